@@ -1,0 +1,65 @@
+"""The vocabulary of a change: what is wanted, what is there, and what would have to happen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Op(IntEnum):
+    """What happens to one key. The numbers are the order of application: space is freed before it is taken."""
+
+    DELETE = 0
+    REPLACE = 1
+    CREATE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Owned(Generic[V]):
+    """A value with who wants it and since which revision of that source."""
+
+    value: V
+    source: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[K, V]):
+    """One step from what is there to what is wanted.
+
+    `old` is the whole object, also in a delete that nobody announced: a handler never has to look up what it removes.
+    """
+
+    op: Op
+    key: K
+    old: Owned[V] | None
+    new: Owned[V] | None
+
+    @property
+    def owner(self) -> Owned[V]:
+        """The side that says whose change this is: the new owner, or for a delete the last one."""
+        owned = self.old if self.new is None else self.new
+        assert owned is not None
+        return owned
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[K, V]):
+    """What became of one change. `stop` means that no further change can succeed (deposed, target gone)."""
+
+    change: Change[K, V]
+    error: str | None = None
+    stop: bool = False
+
+
+class Away(Exception):
+    """A dependency cannot be reached now (the store, the database). Not a fault of ours: keep what is, wait, say so."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what} is away: {why}")
+        self.what = what
+        self.why = why

@@ -1,0 +1,215 @@
+"""The store as the rest of Holdfast sees it: plain types and one protocol. Nothing here knows etcd's wire.
+
+`EtcdStore` speaks to a real etcd, `holdfast.testing.FakeStore` keeps everything in memory; one conformance suite runs
+on both. Keys and values are bytes, revisions are ints that only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from enum import Enum
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.model.time import Duration
+from holdfast.reconcile.change import Away
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One key as the store holds it at some revision."""
+
+    key: bytes
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    version: int = 1
+    lease: int = 0
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A run of entries in ascending key order. All pages of one list are read at the same `revision`."""
+
+    revision: int
+    entries: Sequence[Entry]
+    more: bool
+
+
+class Aspect(Enum):
+    """Which side of a key a comparison looks at."""
+
+    CREATE_REVISION = "CREATE"
+    MOD_REVISION = "MOD"
+    VERSION = "VERSION"
+    VALUE = "VALUE"
+    LEASE = "LEASE"
+
+
+class Compare(msgspec.Struct, frozen=True):
+    """A condition of a transaction. A key that does not exist has revision, version and lease 0."""
+
+    key: bytes
+    aspect: Aspect
+    wanted: int | bytes
+    relation: Literal["EQUAL", "GREATER", "LESS", "NOT_EQUAL"] = "EQUAL"
+
+
+class Put(msgspec.Struct, frozen=True):
+    key: bytes
+    value: bytes
+    lease: int = 0
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Deletes one key, or with `end` every key in [key, end)."""
+
+    key: bytes
+    end: bytes | None = None
+
+
+class Get(msgspec.Struct, frozen=True):
+    """Reads one key, or with `end` every key in [key, end)."""
+
+    key: bytes
+    end: bytes | None = None
+
+
+Operation = Put | Delete | Get
+
+
+class TxnResult(msgspec.Struct, frozen=True):
+    """`results` has one item per operation of the branch that ran: revision for a put, number deleted for a delete,
+    entries for a get."""
+
+    succeeded: bool
+    revision: int
+    results: Sequence[int | Sequence[Entry]]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything under the prefix at `revision`. After the first one: continuity was lost, compare with what you had."""
+
+    revision: int
+    items: Sequence[Entry]
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One change of one key. `entry` is None for a delete."""
+
+    key: bytes
+    mod_revision: int
+    entry: Entry | None
+
+
+class Events(msgspec.Struct, frozen=True):
+    """Changes in revision order; `revision` is that of the last of them."""
+
+    revision: int
+    batch: Sequence[Event]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What one member says of itself."""
+
+    endpoint: str
+    version: str
+    cluster_id: int
+    member_id: int
+    leader_id: int
+    revision: int
+    raft_term: int
+    db_size: int
+    alarms: Sequence[str] = ()
+
+
+class StoreAway(Away):
+    """No endpoint answers in time. The write may or may not have happened when `uncertain`."""
+
+    def __init__(self, why: str, *, uncertain: bool = False) -> None:
+        super().__init__("store", why)
+        self.uncertain = uncertain
+
+
+class StoreError(Exception):
+    """The store answered, and said no. The message is one sentence for the operator: what is wrong, what to do."""
+
+
+class Refused(StoreError):
+    """Configuration or credentials do not fit this store (TLS, password, CN certificate, gateway off, ...)."""
+
+
+class Compacted(StoreError):
+    """The revision asked for is gone."""
+
+    def __init__(self, compact_revision: int) -> None:
+        super().__init__(f"revision was compacted; the oldest kept is {compact_revision}")
+        self.compact_revision = compact_revision
+
+
+class NoSpace(StoreError):
+    """The store is out of space: puts and leases fail, deletes would still succeed, so nothing at all is written."""
+
+
+class TooLarge(StoreError):
+    """One value or transaction is above the store's limit."""
+
+
+class LeaseGone(StoreError):
+    """The lease has expired or was revoked."""
+
+
+class Deposed(StoreError):
+    """The term that this write was made under is over. Nothing was written."""
+
+
+class Store(Protocol):
+    """One etcd cluster, however many endpoints. Every call has a deadline; `StoreAway` after it."""
+
+    async def get(self, key: bytes, *, revision: int = 0) -> Entry | None:
+        """Reads one key, linearizable."""
+        ...
+
+    def list(self, prefix: bytes, *, after: bytes | None = None, revision: int = 0, page: int = 5_000) -> AsyncIterator[Page]:
+        """Everything under `prefix` (above key `after`) in ascending pages, all at one revision. Always at least one page."""
+        ...
+
+    async def txn(self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()) -> TxnResult: ...
+
+    async def put(self, key: bytes, value: bytes, *, lease: int = 0) -> int:
+        """Returns the revision of the write."""
+        ...
+
+    async def delete(self, key: bytes, *, end: bytes | None = None) -> int:
+        """Returns how many keys went."""
+        ...
+
+    def watch(self, prefix: bytes) -> AsyncIterator[Snapshot | Events]:
+        """A `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost. Never ends by
+        itself, never raises `StoreAway`: while the store is away it is silent."""
+        ...
+
+    async def grant(self, ttl: Duration) -> int:
+        """A new lease. TTLs under 2 s are refused with `ValueError`: etcd would round them up silently."""
+        ...
+
+    async def renew(self, lease: int) -> Duration:
+        """Renews a lease once; the TTL it now has. Raises `LeaseGone`."""
+        ...
+
+    async def revoke(self, lease: int) -> None: ...
+
+    async def compact(self, revision: int) -> None: ...
+
+    async def status(self) -> Sequence[Status]:
+        """What each reachable member says of itself."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first key after all keys that begin with `prefix` (b"\\0" = to the end of the keyspace)."""
+    for i in range(len(prefix) - 1, -1, -1):
+        if prefix[i] < 0xFF:
+            return prefix[:i] + bytes([prefix[i] + 1])
+    return b"\0"
