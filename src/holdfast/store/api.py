@@ -6,7 +6,7 @@ on both. Keys and values are bytes, revisions are ints that only grow.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import Enum
 from typing import Literal, Protocol
 
@@ -17,13 +17,13 @@ from holdfast.reconcile.change import Away
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One key as the store holds it at some revision."""
+    """One key as the store holds it at some revision. Read straight from etcd's wire, which leaves out what is empty."""
 
     key: bytes
-    value: bytes
-    create_revision: int
-    mod_revision: int
-    version: int = 1
+    value: bytes = b""
+    create_revision: int = 0
+    mod_revision: int = 0
+    version: int = 0
     lease: int = 0
 
 
@@ -87,10 +87,15 @@ class TxnResult(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Everything under the prefix at `revision`. After the first one: continuity was lost, compare with what you had."""
+    """Everything under the prefix at `revision`. After the first one: continuity was lost, compare with what you had.
+
+    A reader that said what it holds (`watch(…, held=…)`) may get in `unchanged` the keys whose mod_revision is the one
+    it holds; they exist too. For all other readers `unchanged` is empty and `items` is everything.
+    """
 
     revision: int
     items: Sequence[Entry]
+    unchanged: Sequence[bytes] = ()
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -102,10 +107,23 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Events(msgspec.Struct, frozen=True):
-    """Changes in revision order; `revision` is that of the last of them."""
+    """Changes in revision order; `revision` is that of the last of them. `head` is the store's own revision when they
+    were sent: while a watch catches up it is ahead of `revision`."""
 
     revision: int
     batch: Sequence[Event]
+    head: int = 0
+
+
+class OwnKey(msgspec.Struct, frozen=True):
+    """A key that this process (or its server) writes anyway, about every `interval`.
+
+    A watch stream can be dead while the connection looks alive (C38). A write of this key that has not come back on
+    the stream within two intervals is the proof, and the stream is opened anew.
+    """
+
+    key: bytes
+    interval: Duration
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -169,11 +187,15 @@ class Store(Protocol):
         """Reads one key, linearizable."""
         ...
 
-    def list(self, prefix: bytes, *, after: bytes | None = None, revision: int = 0, page: int = 5_000) -> AsyncIterator[Page]:
+    def list(
+        self, prefix: bytes, *, after: bytes | None = None, revision: int = 0, page: int = 5_000
+    ) -> AsyncIterator[Page]:
         """Everything under `prefix` (above key `after`) in ascending pages, all at one revision. Always at least one page."""
         ...
 
-    async def txn(self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()) -> TxnResult: ...
+    async def txn(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult: ...
 
     async def put(self, key: bytes, value: bytes, *, lease: int = 0) -> int:
         """Returns the revision of the write."""
@@ -183,9 +205,15 @@ class Store(Protocol):
         """Returns how many keys went."""
         ...
 
-    def watch(self, prefix: bytes) -> AsyncIterator[Snapshot | Events]:
+    def watch(
+        self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
+    ) -> AsyncIterator[Snapshot | Events]:
         """A `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost. Never ends by
-        itself, never raises `StoreAway`: while the store is away it is silent."""
+        itself, never raises `StoreAway`: while the store is away it is silent.
+
+        `held` is the reader's live view of key → mod_revision: with it, a later `Snapshot` need not carry again what
+        the reader has (see `Snapshot.unchanged`).
+        """
         ...
 
     async def grant(self, ttl: Duration) -> int:
@@ -202,6 +230,10 @@ class Store(Protocol):
 
     async def status(self) -> Sequence[Status]:
         """What each reachable member says of itself."""
+        ...
+
+    async def alarms(self) -> Sequence[str]:
+        """The cluster's active alarms: `NOSPACE`, `CORRUPT`. Any one member's answer is enough."""
         ...
 
     async def close(self) -> None: ...
