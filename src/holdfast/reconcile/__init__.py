@@ -1,0 +1,45 @@
+"""The one idea, without IO: diff what is wanted against what is there, gate each change, plan, remember.
+
+    watch ──► diff ──► gate ──► apply
+
+Read in this order: `change` (the words), `diff`, `gate` (gates and the plan), `sync`, `brake`, `intent` (three gates),
+`ledger` (what waits, and why). `holdfast.runtime.reconciler` is the one loop that drives it.
+"""
+
+from holdfast.reconcile.brake import Brake, BrakeReason, Limits
+from holdfast.reconcile.change import Away, Change, Op, Outcome, Owned
+from holdfast.reconcile.diff import OutOfOrder, diff
+from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan
+from holdfast.reconcile.intent import Intent, IntentReason, Pause
+from holdfast.reconcile.ledger import Backoff, Ledger, RetryReason, Story
+from holdfast.reconcile.sync import Sync, Synced, SyncReason
+
+__all__ = [
+    "Away",
+    "Backoff",
+    "Brake",
+    "BrakeReason",
+    "Change",
+    "Closed",
+    "Gate",
+    "Intent",
+    "IntentReason",
+    "Kinds",
+    "Ledger",
+    "Limits",
+    "Op",
+    "OutOfOrder",
+    "Outcome",
+    "Owned",
+    "Pause",
+    "Plan",
+    "Reason",
+    "RetryReason",
+    "Story",
+    "Sync",
+    "SyncReason",
+    "Synced",
+    "diff",
+    "one_kind",
+    "plan",
+]

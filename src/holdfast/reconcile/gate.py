@@ -1,0 +1,112 @@
+"""Gates: *may I touch the world yet?* — and the plan that their answers make of a list of changes.
+
+A gate never says just no. It says which gate, for which reason, since when, and which command or event opens it; these
+words go unchanged into the log, the metrics, the API and `holdfast explain`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Protocol
+
+from holdfast.model.time import Instant
+from holdfast.reconcile.change import Change, K, Op, V
+
+
+class Reason(Enum):
+    """Why something is refused. Each gate has its own members: the value is the sentence, the name the label."""
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A refusal. `opens` names the command or the event that ends it; `detail` has the figures of this case."""
+
+    gate: str
+    reason: Reason
+    since: Instant
+    opens: str
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.detail}: {self.reason.value}" if self.detail else self.reason.value
+
+
+class Gate(Protocol[K, V]):
+    """Judges one change. `tally` counts all outstanding changes of its kind, `have` what is there of that kind."""
+
+    def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[K, V]):
+    """What is to be done now, and what waits for which gate, both in the order of application.
+
+    `looked` are the keys that were compared; None means every key there is.
+    """
+
+    ready: Sequence[Change[K, V]]
+    held: Sequence[tuple[Change[K, V], Closed]]
+    looked: Collection[K] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds(Generic[K]):
+    """How keys fall into kinds, and which kinds stand on which: `order` lists the ones leaned upon first."""
+
+    of: Callable[[K], str]
+    order: Sequence[str] = ()
+
+    def rank(self, key: K) -> int:
+        kind = self.of(key)
+        return self.order.index(kind) if kind in self.order else len(self.order)
+
+
+def one_kind(name: str) -> Kinds[K]:
+    """For places where all keys are of one kind."""
+    return Kinds(of=lambda _key: name)
+
+
+def plan(
+    changes: Iterable[Change[K, V]],
+    gates: Sequence[Gate[K, V]],
+    have: Mapping[str, int],
+    now: Instant,
+    kinds: Kinds[K],
+    *,
+    outstanding: Mapping[str, Mapping[Op, int]] | None = None,
+    looked: Collection[K] | None = None,
+) -> Plan[K, V]:
+    """Asks the gates about each change; the first that is closed holds it.
+
+    Deletes go first and in reverse order of dependence, then replaces, then creates in order of dependence; within
+    that, key order. `outstanding` are changes that earlier plans hold for keys not compared this time: they count.
+    """
+    changes = list(changes)
+    tallies: dict[str, Counter[Op]] = {kind: Counter(tally) for kind, tally in (outstanding or {}).items()}
+    for change in changes:
+        tallies.setdefault(kinds.of(change.key), Counter())[change.op] += 1
+    changes.sort(key=lambda change: _place(change, kinds))
+    ready: list[Change[K, V]] = []
+    held: list[tuple[Change[K, V], Closed]] = []
+    for change in changes:
+        kind = kinds.of(change.key)
+        verdicts = (gate.judge(change, tallies[kind], have.get(kind, 0), now) for gate in gates)
+        closed = next((verdict for verdict in verdicts if verdict is not None), None)
+        if closed is None:
+            ready.append(change)
+        else:
+            held.append((change, closed))
+    return Plan(ready, held, looked)
+
+
+def _place(change: Change[K, V], kinds: Kinds[K]) -> tuple[Op, int]:
+    rank = kinds.rank(change.key)
+    return change.op, -rank if change.op is Op.DELETE else rank

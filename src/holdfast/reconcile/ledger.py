@@ -1,0 +1,152 @@
+"""The ledger: what is outstanding for each object, why, since when, and when it is tried again.
+
+It is the reconciler's memory between two looks. A held change keeps its place and its age until the object has been
+compared again; a failed one is retried after 100 ms, doubling to 60 s, deletes as well; a wish that changed meanwhile
+is tried at once. As a gate it holds what failed a moment ago, so that waiting to retry is explained like all waiting.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+from holdfast.model.time import Duration, Instant
+from holdfast.reconcile.change import Change, K, Op, Outcome, V
+from holdfast.reconcile.gate import Closed, Kinds, Plan, Reason
+
+
+class RetryReason(Reason):
+    FAILED = "the last attempt failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Story(Generic[K, V]):
+    """All that is known of one outstanding object: the change it needs, and what stands in the way."""
+
+    change: Change[K, V]
+    since: Instant
+    closed: Closed | None = None
+    error: str | None = None
+    attempts: int = 0
+    retry: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    first: Duration = Duration(milliseconds=100)
+    most: Duration = Duration(seconds=60)
+
+    def after(self, attempts: int) -> Duration:
+        return min(self.most, self.first * (1 << min(attempts - 1, 20)))
+
+
+class Ledger(Generic[K, V]):
+    def __init__(self, kinds: Kinds[K], backoff: Backoff | None = None) -> None:
+        self._kinds = kinds
+        self._backoff = backoff or Backoff()
+        self._stories: dict[K, Story[K, V]] = {}
+        self._tallies: dict[str, Counter[Op]] = {}
+        self._retries: list[tuple[Instant, int, K]] = []
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._stories)
+
+    def __iter__(self) -> Iterator[Story[K, V]]:
+        return iter(self._stories.values())
+
+    def story(self, key: K) -> Story[K, V] | None:
+        """What is outstanding for this object, or None when it is as wanted."""
+        return self._stories.get(key)
+
+    def note(self, event: Plan[K, V] | Outcome[K, V], now: Instant) -> list[tuple[Change[K, V], Closed]]:
+        """Takes a plan or an outcome into account. Returns the holds that are new or have a new reason."""
+        if isinstance(event, Plan):
+            return self._note_plan(event, now)
+        self._note_outcome(event, now)
+        return []
+
+    def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        story = self._stories.get(change.key)
+        if story is None or story.retry is None or story.retry <= now or not _same_wish(story.change, change):
+            return None
+        opens = f"the next attempt, in {(story.retry - now).total_seconds():.1f} s"
+        return Closed("backoff", RetryReason.FAILED, story.since, opens, story.error or "")
+
+    def due(self, now: Instant) -> list[K]:
+        """The objects whose time to be tried again has come."""
+        keys: list[K] = []
+        while self._retries and self._retries[0][0] <= now:
+            retry, _, key = heapq.heappop(self._retries)
+            story = self._stories.get(key)
+            if story is not None and story.retry == retry:
+                keys.append(key)
+        return keys
+
+    def next_due(self) -> Instant | None:
+        return self._retries[0][0] if self._retries else None
+
+    def outstanding(self, except_for: Collection[K] = ()) -> dict[str, Counter[Op]]:
+        """How many changes of each kind wait, but for those keys: what a partial plan has to count as well."""
+        tallies = {kind: Counter(tally) for kind, tally in self._tallies.items()}
+        for key in except_for:
+            story = self._stories.get(key)
+            if story is not None:
+                tallies[self._kinds.of(key)][story.change.op] -= 1
+        return tallies
+
+    def _note_plan(self, plan: Plan[K, V], now: Instant) -> list[tuple[Change[K, V], Closed]]:
+        waiting = {change.key for change, _ in plan.held} | {change.key for change in plan.ready}
+        for key in list(self._stories) if plan.looked is None else plan.looked:
+            if key not in waiting:
+                self._drop(key)
+        news = []
+        for change, closed in plan.held:
+            before = self._stories.get(change.key)
+            if before is None or before.closed is None or _words(before.closed) != _words(closed):
+                news.append((change, closed))
+            self._keep(change, before, now, closed)
+        for change in plan.ready:
+            self._keep(change, self._stories.get(change.key), now, None)
+        return news
+
+    def _keep(self, change: Change[K, V], before: Story[K, V] | None, now: Instant, closed: Closed | None) -> None:
+        if before is not None and _same_wish(before.change, change):
+            story = Story(change, before.since, closed, before.error, before.attempts, before.retry)
+        else:
+            story = Story(change, now if before is None else before.since, closed)
+        self._set(story)
+
+    def _note_outcome(self, outcome: Outcome[K, V], now: Instant) -> None:
+        key = outcome.change.key
+        if outcome.error is None:
+            self._drop(key)
+            return
+        before = self._stories.get(key)
+        attempts = 1 + (before.attempts if before else 0)
+        retry = now + self._backoff.after(attempts)
+        since = before.since if before else now
+        self._set(Story(outcome.change, since, None, outcome.error, attempts, retry))
+        self._sequence += 1
+        heapq.heappush(self._retries, (retry, self._sequence, key))
+
+    def _set(self, story: Story[K, V]) -> None:
+        self._drop(story.change.key)
+        self._stories[story.change.key] = story
+        self._tallies.setdefault(self._kinds.of(story.change.key), Counter())[story.change.op] += 1
+
+    def _drop(self, key: K) -> None:
+        story = self._stories.pop(key, None)
+        if story is not None:
+            self._tallies[self._kinds.of(key)][story.change.op] -= 1
+
+
+def _same_wish(before: Change[K, V], after: Change[K, V]) -> bool:
+    return before.op is after.op and before.new == after.new
+
+
+def _words(closed: Closed) -> tuple[str, Reason]:
+    return closed.gate, closed.reason

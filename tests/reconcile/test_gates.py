@@ -1,0 +1,212 @@
+"""The gates sync, brake and intent: what closes them, what they say, what opens them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.time import Instant, seconds
+from holdfast.reconcile import (
+    Brake,
+    BrakeReason,
+    Change,
+    Closed,
+    Intent,
+    Kinds,
+    Op,
+    Outcome,
+    Owned,
+    Pause,
+    Plan,
+    Sync,
+    Synced,
+    SyncReason,
+    one_kind,
+    plan,
+)
+
+T0 = Instant(5_000_000_000_000)
+kinds: Kinds[int] = one_kind("routes")
+
+
+def delete(key: int, source: str = "a") -> Change[int, str]:
+    return Change(Op.DELETE, key, Owned("x", source, 1), None)
+
+
+def create(key: int) -> Change[int, str]:
+    return Change(Op.CREATE, key, None, Owned("x", "a", 1))
+
+
+def braked(brake: Brake[int, str], keys: range, have: int, now: Instant) -> Plan[int, str]:
+    made = plan([delete(key) for key in keys], [brake], {"routes": have}, now, kinds)
+    brake.note(made, now)
+    for change in made.ready:
+        brake.note(Outcome(change), now)
+    return made
+
+
+def new_brake() -> Brake[int, str]:
+    return Brake("agent/brake", kinds)
+
+
+def first(made: Plan[int, str]) -> Closed:
+    return made.held[0][1]
+
+
+def test_nothing_is_pruned_before_its_source_delivered_a_complete_list() -> None:
+    sync = Sync({"a": Synced(T0)})
+    closed = sync.judge(delete(1), {}, 9, T0)
+    assert closed is not None
+    assert closed.reason is SyncReason.UNSYNCED
+    assert "holdfast source forget a" in closed.opens
+    sync.note_source("a", Synced(T0, revision=7))
+    assert sync.judge(delete(1), {}, 9, T0) is None
+
+
+def test_an_unsynced_source_only_adds_and_keeps() -> None:
+    assert Sync({"a": Synced(T0)}).judge(create(1), {}, 9, T0) is None
+
+
+def test_time_never_opens_the_sync_gate() -> None:
+    assert Sync({"a": Synced(T0)}).judge(delete(1), {}, 9, T0 + seconds(1e6)) is not None
+
+
+def test_what_only_marks_in_the_target_know_waits_for_all_sources() -> None:
+    sync = Sync({"a": Synced(T0, 7), "b": Synced(T0)})
+    assert sync.judge(delete(1, "a"), {}, 9, T0) is None
+    closed = sync.judge(delete(1, ""), {}, 9, T0)
+    assert closed is not None
+    assert closed.reason is SyncReason.SOURCES_UNSYNCED
+    sync.forget("b")
+    assert sync.judge(delete(1, ""), {}, 9, T0) is None
+
+
+def test_a_value_that_was_never_understood_holds_the_prune_of_its_source_and_is_named() -> None:
+    sync = Sync({"a": Synced(T0, 7, unreadable=("/calico/…/r7",)), "b": Synced(T0, 3)})
+    closed = sync.judge(delete(1, "a"), {}, 9, T0)
+    assert closed is not None
+    assert (closed.reason, "/calico/…/r7" in closed.opens) == (SyncReason.UNREADABLE, True)
+    assert sync.judge(delete(1, "b"), {}, 9, T0) is None
+
+
+def test_twenty_deletes_of_a_thousand_flow_and_so_do_a_hundred_of_a_thousand() -> None:
+    assert len(braked(new_brake(), range(20), 1_000, T0).ready) == 20
+    assert len(braked(new_brake(), range(100), 1_000, T0).ready) == 100
+
+
+def test_a_hundred_and_one_of_a_thousand_are_all_held_and_the_sentence_counts_them() -> None:
+    made = braked(new_brake(), range(101), 1_000, T0)
+    assert (len(made.ready), len(made.held)) == (0, 101)
+    assert first(made).detail == "would delete 101 of 1,000 routes (10.1%)"
+    assert first(made).reason is BrakeReason.TOO_MANY
+
+
+def test_of_four_objects_two_may_go_but_not_three() -> None:
+    assert len(braked(new_brake(), range(2), 4, T0).ready) == 2
+    made = braked(new_brake(), range(3), 4, T0)
+    assert first(made).reason is BrakeReason.ALMOST_ALL
+    assert len(braked(new_brake(), range(3), 3, T0).ready) == 3
+
+
+def test_many_plans_of_one_delete_are_counted_together() -> None:
+    brake, now, flowed = new_brake(), T0, 0
+    for key in range(60):
+        flowed += len(braked(brake, range(key, key + 1), 100 - flowed, now).ready)
+        now += seconds(0.5)
+    assert flowed == 20
+
+
+def test_a_slow_trickle_never_meets_the_brake() -> None:
+    brake, now = new_brake(), T0
+    for key in range(90):
+        assert len(braked(brake, range(key, key + 1), 1_000 - key, now).ready) == 1
+        now += seconds(10)
+
+
+def test_creates_and_replaces_flow_while_the_brake_is_closed() -> None:
+    brake = new_brake()
+    wish = [delete(key) for key in range(50)] + [create(key) for key in range(100, 900)]
+    made = plan(wish, [brake], {"routes": 100}, T0, kinds)
+    assert (len(made.ready), len(made.held)) == (800, 50)
+
+
+def test_a_fresh_list_a_minute_later_opens_it_when_few_enough_go() -> None:
+    brake = new_brake()
+    assert braked(brake, range(29), 100, T0).ready == []
+    assert not brake.wants_list(T0 + seconds(59))
+    assert brake.wants_list(T0 + seconds(60))
+    brake.listed(asked=T0 + seconds(59))  # asked for too early to prove anything
+    assert braked(brake, range(29), 100, T0 + seconds(61)).ready == []
+    brake.listed(asked=T0 + seconds(60))
+    assert len(braked(brake, range(29), 100, T0 + seconds(62)).ready) == 29
+
+
+def test_a_delete_that_came_later_waits_for_a_list_of_its_own() -> None:
+    brake = new_brake()
+    braked(brake, range(25), 100, T0)
+    braked(brake, range(26), 100, T0 + seconds(50))
+    brake.listed(asked=T0 + seconds(60))
+    made = braked(brake, range(26), 100, T0 + seconds(61))
+    assert ([c.key for c in made.ready], [c.key for c, _ in made.held]) == (list(range(25)), [25])
+
+
+def test_a_wish_that_went_away_meanwhile_starts_its_minute_anew() -> None:
+    brake = new_brake()
+    braked(brake, range(25), 100, T0)
+    braked(brake, range(0), 100, T0 + seconds(30))  # the list agreed with us again
+    braked(brake, range(25), 100, T0 + seconds(50))
+    brake.listed(asked=T0 + seconds(61))
+    assert braked(brake, range(25), 100, T0 + seconds(62)).ready == []
+
+
+def test_at_thirty_percent_no_list_opens_it_only_an_operator() -> None:
+    brake = new_brake()
+    made = braked(brake, range(30), 100, T0)
+    assert first(made).opens == "holdfast allow agent/brake --once --reason …"
+    brake.listed(asked=T0 + seconds(3600))
+    assert braked(brake, range(30), 100, T0 + seconds(3601)).ready == []
+    assert brake.allow() == 30
+    made = braked(brake, range(31), 100, T0 + seconds(3602))
+    assert len(made.ready) == 30  # exactly what was shown
+    assert [c.key for c, _ in made.held] == [30]
+
+
+def test_allowed_for_a_time_lets_everything_through_until_then() -> None:
+    brake = new_brake()
+    brake.allow(until=T0 + seconds(1800))
+    assert len(braked(brake, range(90), 100, T0 + seconds(1799)).ready) == 90
+    assert braked(new_brake(), range(90), 100, T0 + seconds(1801)).ready == []
+
+
+def test_since_is_when_the_brake_closed_not_when_it_was_last_asked() -> None:
+    brake = new_brake()
+    braked(brake, range(50), 100, T0)
+    assert first(braked(brake, range(50), 100, T0 + seconds(200))).since == T0
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 5)), max_size=60), st.integers(25, 300))
+def test_in_any_minute_no_more_goes_than_the_limits_say(steps: list[tuple[int, int]], population: int) -> None:
+    brake, now, have, key = new_brake(), T0, population, 0
+    gone: list[Instant] = []
+    for count, pause in steps:
+        count = min(count, have)
+        made = braked(brake, range(key, key + count), have, now)
+        gone += [now] * len(made.ready)
+        have -= len(made.ready)
+        key += count
+        window = [at for at in gone if now - at < seconds(60)]
+        assert len(window) <= max(20, 0.10 * (have + len(window)))
+        now += seconds(pause)
+
+
+def test_a_pause_holds_everything_says_who_and_why_and_runs_out() -> None:
+    intent = Intent[int]("agent r1", pause=Pause("alice", "maintenance", T0, until=T0 + seconds(60)))
+    closed = intent.judge(create(1), {}, 0, T0)
+    assert closed is not None
+    assert closed.detail == "alice: “maintenance”"
+    assert closed.opens == "holdfast resume agent r1, or the pause running out"
+    assert intent.judge(create(1), {}, 0, T0 + seconds(60)) is None
+
+
+def test_a_pause_covers_only_what_it_is_about() -> None:
+    intent = Intent[int]("frontend web", covers=lambda key: key == 1, pause=Pause("bob", "x", T0))
+    assert intent.judge(delete(1), {}, 0, T0) is not None
+    assert intent.judge(delete(2), {}, 0, T0) is None

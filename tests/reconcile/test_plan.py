@@ -1,0 +1,111 @@
+"""The plan: deterministic order, one refusal per held change, nothing lost between two plans."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.time import Instant, seconds
+from holdfast.reconcile import Change, Closed, Kinds, Ledger, Op, Outcome, Owned, Plan, Reason, one_kind, plan
+
+NOW = Instant(1_000_000_000_000)
+
+
+class Shut(Reason):
+    ODD = "odd keys are not let through"
+
+
+@dataclass
+class Odd:
+    """A gate that holds odd keys while it is closed."""
+
+    closed: bool = True
+
+    def judge(self, change: Change[int, str], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        return Closed("odd", Shut.ODD, NOW, "the test") if self.closed and change.key % 2 else None
+
+
+def change(op: Op, key: int, value: str = "a") -> Change[int, str]:
+    owned = Owned(value, "s", 1)
+    return Change(op, key, None if op is Op.CREATE else owned, None if op is Op.DELETE else owned)
+
+
+ops = st.dictionaries(st.integers(0, 50), st.sampled_from(Op), max_size=30)
+kinds: Kinds[int] = one_kind("thing")
+
+
+@given(ops)
+def test_every_change_is_either_ready_or_held_and_order_is_deletes_replaces_creates_by_key(wish: dict[int, Op]) -> None:
+    made = plan([change(op, key) for key, op in sorted(wish.items())], [Odd()], {}, NOW, kinds)
+    held = [held for held, _ in made.held]
+    assert {c.key for c in made.ready} | {c.key for c in held} == set(wish)
+    assert len(made.ready) + len(held) == len(wish)
+    assert [(c.op, c.key) for c in made.ready] == sorted((op, key) for key, op in wish.items() if key % 2 == 0)
+    assert [(c.op, c.key) for c in held] == sorted((op, key) for key, op in wish.items() if key % 2)
+
+
+def test_what_is_leaned_upon_is_created_first_and_deleted_last() -> None:
+    order: Kinds[str] = Kinds(of=lambda key: key[0], order=("p", "e"))
+    wish = [Change(op, key + str(op), Owned("", "s", 1), None) for key in ("e", "p") for op in (Op.DELETE,)]
+    wish += [Change(Op.CREATE, key + "2", None, Owned("", "s", 1)) for key in ("e", "p")]
+    assert [c.key for c in plan(wish, [], {}, NOW, order).ready] == ["e0", "p0", "p2", "e2"]
+
+
+@given(ops)
+def test_held_changes_keep_their_place_and_their_age_until_the_gate_opens(wish: dict[int, Op]) -> None:
+    gate, ledger = Odd(), Ledger[int, str](kinds)
+    changes = [change(op, key) for key, op in sorted(wish.items())]
+    first = plan(changes, [gate], {}, NOW, kinds)
+    ledger.note(first, NOW)
+    later = NOW + seconds(30)
+    second = plan(changes, [gate], {}, later, kinds)
+    assert [c for c, _ in second.held] == [c for c, _ in first.held]
+    assert ledger.note(second, later) == []  # nothing new to say
+    for held, _ in second.held:
+        story = ledger.story(held.key)
+        assert story is not None
+        assert story.since == NOW
+    gate.closed = False
+    assert {c.key for c in plan(changes, [gate], {}, later, kinds).ready} == set(wish)
+
+
+def test_a_partial_look_leaves_the_others_in_the_ledger() -> None:
+    ledger = Ledger[int, str](kinds)
+    ledger.note(plan([change(Op.DELETE, 1), change(Op.DELETE, 3)], [Odd()], {}, NOW, kinds), NOW)
+    ledger.note(Plan([], [], looked={1}), NOW)
+    assert [story.change.key for story in ledger] == [3]
+    assert ledger.outstanding()["thing"][Op.DELETE] == 1
+    assert ledger.outstanding(except_for={3})["thing"][Op.DELETE] == 0
+
+
+def test_a_failed_change_is_retried_after_a_growing_pause_deletes_too() -> None:
+    ledger = Ledger[int, str](kinds)
+    failing = change(Op.DELETE, 4)
+    now, pauses = NOW, []
+    for _ in range(12):
+        ledger.note(Outcome(failing, "device busy"), now)
+        assert ledger.judge(failing, {}, 0, now) is not None
+        due = ledger.next_due()
+        assert due is not None
+        pauses.append((due - now).total_seconds())
+        assert ledger.due(due - seconds(0.001)) == []
+        assert ledger.due(due) == [4]
+        assert ledger.judge(failing, {}, 0, due) is None
+        now = due
+    assert pauses[:3] == [0.1, 0.2, 0.4]
+    assert pauses[-1] == 60.0
+
+
+def test_a_wish_that_changed_is_not_made_to_wait_for_the_old_ones_failure() -> None:
+    ledger = Ledger[int, str](kinds)
+    ledger.note(Outcome(change(Op.CREATE, 4, "bad mtu"), "invalid argument"), NOW)
+    assert ledger.judge(change(Op.CREATE, 4, "bad mtu"), {}, 0, NOW) is not None
+    assert ledger.judge(change(Op.CREATE, 4, "good mtu"), {}, 0, NOW) is None
+
+
+def test_success_closes_the_story() -> None:
+    ledger = Ledger[int, str](kinds)
+    ledger.note(Outcome(change(Op.CREATE, 4), "no"), NOW)
+    ledger.note(Outcome(change(Op.CREATE, 4)), NOW)
+    assert (ledger.story(4), len(ledger), ledger.due(NOW + seconds(99))) == (None, 0, [])
