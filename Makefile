@@ -1,0 +1,78 @@
+# Two commands: `make up` runs Holdfast, `make test` proves it. `make` alone lists the rest.
+# Every path is relative, so that a clone may live in a folder with spaces in its name.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+ARGS ?=
+.DEFAULT_GOAL := help
+# The steps of one goal depend on one another in order; the work inside a step is parallel where it pays.
+.NOTPARALLEL:
+.SUFFIXES:
+
+.PHONY: help
+help: ## list what there is
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r goal text; do \
+	  case " $(ABSENT) " in *" $$goal "*) ;; *) printf 'make %-12s %s\n' "$$goal" "$$text";; esac; done
+
+.PHONY: up
+up: setup ## run what there is of a fleet on this machine, without root; Ctrl-C stops it
+	@etcd="$$($(BIN)/python tools/find_etcd.py)" && exec env HOLDFAST_ETCD="$$etcd" $(BIN)/holdfast up $(ARGS)
+
+.PHONY: test
+test: system-deps setup check ## everything: as root on Debian installs what tests need, then check, then pytest
+	@$(BIN)/python tools/find_etcd.py --dependable >/dev/null || echo 'tests that need an etcd are skipped' >&2
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: setup ## ruff, mypy --strict, import-linter, and the docs with warnings as errors
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo 'not formatted: run .venv/bin/ruff format on the files that .venv/bin/ruff format --check names' >&2; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo >build/lint-imports.txt 2>&1 || { cat build/lint-imports.txt; exit 1; }
+	@$(MAKE) --no-print-directory docs
+
+.PHONY: docs
+docs: setup ## build the documentation into build/docs
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
+
+.PHONY: setup
+setup: ## .venv only; the command is .venv/bin/holdfast
+	@sh tools/setup.sh
+
+.PHONY: system-deps
+system-deps: ## as root on a Debian family: install the system packages that tests need, start no service
+	@sh tools/system-deps.sh
+
+.PHONY: lock
+lock: ## renew requirements.lock and requirements-dev.lock
+	@sh tools/lock.sh $(ARGS)
+
+.PHONY: dist
+dist: setup ## wheel and lock, in dist/
+	@sh tools/dist.sh
+
+# Goals that exist as soon as what they run exists.
+
+ifneq ($(wildcard bench/__main__.py),)
+.PHONY: bench
+bench: setup ## the benchmarks behind the numbers: make bench ARGS="store --json"
+	@$(BIN)/python -m bench $(ARGS)
+else
+ABSENT += bench
+endif
+
+ifneq ($(wildcard tests/faults/__main__.py tests/faults.py),)
+.PHONY: faults
+faults: setup ## the fault matrix, row by row: held, noticed when removed, no test yet
+	@$(BIN)/python -m tests.faults $(ARGS)
+else
+ABSENT += faults
+endif
+
+ifneq ($(shell grep -rl --include='*.py' 'mark[.]soak' tests 2>/dev/null),)
+.PHONY: soak
+soak: setup ## the long versions: thousands of kills, rounds and seeds
+	@$(BIN)/python -m pytest -m soak $(ARGS)
+else
+ABSENT += soak
+endif
