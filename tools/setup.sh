@@ -16,7 +16,7 @@ new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev
 choose_python() {
     for name in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
         if command -v "$name" >/dev/null && new_enough "$name"; then
-            "$name" -c 'import sys; print(sys.executable)'
+            command -v "$name"
             return
         fi
     done
@@ -40,7 +40,7 @@ with_uv() {
         uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
 }
 
-pip() { env PIP_USER=0 .venv/bin/python -m pip --quiet --disable-pip-version-check --no-input "$@"; }
+pip() { env PIP_USER=0 .venv/bin/python -m pip -qq --disable-pip-version-check --no-input "$@"; }
 
 with_pip() {
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||

@@ -1,0 +1,68 @@
+"""The locks: everything pinned, every file known by its hash, and no word on where it comes from."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from tests.house import repository
+
+LOCKS = ["requirements.lock", "requirements-dev.lock"]
+
+
+def pins(lock: str) -> dict[str, Version]:
+    requirements = [Requirement(line) for line in repository.locked(lock)]
+    return {requirement.name: Version(next(iter(requirement.specifier)).version) for requirement in requirements}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_requirement_is_one_version_with_hashes(lock: str) -> None:
+    requirements = repository.locked(lock)
+    assert requirements
+    for line, options in requirements.items():
+        assert [specifier.operator for specifier in Requirement(line).specifier] == ["=="], line
+        assert any(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", option) for option in options), line
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_no_lock_says_where_packages_come_from(lock: str) -> None:
+    text = repository.text(lock)
+    assert "://" not in text
+    assert "#" not in text
+    assert set(re.findall(r"--[a-z-]+", text)) == {"--hash"}
+
+
+def test_developing_adds_to_what_ships_and_changes_none_of_it() -> None:
+    shipped, developing = pins("requirements.lock"), pins("requirements-dev.lock")
+    assert shipped.items() <= developing.items()
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras"), [("requirements.lock", ["server"]), ("requirements-dev.lock", ["server", "dev"])]
+)
+def test_the_lock_holds_everything_that_pyproject_asks_for(lock: str, extras: list[str]) -> None:
+    project = repository.pyproject()["project"]
+    asked = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    pinned = {name.lower().replace("_", "-"): version for name, version in pins(lock).items()}
+    for requirement in map(Requirement, asked):
+        version = pinned.get(requirement.name.lower().replace("_", "-"))
+        assert version is not None, f"{requirement.name} is not in {lock}: run make lock"
+        assert version in requirement.specifier, f"{lock} has {requirement.name} {version}: run make lock"
+
+
+def test_no_file_names_where_this_machine_takes_its_packages_from() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    values = re.findall(r"(?:index-url|find-links)='([^']*)'", told)
+    sources = {source for value in values for source in re.split(r"\s+|\\n", value) if source}
+    public = {source for source in sources if "//pypi.org" in source}
+    for path in repository.files():
+        content = path.read_bytes()
+        named = [source for source in sources - public if source.removeprefix("file://").encode() in content]
+        assert not named, f"{path} names {named}"
