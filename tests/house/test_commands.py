@@ -59,7 +59,7 @@ def test_scripts_are_plain_shell(script: Path) -> None:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """As much of a clone as `make setup` looks at, in a folder with a space in its name. Its `bin` goes first on PATH."""
+    """As much of a clone as `make setup` looks at, in a folder with a space in its name; its `bin` is first on PATH."""
     clone = tmp_path / "a clone"
     (clone / "tools").mkdir(parents=True)
     (clone / "bin").mkdir()
