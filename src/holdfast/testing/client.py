@@ -1,0 +1,140 @@
+"""One client of a FakeStore: the `Store` protocol over a link of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.model.time import Duration, seconds
+from holdfast.store.api import (
+    Compare,
+    Entry,
+    Events,
+    Operation,
+    OwnKey,
+    Page,
+    Put,
+    Snapshot,
+    Status,
+    StoreAway,
+    StoreError,
+    TxnResult,
+    prefix_end,
+)
+from holdfast.testing.keyspace import Keyspace
+from holdfast.testing.link import Link
+from holdfast.testing.watching import Watching
+
+if TYPE_CHECKING:
+    from holdfast.testing.store import FakeStore
+
+T = TypeVar("T")
+
+
+class FakeClient:
+    """Sees the store through `link`; everything that can go wrong for this client is asked for there."""
+
+    def __init__(self, fake: FakeStore, name: str, deadline: Duration) -> None:
+        self.fake = fake
+        self.name = name
+        self.deadline = deadline
+        self.link = Link()
+        self._past: Keyspace | None = None
+        self._closed = False
+
+    def go_stale(self, revision: int) -> None:
+        """Reads, snapshots and status come from a member that stopped at `revision`; its streams are silent."""
+        self._past = self.fake.keys.at(revision)
+
+    def go_fresh(self) -> None:
+        self._past = None
+        self.link.notify(self.fake.revision)
+
+    @property
+    def keys(self) -> Keyspace:
+        """What this client's reads are answered from."""
+        return self._past or self.fake.keys
+
+    async def get(self, key: bytes, *, revision: int = 0) -> Entry | None:
+        return await self._call("get", lambda: self._read(key, revision))
+
+    async def list(
+        self, prefix: bytes, *, after: bytes | None = None, revision: int = 0, page: int = 5_000
+    ) -> AsyncIterator[Page]:
+        start = prefix or b"\0"
+        if after is not None:
+            start = max(start, after + b"\0")
+        while True:
+            found = await self._call("list", partial(self._page, start, prefix_end(prefix), revision, page))
+            yield found
+            if not found.more:
+                return
+            start, revision = found.entries[-1].key + b"\0", found.revision
+
+    async def txn(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        return await self._call("txn", lambda: self.fake.apply(self.name, compares, then, otherwise))
+
+    async def put(self, key: bytes, value: bytes, *, lease: int = 0) -> int:
+        return (await self._call("put", lambda: self.fake.apply(self.name, (), [Put(key, value, lease)]))).revision
+
+    async def delete(self, key: bytes, *, end: bytes | None = None) -> int:
+        return await self._call("delete", lambda: self.fake.delete(self.name, key, end))
+
+    async def watch(
+        self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
+    ) -> AsyncIterator[Snapshot | Events]:
+        watching = Watching(self, prefix, own, held)
+        try:
+            yield await watching.snapshot()
+            while True:
+                yield await watching.news()
+        finally:
+            watching.close()
+
+    async def grant(self, ttl: Duration) -> int:
+        if ttl < seconds(2):
+            raise ValueError(f"a lease of {ttl.total_seconds():g} s is too short; etcd grants no less than 2 s")
+        return await self._call("grant", lambda: self.fake.grant(ttl))
+
+    async def renew(self, lease: int) -> Duration:
+        return await self._call("renew", lambda: self.fake.renew(lease))
+
+    async def revoke(self, lease: int) -> None:
+        await self._call("revoke", lambda: self.fake.revoke(self.name, lease))
+
+    async def compact(self, revision: int) -> None:
+        await self._call("compact", lambda: self.fake.keys.compact(revision))
+
+    async def status(self) -> Sequence[Status]:
+        return await self._call("status", lambda: self.fake.status(self.keys))
+
+    async def alarms(self) -> Sequence[str]:
+        return await self._call("alarms", lambda: self.fake.alarms)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def everything(self, prefix: bytes) -> Snapshot:
+        """Everything under the prefix at one revision, in one look."""
+        page = await self._call("list", lambda: self._page(prefix or b"\0", prefix_end(prefix), 0, sys.maxsize))
+        return Snapshot(page.revision, page.entries)
+
+    def _read(self, key: bytes, revision: int) -> Entry | None:
+        self.fake.expire()
+        if not key:
+            raise StoreError("a key is empty; the store has no empty key")
+        return self.keys.get(key, revision)
+
+    def _page(self, start: bytes, end: bytes, revision: int, size: int) -> Page:
+        self.fake.expire()
+        found = self.keys.range(start, end, revision)
+        return Page(revision or self.keys.revision, found[:size], len(found) > size)
+
+    async def _call(self, method: str, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise StoreAway("this client is closed")
+        return await self.link.carry(method, work, self.deadline)

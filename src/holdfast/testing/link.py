@@ -1,0 +1,180 @@
+"""The way between one client and the FakeStore, and everything that can go wrong on it.
+
+A call is a request that travels, is applied in the store, and a reply that travels back. Each half can be slow or
+lost, so a write may be applied although its caller was told nothing, and even after its caller gave up. A watch is a
+stream that says up to which revision the client has heard. Neither half belongs to the calling node: what is in
+flight goes on while the caller is paused or dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, TypeVar, cast
+
+from holdfast.model.time import Duration
+from holdfast.store.api import StoreAway, StoreError
+from holdfast.testing.outside import later
+
+T = TypeVar("T")
+
+WRITES = frozenset({"txn", "put", "delete", "grant", "renew", "revoke", "compact"})
+"""The calls after whose loss nobody knows whether they happened."""
+
+
+class Fate(Enum):
+    """What becomes of one call."""
+
+    ANSWERED = "answered"
+    REFUSED = "connection refused: not applied, and the caller knows at once"
+    REQUEST_LOST = "not applied, and the caller hears nothing until its deadline"
+    REPLY_LOST = "applied, and the caller hears nothing until its deadline"
+
+
+@dataclass
+class Stream:
+    """One watch as the client hears it: every change up to `horizon` has arrived."""
+
+    horizon: int = 0
+    continuous: bool = True
+    muted: bool = False
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def advance(self, revision: int) -> None:
+        if not self.muted:
+            self.horizon = max(self.horizon, revision)
+            self.heard.set()
+
+    def lose(self) -> None:
+        """What comes next does not follow from what came before."""
+        self.continuous = False
+        self.heard.set()
+
+
+@dataclass
+class _Answer(Generic[T]):
+    """A reply on its way: a value, or what the store refused with. Kept as a value so that a lost refusal is silent."""
+
+    value: T | None = None
+    error: Exception | None = None
+
+    def open(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return cast("T", self.value)
+
+
+class Link:
+    """Delivers calls and watch notices of one client, well or badly."""
+
+    def __init__(self) -> None:
+        self.latency: Callable[[], float] = lambda: 0.0
+        """Seconds for one way, asked anew for every message."""
+        self.weather: Callable[[str], Fate] = lambda _method: Fate.ANSWERED
+        """What becomes of a call, by the name of its method, unless a fate was asked for with `next_calls`."""
+        self.up = True
+        """Whether anything at all passes, in either direction."""
+        self._asked: list[tuple[Fate, str | None]] = []
+        self._pending: list[asyncio.Future[_Answer[Any]]] = []
+        self._streams: list[Stream] = []
+        self._revision = 0
+
+    def next_calls(self, fate: Fate, *, count: int = 1, of: str | None = None) -> None:
+        """The next `count` calls (of that method) meet this fate."""
+        self._asked.extend([(fate, of)] * count)
+
+    def cut(self) -> None:
+        """A partition: what is sent or under way from now on is lost, and streams are silent."""
+        self.up = False
+
+    def mute_watches(self) -> None:
+        """Every stream that is open now is half-open: silent for ever, while calls and new streams are answered."""
+        for stream in self._streams:
+            stream.muted = True
+
+    def heal(self) -> None:
+        """Everything passes again, and streams catch up."""
+        self.up = True
+        for stream in self._streams:
+            stream.muted = False
+        self.notify(self._revision)
+
+    def disconnect(self) -> None:
+        """Resets every connection: calls under way fail at once, nobody knows whether they were applied."""
+        for reply in self._pending:
+            if not reply.done():
+                reply.set_result(_Answer(error=StoreAway("the connection was reset", uncertain=True)))
+
+    def lose_continuity(self) -> None:
+        """Every watch begins again with a new snapshot."""
+        for stream in self._streams:
+            stream.lose()
+
+    def open(self, revision: int) -> Stream:
+        stream = Stream(horizon=revision)
+        self._revision = max(self._revision, revision)
+        self._streams.append(stream)
+        return stream
+
+    def close(self, stream: Stream) -> None:
+        self._streams.remove(stream)
+
+    def notify(self, revision: int) -> None:
+        """Tells every stream that the store has reached `revision`."""
+        self._revision = revision
+        if self._streams and self.up:
+            later(self.latency(), lambda: self._hear(revision))
+
+    async def carry(self, method: str, work: Callable[[], T], deadline: Duration) -> T:
+        """Makes one call. `work` runs in the store when the request arrives there."""
+        fate = self._fate(method)
+        if fate is Fate.REFUSED:
+            await asyncio.sleep(0)
+            raise StoreAway("the connection was refused")
+        reply: asyncio.Future[_Answer[T]] = asyncio.get_running_loop().create_future()
+        if fate is not Fate.REQUEST_LOST:
+            later(self.latency(), lambda: self._arrive(work, reply, fate))
+        return (await self._await(reply, method, deadline)).open()
+
+    async def _await(self, reply: asyncio.Future[_Answer[T]], method: str, deadline: Duration) -> _Answer[T]:
+        self._pending.append(reply)
+        try:
+            async with asyncio.timeout(deadline.total_seconds()):
+                return await reply
+        except TimeoutError:
+            why = f"no reply to {method} within {deadline.total_seconds():g} s"
+            raise StoreAway(why, uncertain=method in WRITES) from None
+        finally:
+            self._pending.remove(reply)
+
+    def _fate(self, method: str) -> Fate:
+        for i, (fate, of) in enumerate(self._asked):
+            if of is None or of == method:
+                del self._asked[i]
+                return fate
+        return self.weather(method)
+
+    def _arrive(self, work: Callable[[], T], reply: asyncio.Future[_Answer[T]], fate: Fate) -> None:
+        if not self.up:
+            return
+        answer = _answer(work)
+        if fate is not Fate.REPLY_LOST:
+            later(self.latency(), lambda: self._return(answer, reply))
+
+    def _return(self, answer: _Answer[T], reply: asyncio.Future[_Answer[T]]) -> None:
+        if self.up and not reply.done():
+            reply.set_result(answer)
+
+    def _hear(self, revision: int) -> None:
+        if self.up:
+            for stream in self._streams:
+                stream.advance(revision)
+
+
+def _answer(work: Callable[[], T]) -> _Answer[T]:
+    try:
+        return _Answer(value=work())
+    except StoreError as refusal:
+        return _Answer(error=refusal)

@@ -1,0 +1,198 @@
+"""FakeStore: an etcd in memory with every fault on demand, and clients that see it through a faulty link.
+
+    fake = FakeStore()
+    store = fake.client("server-a")                     # a Store like any other
+    store.link.next_calls(Fate.REPLY_LOST, of="txn")    # applied, but its caller never hears of it
+    fake.compact(); fake.run_out_of_space(); fake.restore(revision)
+
+One conformance suite (tests/store/test_conformance.py) runs on this and on a real etcd; what differs is a bug here.
+Leases run on the clock of the running loop, which under `simulate` is virtual; `advance` moves it by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.model.time import Duration, seconds
+from holdfast.store.api import (
+    Compare,
+    Delete,
+    Event,
+    LeaseGone,
+    NoSpace,
+    Operation,
+    Put,
+    Status,
+    TxnResult,
+)
+from holdfast.testing.client import FakeClient
+from holdfast.testing.keyspace import Keyspace
+from holdfast.testing.outside import later, world_time
+
+NO_SPACE = "NOSPACE"
+SHORTEST_TTL = seconds(2)
+_FIRST_LEASE = 0x1D00_0000_0000_0001
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One accepted change of the store: what a history checker reads."""
+
+    revision: int
+    at: float
+    client: str
+    compares: Sequence[Compare]
+    events: Sequence[Event]
+
+
+@dataclass(slots=True)
+class _Lease:
+    ttl: float
+    expires: float
+    granted: int
+
+
+class FakeStore:
+    """The server side: state, leases, alarms. Its public methods are what an operator or a disaster does to it."""
+
+    def __init__(self, *, now: Callable[[], float] = world_time) -> None:
+        self.keys = Keyspace()
+        self.history: list[Write] = []
+        """Every accepted change, in order, lease expiries included."""
+        self.alarms: tuple[str, ...] = ()
+        self.raft_term = 2
+        self.acknowledges_gone_leases = False
+        """C11: an old etcd may answer the keepalive of a lease that is gone as if it were alive."""
+        self._clock = now
+        self._ahead = 0.0
+        self._leases: dict[int, _Lease] = {}
+        self._next_lease = _FIRST_LEASE
+        self._clients: list[FakeClient] = []
+
+    def client(self, name: str = "client", *, deadline: Duration = seconds(5)) -> FakeClient:
+        """A client with a link of its own: its faults are nobody else's."""
+        client = FakeClient(self, name, deadline)
+        self._clients.append(client)
+        return client
+
+    @property
+    def revision(self) -> int:
+        return self.keys.revision
+
+    def advance(self, duration: Duration) -> None:
+        """Moves the clock that leases run on."""
+        self._ahead += duration.total_seconds()
+        self.expire()
+
+    def compact(self, revision: int = 0) -> None:
+        """Forgets everything before `revision` (0 = before now), as any client may have asked for at any moment."""
+        self.keys.compact(revision or self.revision)
+
+    def run_out_of_space(self) -> None:
+        """Puts and leases fail; deletes, renewals and compaction succeed."""
+        self.alarms = (NO_SPACE,)
+
+    def regain_space(self) -> None:
+        self.alarms = ()
+
+    def change_leader(self) -> None:
+        """An etcd leader died and another took over: every lease starts again with its full TTL (C23)."""
+        self.raft_term += 1
+        for lease in self._leases.values():
+            self._extend(lease)
+
+    def restore(self, revision: int) -> None:
+        """A backup of `revision` came back: what happened since is gone and revisions are used again (C29)."""
+        self._replace(self.keys.at(revision))
+
+    def wipe(self) -> None:
+        """The data folder was lost: an empty store at the first revision, with the identity it had (C29)."""
+        self._replace(Keyspace())
+
+    def expire(self) -> None:
+        """Ends every lease whose time is over, each in a revision of its own."""
+        now = self._now()
+        for number, lease in sorted(self._leases.items(), key=lambda item: (item[1].expires, item[0])):
+            if lease.expires <= now:
+                self._end(number, "lease expiry")
+
+    # What a request does when it arrives.
+
+    def apply(
+        self, client: str, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        """Applies one transaction on behalf of a client."""
+        self.expire()
+        if self.alarms and any(isinstance(op, Put) for op in (*then, *otherwise)):
+            raise NoSpace("the store is out of space: compact and defragment it, then disarm the alarm")
+        result, changes = self.keys.commit(compares, then, otherwise, self._leases)
+        self._commit(client, compares, changes)
+        return result
+
+    def delete(self, client: str, key: bytes, end: bytes | None) -> int:
+        count = self.apply(client, (), [Delete(key, end)]).results[0]
+        assert isinstance(count, int)
+        return count
+
+    def grant(self, ttl: Duration) -> int:
+        if self.alarms:
+            raise NoSpace("the store is out of space: compact and defragment it, then disarm the alarm")
+        number, self._next_lease = self._next_lease, self._next_lease + 1
+        lease = self._leases[number] = _Lease(math.ceil(ttl.total_seconds()), 0.0, self.revision)
+        self._extend(lease)
+        return number
+
+    def renew(self, number: int) -> Duration:
+        self.expire()
+        lease = self._leases.get(number)
+        if lease is not None:
+            self._extend(lease)
+            return seconds(lease.ttl)
+        if self.acknowledges_gone_leases:
+            return SHORTEST_TTL
+        raise LeaseGone("the lease has expired or was revoked")
+
+    def revoke(self, client: str, number: int) -> None:
+        self.expire()
+        if number not in self._leases:
+            raise LeaseGone("the lease has expired or was revoked")
+        self._end(number, client)
+
+    def status(self, keys: Keyspace) -> Sequence[Status]:
+        """What the member says that answers from `keys`."""
+        size = sum(len(entry.key) + len(entry.value) for entry in keys.range(b"\0", b"\0"))
+        member = Status("fake", "3.4.23", 0xC1, 0xA1, 0xA1, keys.revision, self.raft_term, size, self.alarms)
+        return [member]
+
+    def _now(self) -> float:
+        return self._clock() + self._ahead
+
+    def _commit(self, client: str, compares: Sequence[Compare], changes: Sequence[Event]) -> None:
+        if changes:
+            self.history.append(Write(self.revision, self._now(), client, compares, changes))
+            self._notify()
+
+    def _notify(self) -> None:
+        for client in self._clients:
+            client.link.notify(self.revision)
+
+    def _extend(self, lease: _Lease) -> None:
+        lease.expires = self._now() + lease.ttl
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return  # without a loop nobody is waiting; whoever looks next ends what is over
+        later(lease.ttl, self.expire)
+
+    def _end(self, number: int, client: str) -> None:
+        del self._leases[number]
+        self._commit(client, (), self.keys.drop(self.keys.leased(number)))
+
+    def _replace(self, keys: Keyspace) -> None:
+        self.keys = keys
+        self._leases = {number: lease for number, lease in self._leases.items() if lease.granted <= keys.revision}
+        for client in self._clients:
+            client.link.lose_continuity()

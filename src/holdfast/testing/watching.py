@@ -1,0 +1,117 @@
+"""One watch of a FakeStore: a snapshot, then events without a gap, and a new snapshot whenever continuity was lost.
+
+Continuity is lost by a compaction beyond what was delivered, by a restored or wiped store, and on demand. A stream
+that is half-open is noticed only as the protocol says: by an own write that does not come back (C38).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.store.api import Compacted, Entry, Event, Events, OwnKey, Snapshot, StoreAway, prefix_end
+
+if TYPE_CHECKING:
+    from holdfast.testing.keyspace import Keyspace
+    from holdfast.testing.link import Link
+
+RETRY_SECONDS = 0.1
+
+
+class _Reader(Protocol):
+    """What a watch needs of its client."""
+
+    @property
+    def link(self) -> Link: ...
+    @property
+    def keys(self) -> Keyspace: ...
+    async def get(self, key: bytes, *, revision: int = 0) -> Entry | None: ...
+    async def everything(self, prefix: bytes) -> Snapshot: ...
+
+
+class Watching:
+    """The state of one watch between two looks at it."""
+
+    def __init__(self, client: _Reader, prefix: bytes, own: OwnKey | None, held: Mapping[bytes, int] | None) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._own = own
+        self._held = held or {}
+        self._stream = client.link.open(client.keys.revision)
+        self._seen = 0
+
+    def close(self) -> None:
+        self._client.link.close(self._stream)
+
+    async def snapshot(self) -> Snapshot:
+        """Everything under the prefix, however long it takes to get it."""
+        while True:
+            self._stream.continuous = True
+            try:
+                found = await self._client.everything(self._prefix)
+            except StoreAway:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._seen = found.revision
+                return found
+
+    async def news(self) -> Snapshot | Events:
+        """What comes next."""
+        while True:
+            await self._hear()
+            try:
+                batch = self._batch() if self._stream.continuous else None
+            except Compacted:
+                batch = None
+            if batch is None:
+                return _without(await self.snapshot(), self._held)
+            if batch:
+                return Events(batch[-1].mod_revision, batch, self._client.keys.revision)
+
+    def _batch(self) -> Sequence[Event]:
+        until = self._reachable()
+        end = prefix_end(self._prefix)
+        found = [
+            event
+            for events in self._client.keys.events(self._seen, until)
+            for event in events
+            if event.key >= self._prefix and (end == b"\0" or event.key < end)
+        ]
+        self._seen = max(self._seen, until)
+        return found
+
+    def _reachable(self) -> int:
+        """A stale or restored store has less to tell than the stream has heard of."""
+        return min(self._stream.horizon, self._client.keys.revision)
+
+    async def _hear(self) -> None:
+        while self._stream.continuous and self._reachable() <= self._seen:
+            self._stream.heard.clear()
+            try:
+                async with asyncio.timeout(self._patience()):
+                    await self._stream.heard.wait()
+            except TimeoutError:
+                await self._prove_alive()
+
+    def _patience(self) -> float | None:
+        return None if self._own is None else 2 * self._own.interval.total_seconds()
+
+    async def _prove_alive(self) -> None:
+        assert self._own is not None
+        try:
+            own = await self._client.get(self._own.key)
+        except StoreAway:
+            return
+        if own is not None and own.mod_revision > self._stream.horizon:
+            self.close()
+            self._stream = self._client.link.open(self._client.keys.revision)
+
+
+def _without(snapshot: Snapshot, held: Mapping[bytes, int]) -> Snapshot:
+    """The snapshot for a reader that holds some of it already."""
+    unchanged = [entry.key for entry in snapshot.items if held.get(entry.key) == entry.mod_revision]
+    if not unchanged:
+        return snapshot
+    items = [entry for entry in snapshot.items if held.get(entry.key) != entry.mod_revision]
+    return Snapshot(snapshot.revision, items, unchanged)
