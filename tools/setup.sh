@@ -43,8 +43,6 @@ with_uv() {
 pip() { env PIP_USER=0 .venv/bin/python -m pip -qq --disable-pip-version-check --no-input "$@"; }
 
 with_pip() {
-    "$python" -c 'import ensurepip, venv' 2>/dev/null ||
-        fail "the venv module of $python is incomplete; on Debian: apt-get install python3-venv"
     { usable_venv && pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv; } &&
         pip install --require-hashes --requirement "$lock" &&
         pip install --no-deps --no-build-isolation --editable .
@@ -62,7 +60,13 @@ python=$(choose_python)
 if [ ! -d "${HOME:-}" ] || [ ! -w "${HOME:-}" ]; then
     export PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
 fi
+if command -v uv >/dev/null; then
+    install=with_uv
+else
+    install=with_pip
+    "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+        fail "the venv module of $python is incomplete; on Debian: apt-get install python3-venv"
+fi
 echo "make setup: .venv with $("$python" -V)" >&2
-if command -v uv >/dev/null; then install=with_uv; else install=with_pip; fi
 "$install" || fail "the packages of $lock could not be installed (see above)."
 wanted_stamp >"$stamp"

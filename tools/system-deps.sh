@@ -40,7 +40,7 @@ kept=$policy.before-holdfast
 cluster=/etc/postgresql-common/createcluster.d/holdfast.conf
 
 tidy() {
-    rm -f "$cluster" "$policy"
+    rm -f "$cluster" "$policy" "${log:-}"
     [ ! -e "$kept" ] || mv "$kept" "$policy"
 }
 trap tidy EXIT
@@ -59,13 +59,15 @@ case " $wanted" in *" postgresql "*)
 esac
 
 export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
 install() {
     # shellcheck disable=SC2086 # a list of words
-    apt-get -o DPkg::Lock::Timeout=120 install -qq -y --no-install-recommends $wanted </dev/null >&2
+    apt-get -o DPkg::Lock::Timeout=120 install -qq -y --no-install-recommends $wanted </dev/null >"$log" 2>&1
 }
 
 say "installing $wanted"
-install 2>/dev/null || { apt-get -qq update >&2 && install; } || {
+install || { apt-get -qq update >"$log" 2>&1 && install; } || {
+    cat "$log" >&2
     say "apt-get could not install $wanted(see above); mend that, or run the tests without: .venv/bin/pytest"
     exit 1
 }

@@ -104,7 +104,8 @@ def test_a_missing_venv_module_is_one_sentence_with_the_package_to_install(clone
     program(clone, "python-bare", f'case "$*" in *ensurepip*) exit 1;; *) exec "{sys.executable}" "$@";; esac')
     code, told = make_setup(clone, "python-bare")
     assert code != 0
-    assert [line for line in told if "apt-get install python3-venv" in line] == told[-1:]
+    assert len(told) == 1
+    assert "apt-get install python3-venv" in told[0]
 
 
 def test_another_system_than_linux_is_one_sentence(clone: Path) -> None:
