@@ -1,0 +1,30 @@
+"""The configuration: one file, and where each of its values came from.
+
+    /etc/holdfast/holdfast.yaml ─► document (text with places) ─► reading (one value) ─┐
+    HOLDFAST_SECTION_FIELD, flags ─────────────────────────────► reading ──────────────┴► resolve ─► Loaded | Rejected
+
+Pure: texts are handed in, `holdfast.runtime.configuration` reads the files. Precedence is flag, environment, file,
+default.
+
+To add a section: write one file with a frozen `Section` whose fields carry their documentation (`config/log.py` is a
+short example), and add one line to `Config` in `config/root.py`. The file's keys, the environment variables, `config
+show` and the reference page follow from that. Checks between fields go into `conflicts`.
+"""
+
+from holdfast.config.origin import Layer, Origin, Problem, Rejected
+from holdfast.config.resolve import Flag, Loaded, Source, resolve
+from holdfast.config.root import Config, dump, restore
+
+__all__ = [
+    "Config",
+    "Flag",
+    "Layer",
+    "Loaded",
+    "Origin",
+    "Problem",
+    "Rejected",
+    "Source",
+    "dump",
+    "resolve",
+    "restore",
+]

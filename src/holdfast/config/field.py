@@ -1,0 +1,175 @@
+"""What a section of the configuration is made of: fields that each know their kind, default, bounds and documentation.
+
+A section is a frozen struct; its fields carry an `About` and, where the plain type does not say enough, a `Kind`. From
+that alone `leaves` derives everything else: what the file may hold, the names of environment variables, the reference
+page, and how a value is shown. Every field has a default, so an empty configuration is a complete one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from holdfast.config import text
+
+ENVIRONMENT_PREFIX = "HOLDFAST_"
+
+
+class About(msgspec.Struct, frozen=True):
+    """The documentation of one field: what it decides, and what goes wrong when it is too small or too big.
+
+    `least` and `most` are inclusive bounds. A value outside them is refused with the matching consequence, so the error
+    says why and not only that.
+    """
+
+    what: str
+    small: str = ""
+    big: str = ""
+    least: Any = None
+    most: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way to read a scalar. `read` raises `text.Unfit` with the rest of a sentence that begins with the field."""
+
+    noun: str
+    read: Callable[[str], object]
+    show: Callable[[Any], str] = str
+    quoted: bool = False
+
+
+TEXT = Kind("text", text.word, quoted=True)
+WHOLE = Kind("whole number", text.whole)
+TRUTH = Kind("true or false", text.truth, text.show_truth)
+DURATION = Kind("duration", text.duration, text.show_duration)
+SIZE = Kind("size", text.size, text.show_size)
+NAME = Kind("name", text.name, quoted=True)
+FOLDER = Kind("absolute path", text.path, quoted=True)
+FILE = Kind("absolute path, or `credential:NAME`", text.file, quoted=True)
+ENDPOINT = Kind("http or https URL", text.endpoint, quoted=True)
+
+Size = Annotated[int, SIZE]
+Name = Annotated[str, NAME]
+Folder = Annotated[str, FOLDER]
+File = Annotated[str, FILE]
+Endpoint = Annotated[str, ENDPOINT]
+
+_PLAIN: dict[object, Kind] = {str: TEXT, int: WHOLE, bool: TRUTH, timedelta: DURATION}
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """Fields that do not fit each other. `fields` names all that matter, the one to blame first."""
+
+    fields: tuple[str, ...]
+    sentence: str
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """One concern of the configuration.
+
+    Unknown fields are refused where people write them, not here: a worker of the next version must be able to restore
+    what a supervisor of this version wrote, and the other way round.
+    """
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """What does not fit together, although each field by itself is sound."""
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One field of one section, with everything that its type says about it."""
+
+    path: tuple[str, ...]
+    kind: Kind
+    many: bool
+    optional: bool
+    default: object
+    about: About
+    type: object
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + "_".join(self.path).upper()
+
+    def show(self, value: Any) -> str:
+        """The value as it is written in the file."""
+        if value is None:
+            return "null"
+        if self.many:
+            return "[" + ", ".join(self._scalar(item) for item in value) + "]"
+        return self._scalar(value)
+
+    def _scalar(self, value: Any) -> str:
+        shown = self.kind.show(value)
+        return msgspec.json.encode(shown).decode() if self.kind.quoted else shown
+
+
+def sections(section: type[Section]) -> dict[str, type[Section]]:
+    """The fields of a section that are sections themselves."""
+    hints = get_type_hints(section)
+    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
+
+
+def leaves(section: type[Section], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """Every field below a section, in the order in which they are declared."""
+    hints = get_type_hints(section, include_extras=True)
+    nested = sections(section)
+    for field in msgspec.structs.fields(section):
+        here = (*path, field.name)
+        if field.name in nested:
+            yield from leaves(nested[field.name], here)
+        else:
+            yield _leaf(here, hints[field.name], field.default)
+
+
+def _leaf(path: tuple[str, ...], hint: object, default: object) -> Leaf:
+    notes = _notes(hint)
+    about = next((note for note in notes if isinstance(note, About)), None)
+    assert about is not None, f"{'.'.join(path)} has no documentation"
+    assert default is not msgspec.NODEFAULT, f"{'.'.join(path)} has no default"
+    inner, optional = _without_none(hint)
+    many = get_origin(_bare(inner)) is tuple
+    item = get_args(_bare(inner))[0] if many else inner
+    return Leaf(path, _kind(item), many, optional, default, about, hint)
+
+
+def _bare(hint: object) -> object:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _notes(hint: object) -> tuple[object, ...]:
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
+def _without_none(hint: object) -> tuple[object, bool]:
+    bare = _bare(hint)
+    if get_origin(bare) not in (Union, UnionType):
+        return hint, False
+    (inner,) = (choice for choice in get_args(bare) if choice is not NoneType)
+    return inner, True
+
+
+def _kind(hint: object) -> Kind:
+    for note in _notes(hint):
+        if isinstance(note, Kind):
+            return note
+    bare = _bare(hint)
+    if get_origin(bare) is Literal:
+        return choice(get_args(bare))
+    return _PLAIN[bare]
+
+
+def choice(options: tuple[str, ...]) -> Kind:
+    """A kind that allows these words and no others."""
+    return Kind(" or ".join(f"`{option}`" for option in options), lambda given: text.choice(given, options))

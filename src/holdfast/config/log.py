@@ -1,0 +1,36 @@
+"""What Holdfast says, how it is written, and how long its decisions are remembered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from holdfast.config.field import About, Section, Size
+
+MIB = 2**20
+
+
+class Log(Section, frozen=True, kw_only=True):
+    """Log lines and the decision log."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        About(
+            "The least important lines that are written. At `info` every decision is one line; `debug` adds each look "
+            "at the store and is too much for daily use; above `info` decisions are missing from the log, though never "
+            "from the decision log."
+        ),
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "console", "json"],
+        About("How a line looks: `console` for people, `json` for machines, `auto` chooses console on a terminal."),
+    ] = "auto"
+    decisions_size: Annotated[
+        Size,
+        About(
+            "Size of the decision log, a ring in the state folder: the oldest records make room for new ones.",
+            small="`holdfast history` and `explain` forget why something was deleted before anybody asks",
+            big="it takes that much of the disk below the state folder",
+            least=1 * MIB,
+            most=16_384 * MIB,
+        ),
+    ] = 64 * MIB

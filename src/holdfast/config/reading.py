@@ -1,0 +1,88 @@
+"""One value: from what stands in a file, a variable or a flag to what the field asks for.
+
+Everything wrong with the value is noted, item by item. What comes out went through the field's own reader, its bounds
+and msgspec, in this order, so that the first sentence an operator sees is the most helpful one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.config.document import Fault, Items, Node, Scalar, Table, parse
+from holdfast.config.field import Leaf
+from holdfast.config.text import Unfit
+
+
+class Unsound:
+    """The mark of a value that could not be read."""
+
+
+UNSOUND = Unsound()
+
+
+def node_of(leaf: Leaf, text: str) -> tuple[Node, tuple[Fault, ...]]:
+    """What a variable or flag says. A list is written `a, b` or `[a, b]`; everything else stands for itself."""
+    if not leaf.many or not text.strip():
+        return Scalar(text), ()
+    if not text.lstrip().startswith("["):
+        return Items(tuple(Scalar(item.strip()) for item in text.split(","))), ()
+    document = parse(text)
+    return document.root or Scalar(text), document.faults
+
+
+def read(leaf: Leaf, node: Node, faults: list[Fault]) -> Any:
+    """The value for the field, or `UNSOUND` with the reasons added to `faults`. Paths in them are below the field."""
+    try:
+        value = _value(leaf, node, faults)
+        if value is UNSOUND or value is None:
+            return value
+        _check_bounds(leaf, value)
+        return msgspec.convert(value, leaf.type)
+    except Unfit as unfit:
+        faults.append(Fault("", node.mark, str(unfit)))
+    except msgspec.ValidationError as error:
+        faults.append(Fault("", node.mark, f"does not fit: {error}"))
+    return UNSOUND
+
+
+def _value(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
+    if isinstance(node, Scalar) and node.is_empty:
+        none = ", write null for none" if leaf.optional else ""
+        raise Unfit(f"has no value: give it one{none}, or remove it to have the default ({leaf.show(leaf.default)})")
+    if isinstance(node, Scalar) and node.is_null and leaf.optional:
+        return None
+    return _items(leaf, node, faults) if leaf.many else _scalar(leaf, node)
+
+
+def _scalar(leaf: Leaf, node: Node) -> object:
+    if isinstance(node, Table):
+        raise Unfit(f"is a group of keys: write one {leaf.kind.noun}")
+    if isinstance(node, Items):
+        raise Unfit(f"is a list: write one {leaf.kind.noun}")
+    if node.is_null:
+        raise Unfit("cannot be null: give it a value, or remove it to have the default")
+    if not node.text:
+        raise Unfit("is an empty text: give it a value, or remove it to have the default")
+    return leaf.kind.read(node.text)
+
+
+def _items(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
+    if not isinstance(node, Items):
+        raise Unfit(f"is not a list: write {leaf.show(leaf.default)} or the like")
+    values: list[object] = []
+    for index, item in enumerate(node.nodes):
+        try:
+            values.append(_scalar(leaf, item))
+        except Unfit as unfit:
+            faults.append(Fault(f"[{index}]", item.mark, str(unfit)))
+    return tuple(values) if len(values) == len(node.nodes) else UNSOUND
+
+
+def _check_bounds(leaf: Leaf, value: Any) -> None:
+    about, shown = leaf.about, leaf.show(value)
+    if about.least is not None and value < about.least:
+        raise Unfit(f"is {shown}, less than {leaf.show(about.least)}: {about.small}")
+    if about.most is not None and value > about.most:
+        raise Unfit(f"is {shown}, more than {leaf.show(about.most)}: {about.big}")

@@ -1,0 +1,208 @@
+"""Precedence: which of flag, environment, file and default each value comes from.
+
+Promises: every value of the result has an origin; every layer is checked whole, also where another overrides it; all
+problems come at once, in the order of the file; and nothing that anybody writes makes `resolve` raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.config.document import Document, Fault, Mark, Scalar, Table, decode, parse
+from holdfast.config.field import ENVIRONMENT_PREFIX, Leaf, Section, leaves, sections
+from holdfast.config.origin import Layer, Origin, Problem, Rejected, reject
+from holdfast.config.reading import UNSOUND, node_of, read
+from holdfast.config.root import Config
+from holdfast.config.text import closest, nearest, quote
+
+# Variables that the command line reads for itself.
+RESERVED = ("HOLDFAST_CONFIG", "HOLDFAST_SERVER", "HOLDFAST_TOKEN")
+
+_SECRET_WORDS = ("password", "passphrase", "secret", "token")
+
+LEAVES: Mapping[str, Leaf] = {leaf.name: leaf for leaf in leaves(Config)}
+VARIABLES: Mapping[str, Leaf] = {leaf.variable: leaf for leaf in LEAVES.values()}
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The file: its name as people know it, and what is in it."""
+
+    name: str
+    data: bytes
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A value from the command line: the flag's own name, the field that it sets, and what was written."""
+
+    name: str
+    path: str
+    value: str
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A sound configuration. `origins` has one entry for every field, by dotted path."""
+
+    config: Config
+    origins: Mapping[str, Origin]
+    file: str | None = None
+
+
+def resolve(source: Source | None, environ: Mapping[str, str], flags: Sequence[Flag] = ()) -> Loaded | Rejected:
+    """The effective configuration, or everything that is wrong with it."""
+    sheet = _Sheet()
+    if source is not None:
+        _take_file(source, sheet)
+    _take_environment(environ, sheet)
+    _take_flags(flags, sheet)
+    config = cast("Config", _build(Config, sheet.values))
+    sheet.problems.extend(_conflicts(config, sheet))
+    if sheet.problems:
+        return reject(sheet.problems)
+    return Loaded(config, sheet.origins, source.name if source else None)
+
+
+class _Sheet:
+    """What has been found so far: per field its value and origin, and all problems."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {name: leaf.default for name, leaf in LEAVES.items()}
+        self.origins: dict[str, Origin] = dict.fromkeys(LEAVES, Origin())
+        self.unsound: set[str] = set()
+        self.problems: list[Problem] = []
+
+    def complain(self, origin: Origin, path: str, sentence: str) -> None:
+        self.problems.append(Problem(origin, path, sentence))
+
+    def note(self, leaf: Leaf, value: object, origin: Origin) -> None:
+        if value is UNSOUND:
+            self.unsound.add(leaf.name)
+        else:
+            self.values[leaf.name] = value
+            self.origins[leaf.name] = origin
+
+
+def _take_file(source: Source, sheet: _Sheet) -> None:
+    text = decode(source.data)
+    document = parse(text) if isinstance(text, str) else Document(None, (text,))
+    for fault in document.faults:
+        sheet.complain(_in_file(source, fault.mark), fault.path, fault.sentence)
+    root = document.root
+    if isinstance(root, Table):
+        _take_section(source, Config, root, (), sheet)
+    elif root is not None and not (isinstance(root, Scalar) and root.is_empty):
+        known = ", ".join(sections(Config))
+        sheet.complain(
+            _in_file(source, root.mark), "", f"does not begin with a section: write one of {known}, and a colon"
+        )
+
+
+def _in_file(source: Source, mark: Mark) -> Origin:
+    return Origin(Layer.FILE, source.name, mark.line, mark.column)
+
+
+def _take_section(source: Source, section: type[Section], table: Table, path: tuple[str, ...], sheet: _Sheet) -> None:
+    nested = sections(section)
+    for key, node in table.entries:
+        name = ".".join((*path, key.text))
+        if key.text in nested and isinstance(node, Table):
+            _take_section(source, nested[key.text], node, (*path, key.text), sheet)
+        elif key.text in nested:
+            # A section whose every line is a comment is an empty section.
+            if not (isinstance(node, Scalar) and node.is_empty):
+                sheet.complain(_in_file(source, node.mark), name, "is a section: write its fields below it, indented")
+        elif name in LEAVES:
+            faults: list[Fault] = []
+            value = read(LEAVES[name], node, faults)
+            for fault in faults:
+                sheet.complain(_in_file(source, fault.mark), name + fault.path, fault.sentence)
+            sheet.note(LEAVES[name], value, _in_file(source, key.mark))
+        else:
+            sheet.complain(_in_file(source, key.mark), _shown(name), _unknown_key(key.text, path, section))
+
+
+def _shown(name: str) -> str:
+    return quote(name)[1:-1]
+
+
+def _unknown_key(key: str, path: tuple[str, ...], section: type[Section]) -> str:
+    if refusal := _secret(key, ".".join((*path, f"{key}_file"))):
+        return refusal
+    where = f"in section {'.'.join(path)}" if path else "as a section"
+    near = closest(key, section.__struct_fields__)
+    elsewhere = [name for name, leaf in LEAVES.items() if leaf.path[-1] == key]
+    if not near and elsewhere:
+        near = f"; did you mean {' or '.join(elsewhere)}?"
+    return f"is not known {where}{near}"
+
+
+def _secret(key: str, file_field: str) -> str | None:
+    if file_field in LEAVES:
+        return f"would be a secret in the configuration: write it into a file of its own, and name that in {file_field}"
+    if any(word in key.lower() for word in _SECRET_WORDS):
+        return "looks like a secret, and those are never written into the configuration: use a …_file field"
+    return None
+
+
+def _take_environment(environ: Mapping[str, str], sheet: _Sheet) -> None:
+    for variable in sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in RESERVED):
+        origin = Origin(Layer.ENVIRONMENT, _shown(variable))
+        if leaf := VARIABLES.get(variable):
+            _take_text(leaf, environ[variable], origin, sheet)
+        else:
+            sheet.complain(origin, "", _unknown_variable(variable))
+
+
+def _unknown_variable(variable: str) -> str:
+    if leaf := VARIABLES.get(f"{variable}_FILE"):
+        return str(_secret(leaf.path[-1], leaf.name))
+    # The common prefix would make every name look like every other.
+    bare = {name.removeprefix(ENVIRONMENT_PREFIX): name for name in (*VARIABLES, *RESERVED)}
+    match = nearest(variable.removeprefix(ENVIRONMENT_PREFIX), bare)
+    return f"is not known: unset it{f'; did you mean {bare[match]}?' if match else ''}"
+
+
+def _take_flags(flags: Sequence[Flag], sheet: _Sheet) -> None:
+    for flag in flags:
+        origin = Origin(Layer.FLAG, _shown(flag.name))
+        if leaf := LEAVES.get(flag.path):
+            _take_text(leaf, flag.value, origin, sheet)
+        else:
+            name = flag.path.rpartition(".")[2]
+            refusal = _secret(name, f"{flag.path}_file") or f"is not a known field{closest(flag.path, LEAVES)}"
+            sheet.complain(origin, _shown(flag.path), refusal)
+
+
+def _take_text(leaf: Leaf, text: str, origin: Origin, sheet: _Sheet) -> None:
+    node, found = node_of(leaf, text)
+    faults = list(found)
+    value = UNSOUND if found else read(leaf, node, faults)
+    for fault in faults:
+        sheet.complain(origin, leaf.name + fault.path, fault.sentence)
+    sheet.note(leaf, value, origin)
+
+
+def _build(section: type[Section], values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Section:
+    nested = sections(section)
+    return section(
+        **{
+            field: _build(nested[field], values, (*path, field))
+            if field in nested
+            else values[".".join((*path, field))]
+            for field in section.__struct_fields__
+        }
+    )
+
+
+def _conflicts(section: Section, sheet: _Sheet, path: tuple[str, ...] = ()) -> Iterator[Problem]:
+    for conflict in section.conflicts():
+        names = [".".join((*path, field)) for field in conflict.fields]
+        # A field that could not be read has its own problem already; what follows from it is noise.
+        if sheet.unsound.isdisjoint(names):
+            blamed = names[0]
+            origin = next((sheet.origins[name] for name in names if sheet.origins[name].layer), Origin())
+            yield Problem(origin, blamed, conflict.sentence)
+    for field in sections(type(section)):
+        yield from _conflicts(getattr(section, field), sheet, (*path, field))

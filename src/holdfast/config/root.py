@@ -1,0 +1,31 @@
+"""The whole configuration: one line per section. And the form in which a supervisor hands it to its workers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.config.field import Section
+from holdfast.config.log import Log
+from holdfast.config.paths import Paths
+from holdfast.config.pulse import Pulse
+from holdfast.config.store import Store
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """Everything that can be configured."""
+
+    paths: Paths = Paths()
+    log: Log = Log()
+    store: Store = Store()
+    runtime: Pulse = Pulse()
+
+
+def dump(config: Config) -> bytes:
+    """The configuration as JSON; `restore` gives back an equal one. It holds no secret, only the names of files."""
+    return msgspec.json.encode(config)
+
+
+def restore(data: bytes) -> Config:
+    """Reads what `dump` wrote, also by a version that knows other fields: unknown ones are left out, missing ones take
+    their defaults. Raises `msgspec.DecodeError` on anything else."""
+    return msgspec.json.decode(data, type=Config)

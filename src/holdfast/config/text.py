@@ -1,0 +1,206 @@
+"""Scalars: how a piece of text becomes a value, and how the value is written again.
+
+The field decides what a text means, never its looks: `no` in a field for text is the word "no", and `yes` in a field
+for true or false is refused. Each reader raises `Unfit` with the rest of a sentence that begins with the field's name.
+Whatever a reader accepts, its `show_…` writes so that reading it again gives the same value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
+
+_DURATION_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION_PART = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?(ms|[dhms])")
+_LONGEST = timedelta(days=3_650)
+
+_SIZE_UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1}
+_SIZE = re.compile(r"([0-9]{1,15})(TiB|GiB|MiB|KiB|B)")
+_DECIMAL_SIZE = re.compile(r"([0-9]{1,15}) ?([kKmMgGtT])[bB]?")
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_CREDENTIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
+
+CREDENTIAL = "credential:"
+
+
+class Unfit(ValueError):
+    """A text that is not what its field asks for. The message is the rest of a sentence, after the field's name."""
+
+
+def quote(given: str) -> str:
+    """A piece of somebody's text as it may appear in a message: short, and on one line whatever it holds."""
+    shown = given if len(given) <= 60 else given[:57] + "..."
+    return "'" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown) + "'"
+
+
+def closest(given: str, known: Iterable[str]) -> str:
+    """'; did you mean x?' when something known looks like it, else nothing."""
+    match = nearest(given, known)
+    return f"; did you mean {match}?" if match else ""
+
+
+def nearest(given: str, known: Iterable[str]) -> str | None:
+    """The known word that this one was probably meant to be."""
+    return next(iter(difflib.get_close_matches(given[:100], list(known), n=1)), None)
+
+
+def word(given: str) -> str:
+    if not given.isprintable():
+        raise Unfit(f"is {quote(given)}, which holds a line break or another character that cannot be printed")
+    return given
+
+
+def truth(given: str) -> bool:
+    if given not in ("true", "false"):
+        raise Unfit(f"is {quote(given)}: write true or false")
+    return given == "true"
+
+
+def show_truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def whole(given: str) -> int:
+    if not _WHOLE.fullmatch(given):
+        raise Unfit(f"is {quote(given)}, which is not a whole number: write it in decimal digits, such as 5")
+    return int(given)
+
+
+def choice(given: str, options: tuple[str, ...]) -> str:
+    if given not in options:
+        raise Unfit(f"is {quote(given)}: write {', '.join(options[:-1])} or {options[-1]}{closest(given, options)}")
+    return given
+
+
+def duration(given: str) -> timedelta:
+    """Reads `1m30s`: units d, h, m, s and ms from big to small, each at most once; a fraction down to a millisecond."""
+    parts = list(_DURATION_PART.finditer(given))
+    if not parts or "".join(part.group() for part in parts) != given:
+        raise Unfit(f"is {quote(given)}, which is not a duration: {_duration_advice(given)}")
+    units = [list(_DURATION_UNITS).index(part[3]) for part in parts]
+    if units != sorted(set(units)):
+        raise Unfit(f"is {quote(given)}: write each unit once, from the biggest to the smallest, such as 1m30s")
+    milliseconds = sum(_milliseconds(given, part) for part in parts)
+    if milliseconds > _LONGEST // timedelta(milliseconds=1):
+        raise Unfit(f"is {quote(given)}, which is longer than ten years")
+    return timedelta(milliseconds=milliseconds)
+
+
+def _milliseconds(given: str, part: re.Match[str]) -> int:
+    unit = _DURATION_UNITS[part[3]]
+    fraction: str = part[2] or ""
+    count: int = int(part[1])
+    scaled: int = int(fraction or "0") * unit
+    if scaled % 10 ** len(fraction):
+        raise Unfit(f"is {quote(given)}, which is finer than a millisecond")
+    return count * unit + scaled // 10 ** len(fraction)
+
+
+def _duration_advice(given: str) -> str:
+    if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", given):
+        return f"a number needs a unit, such as {given}s (d, h, m, s or ms)"
+    return "write it with units, such as 250ms, 5s, 1m30s, 2h or 1d"
+
+
+def show_duration(value: timedelta) -> str:
+    """Writes whole milliseconds, in the biggest units that fit."""
+    left = value // timedelta(milliseconds=1)
+    shown = ""
+    for unit, size in _DURATION_UNITS.items():
+        count, left = divmod(left, size)
+        shown += f"{count}{unit}" if count else ""
+    return shown or "0s"
+
+
+def size(given: str) -> int:
+    match = _SIZE.fullmatch(given)
+    if not match:
+        raise Unfit(f"is {quote(given)}, which is not a size: {_size_advice(given)}")
+    count: int = int(match[1])
+    return count * _SIZE_UNITS[match[2]]
+
+
+def _size_advice(given: str) -> str:
+    if match := _DECIMAL_SIZE.fullmatch(given):
+        return f"units are powers of 1,024, write {match[1]}{match[2].upper()}iB"
+    if re.fullmatch(r"[0-9]{1,15}", given):
+        return f"a number needs a unit, such as {given}MiB (B, KiB, MiB, GiB or TiB)"
+    return "write it with a unit, such as 64MiB"
+
+
+def show_size(value: int) -> str:
+    unit, factor = next((item for item in _SIZE_UNITS.items() if value and value % item[1] == 0), ("B", 1))
+    return f"{value // factor}{unit}"
+
+
+def name(given: str) -> str:
+    if not _NAME.fullmatch(given):
+        raise Unfit(
+            f"is {quote(given)}: a name is up to 63 letters, digits, dots, dashes and underscores, "
+            "and begins with a letter or digit"
+        )
+    return given
+
+
+def path(given: str) -> str:
+    word(given)
+    if not given.startswith("/"):
+        raise Unfit(f"is {quote(given)}: write an absolute path, one that begins with /")
+    if ".." in given.split("/"):
+        raise Unfit(f"is {quote(given)}: write the path without ..")
+    return given
+
+
+def file(given: str) -> str:
+    if not given.startswith(CREDENTIAL):
+        return path(given)
+    if not _CREDENTIAL.fullmatch(given.removeprefix(CREDENTIAL)):
+        raise Unfit(
+            f"is {quote(given)}: after {CREDENTIAL} comes the name of a systemd credential, such as etcd-password"
+        )
+    return given
+
+
+def endpoint(given: str) -> str:
+    """Reads `https://etcd-1:2379`. A name or password in it is refused, and never repeated in the message."""
+    word(given)
+    if "@" in given:
+        raise Unfit("holds a user name: take everything up to @ out of the URL, and use user and password_file")
+    try:
+        url = urlsplit(given)
+        port = url.port
+    except ValueError as error:
+        raise Unfit(f"is {quote(given)}, which is not a URL: {error}") from None
+    if url.scheme not in ("http", "https") or not given.startswith(f"{url.scheme}://"):
+        raise Unfit(f"is {quote(given)}: write http://HOST:PORT or https://HOST:PORT")
+    if not url.hostname or not _host(url):
+        raise Unfit(f"is {quote(given)}, in which no host can be recognised: write {url.scheme}://HOST:PORT")
+    if port is None or port == 0:
+        raise Unfit(
+            f"is {quote(given)}, which has no port: etcd's is usually {url.scheme}://{url.netloc.rstrip(':')}:2379"
+        )
+    if url.path not in ("", "/") or url.query or url.fragment:
+        raise Unfit(f"is {quote(given)}: nothing may follow the port")
+    return f"{url.scheme}://{url.netloc}"
+
+
+def _host(url: SplitResult) -> bool:
+    return "[" in url.netloc or _HOST_NAME.fullmatch(url.hostname or "") is not None
+
+
+def is_loopback(url: str) -> bool:
+    """Whether traffic to this endpoint stays on the machine, as far as its text tells."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
