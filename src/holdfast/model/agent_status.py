@@ -1,0 +1,76 @@
+"""Agent status: "I am alive", every 30 s, in Felix's keys and format.
+
+`status` is under a lease: when it is gone, the agent is. `last_reported_status` stays. The time is kept as it was
+written, and what it means is a separate question: missing and unparseable are answers, not errors.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+
+import msgspec
+
+from holdfast.model.kind import Column, Kind
+from holdfast.model.name import segment
+from holdfast.model.place import Place, felix
+from holdfast.model.wall import read, written
+
+
+class Unclear(Enum):
+    """Why a report does not say when it was made."""
+
+    MISSING = "the report carries no time"
+    UNPARSEABLE = "the report's time cannot be understood"
+
+
+class AgentStatus(msgspec.Struct, frozen=True, gc=False):
+    """One report. `uptime` is in seconds, `first_update` marks the first report since the agent started."""
+
+    time: str | None = None
+    uptime: float | None = None
+    first_update: bool = False
+
+    @classmethod
+    def of(cls, moment: datetime, uptime: float, *, first: bool = False) -> AgentStatus:
+        """A report made at that moment. Whole seconds, as Felix writes them."""
+        return cls(written(moment.replace(microsecond=0)), uptime, first)
+
+    @property
+    def reported(self) -> datetime | Unclear:
+        """When the report was made, by the reporting host's wall clock."""
+        if self.time is None:
+            return Unclear.MISSING
+        try:
+            return read(self.time)
+        except ValueError:
+            return Unclear.UNPARSEABLE
+
+
+def _place(word: str) -> Place[str]:
+    ending = f"/{word}"
+
+    def read_host(rest: str) -> str | None:
+        host, _, tail = rest.partition("/")
+        return segment(host) if tail == word else None
+
+    return Place(felix, lambda host: segment(host) + ending, read_host)
+
+
+def _kind(name: str, plural: str, word: str) -> Kind[AgentStatus, str]:
+    return Kind(
+        name=name,
+        plural=plural,
+        struct=AgentStatus,
+        place=_place(word),
+        columns=(
+            Column("HOST", lambda host, _: host),
+            Column("REPORTED", lambda _, status: status.time or ""),
+            Column("UPTIME", lambda _, status: "" if status.uptime is None else f"{status.uptime:.0f} s"),
+            Column("FIRST", lambda _, status: "yes" if status.first_update else "", wide=True),
+        ),
+    )
+
+
+AGENT_STATUS = _kind("agent-status", "agent-statuses", "status")
+LAST_STATUS = _kind("last-status", "last-statuses", "last_reported_status")

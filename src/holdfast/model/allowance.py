@@ -1,0 +1,83 @@
+"""Allowances: an operator lets what a closed gate holds pass, once or until a time, and says why.
+
+Given at the syncer, agents honour it for changes up to `revision`: what the operator saw, and nothing that came later.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from holdfast.model.kind import Column, Kind
+from holdfast.model.name import NameRefused, segment
+from holdfast.model.number import Natural
+from holdfast.model.place import Place, own
+from holdfast.model.scope import Scope
+from holdfast.model.wall import Moment, utc, written
+
+
+class AllowanceName(NamedTuple):
+    """Which gate, and whose."""
+
+    gate: str
+    scope: Scope
+
+
+class Allowance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """One permission. `once` is for the plan that was shown; otherwise it ends at `until`. One of the two is set."""
+
+    gate: str
+    scope: Scope
+    revision: Natural
+    who: str
+    why: str
+    since: Moment
+    once: bool = False
+    until: Moment | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "since", utc(self.since))
+        if self.until is not None:
+            force_setattr(self, "until", utc(self.until))
+        if self.once == (self.until is not None):
+            raise ValueError("an allowance is either for once or until a time")
+
+    @property
+    def name(self) -> AllowanceName:
+        return AllowanceName(self.gate, self.scope)
+
+    def covers(self, revision: int, now: datetime) -> bool:
+        """Whether a change that is wanted since that revision may pass at that wall-clock time."""
+        return revision <= self.revision and (self.until is None or now < self.until)
+
+
+def _write(name: AllowanceName) -> str:
+    return f"{segment(name.gate)}/{name.scope.path}"
+
+
+def _read(rest: str) -> AllowanceName:
+    gate, slash, path = rest.partition("/")
+    if not slash:
+        raise NameRefused("an allowance's key names a gate and a scope")
+    return AllowanceName(segment(gate), Scope.of_path(path))
+
+
+ALLOWANCE: Kind[Allowance, AllowanceName] = Kind(
+    name="allowance",
+    plural="allowances",
+    struct=Allowance,
+    place=Place(own("allow/"), _write, _read),
+    columns=(
+        Column("GATE", lambda name, _: name.gate),
+        Column("SCOPE", lambda name, _: str(name.scope)),
+        Column("UNTIL", lambda _, allowance: "once" if allowance.until is None else written(allowance.until)),
+        Column("REVISION", lambda _, allowance: str(allowance.revision)),
+        Column("WHO", lambda _, allowance: allowance.who),
+        Column("WHY", lambda _, allowance: allowance.why),
+        Column("SINCE", lambda _, allowance: written(allowance.since), wide=True),
+    ),
+    tail=lambda allowance: f"allow/{_write(allowance.name)}",
+)

@@ -1,0 +1,71 @@
+"""Bad: a key or value that cannot be understood, as a value with a reason.
+
+Bad is present, not absent (C39): whoever receives one keeps the last good object, or prunes nothing that could be its
+state. The detail is one short sentence for log, doctor and status; it repeats at most a glimpse of the value.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from holdfast.model.address import AddressRefused
+from holdfast.model.name import NameRefused
+
+GLIMPSE = 80
+"""Characters of an error message that are passed on; anything quoted in it is shorter still."""
+
+
+class BadReason(Enum):
+    """Why a key or value was not understood. The same words appear in log, metric, API and `holdfast doctor`."""
+
+    TOO_LARGE = "larger than any value may be"
+    NOT_UTF8 = "not UTF-8"
+    NOT_JSON = "not JSON"
+    TOO_DEEP = "nested too deeply"
+    WRONG_SHAPE = "JSON of the wrong shape"
+    WRONG_KIND = "says that it is of another kind or version"
+    WRONG_ADDRESS = "holds something that is not an address"
+    WRONG_NAME = "says another name than its key"
+    STRANGE_KEY = "the key does not have the form of its kind"
+    OTHER_KIND = "the key belongs to another kind under the same prefix"
+    """Not a fault: some kinds of Calico's share a prefix, and their readers skip each other's keys."""
+
+
+class Bad(msgspec.Struct, frozen=True, gc=False):
+    """What stands at a key where an object was expected."""
+
+    key: bytes
+    reason: BadReason
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.key.decode(errors='backslashreplace')}: {self.reason.value} ({self.detail})"
+
+
+def blame(error: Exception) -> BadReason:
+    """Which reason an exception from decoding stands for."""
+    cause = error.__cause__ if isinstance(error, msgspec.ValidationError) and error.__cause__ else error
+    match cause:
+        case UnicodeDecodeError():
+            return BadReason.NOT_UTF8
+        case RecursionError():
+            return BadReason.TOO_DEEP
+        case NameRefused():
+            return BadReason.WRONG_NAME
+        case AddressRefused():
+            return BadReason.WRONG_ADDRESS
+        case msgspec.ValidationError() if str(cause).endswith(("`$.kind`", "`$.apiVersion`")):
+            return BadReason.WRONG_KIND
+        case msgspec.DecodeError() if not isinstance(cause, msgspec.ValidationError):
+            return BadReason.NOT_JSON
+    return BadReason.WRONG_SHAPE
+
+
+def glimpse(message: str) -> str:
+    """The message on one printable line, its quoted part cut short, the place in the document (our words) kept."""
+    text, at, place = message.partition(" - at `")
+    if len(text) > GLIMPSE:
+        text = text[: GLIMPSE - 1] + "…"
+    return "".join(c if c.isprintable() else "?" for c in text + at + place[:GLIMPSE])

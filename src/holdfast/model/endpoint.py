@@ -1,0 +1,166 @@
+"""Endpoints: a workload's place in the network, as Calico's WorkloadEndpoint.
+
+The name of an endpoint is made of where and what it is (node, orchestrator, workload, endpoint), so one that moves to
+another host is another key. OpenStack's and Holdfast's own endpoints differ in the orchestrator only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from holdfast.model.address import address, mac, prefixes, shown
+from holdfast.model.calico import Metadata, Resource, carry_identity, full_name
+from holdfast.model.kind import Column, Kind
+from holdfast.model.name import NameRefused, join, split
+from holdfast.model.number import Natural
+from holdfast.model.place import Place, namespaced
+from holdfast.model.region import Region
+
+Orchestrator = Literal["openstack", "holdfast"]
+
+_ORCHESTRATORS: dict[str, Orchestrator] = {"openstack": "openstack", "holdfast": "holdfast"}
+
+
+class EndpointName(NamedTuple):
+    """The four parts of an endpoint's name."""
+
+    node: str
+    orchestrator: Orchestrator
+    workload: str
+    endpoint: str
+
+    def __str__(self) -> str:
+        return join(self)
+
+
+class AddressPair(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    rename={"internal": "internalIP", "external": "externalIP"},
+):
+    """A floating address and the endpoint's own address behind it."""
+
+    internal: str
+    external: str
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "internal", address(self.internal))
+        force_setattr(self, "external", address(self.external))
+
+
+class QosControls(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
+    """Limits on an endpoint's traffic: bits and packets per second, burst sizes, connections. None is no limit."""
+
+    ingress_bandwidth: Natural | None = None
+    egress_bandwidth: Natural | None = None
+    ingress_burst: Natural | None = None
+    egress_burst: Natural | None = None
+    ingress_peakrate: Natural | None = None
+    egress_peakrate: Natural | None = None
+    ingress_packet_rate: Natural | None = None
+    egress_packet_rate: Natural | None = None
+    ingress_max_connections: Natural | None = None
+    egress_max_connections: Natural | None = None
+
+
+class EndpointSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel", kw_only=True):
+    """What the endpoint is and which addresses it has. Lists keep the order in which they were given."""
+
+    orchestrator: Orchestrator
+    workload: str
+    node: str
+    endpoint: str
+    interface_name: str = ""
+    mac: str = ""
+    ipv4_gateway: str = ""
+    ipv6_gateway: str = ""
+    ip_networks: tuple[str, ...] = ()
+    allowed_ips: tuple[str, ...] = ()
+    ip_nats: tuple[AddressPair, ...] = msgspec.field(default=(), name="ipNATs")
+    qos_controls: QosControls | None = None
+
+    def __post_init__(self) -> None:
+        # Identity, not equality: canonical text comes back as the same object, and this runs for every value read.
+        if self.mac and (canonical := mac(self.mac)) is not self.mac:
+            force_setattr(self, "mac", canonical)
+        if self.ipv4_gateway and (canonical := address(self.ipv4_gateway)) is not self.ipv4_gateway:
+            force_setattr(self, "ipv4_gateway", canonical)
+        if self.ipv6_gateway and (canonical := address(self.ipv6_gateway)) is not self.ipv6_gateway:
+            force_setattr(self, "ipv6_gateway", canonical)
+        if (networks := prefixes(self.ip_networks)) is not self.ip_networks:
+            force_setattr(self, "ip_networks", networks)
+        if self.allowed_ips and (networks := prefixes(self.allowed_ips)) is not self.allowed_ips:
+            force_setattr(self, "allowed_ips", networks)
+
+    @property
+    def name(self) -> EndpointName:
+        return EndpointName(self.node, self.orchestrator, self.workload, self.endpoint)
+
+
+class Endpoint(Resource[EndpointSpec], frozen=True, gc=False, tag="WorkloadEndpoint"):
+    """A WorkloadEndpoint. `Endpoint.of` gives it the name that its spec implies."""
+
+    @property
+    def name(self) -> EndpointName:
+        return self.spec.name
+
+    @classmethod
+    def of(
+        cls,
+        region: Region,
+        spec: EndpointSpec,
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        uid: str = "",
+        created: str | None = None,
+    ) -> Endpoint:
+        """An endpoint of that region. Raises NameRefused when a part of its name cannot stand in a key."""
+        metadata = Metadata(join(spec.name), region.namespace, created, uid, annotations or {}, labels or {})
+        return cls(metadata=metadata, spec=spec)
+
+
+def _tail(endpoint: Endpoint) -> str:
+    spec = endpoint.spec
+    # Written out instead of `join`: this runs for every value read, and what `join` refuses the key's parse refuses.
+    name = (
+        f"{spec.node.replace('-', '--')}-{spec.orchestrator}-"
+        f"{spec.workload.replace('-', '--')}-{spec.endpoint.replace('-', '--')}"
+    )
+    if name != endpoint.metadata.name:
+        raise NameRefused("the name in metadata is not the one that the spec implies")
+    return full_name(endpoint)
+
+
+def read_name(text: str) -> EndpointName:
+    """The endpoint that a joined name means. Raises NameRefused."""
+    node, word, workload, endpoint = split(text, 4)
+    orchestrator = _ORCHESTRATORS.get(word)
+    if orchestrator is None:
+        raise NameRefused(f"{shown(word)} is not an orchestrator of ours: openstack or holdfast")
+    return EndpointName(node, orchestrator, workload, endpoint)
+
+
+ENDPOINT: Kind[Endpoint, EndpointName] = Kind(
+    name="endpoint",
+    plural="endpoints",
+    struct=Endpoint,
+    place=Place(namespaced("workloadendpoints"), join, read_name),
+    columns=(
+        Column("ENDPOINT", lambda name, _: name.endpoint),
+        Column("HOST", lambda name, _: name.node),
+        Column("WORKLOAD", lambda name, _: name.workload),
+        Column("ADDRESSES", lambda _, endpoint: " ".join(endpoint.spec.ip_networks)),
+        Column("INTERFACE", lambda _, endpoint: endpoint.spec.interface_name),
+        Column("MAC", lambda _, endpoint: endpoint.spec.mac, wide=True),
+        Column("ORCHESTRATOR", lambda name, _: name.orchestrator, wide=True),
+        Column("UID", lambda _, endpoint: endpoint.metadata.uid, wide=True),
+    ),
+    tail=_tail,
+    carry=carry_identity,
+)

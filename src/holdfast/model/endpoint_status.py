@@ -1,0 +1,77 @@
+"""Endpoint status: what the agent on a host says of one endpoint there; Felix's key and format."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.model.endpoint import EndpointName
+from holdfast.model.kind import Column, Kind
+from holdfast.model.name import NameRefused, escape, segments, unescape
+from holdfast.model.place import Place, felix
+from holdfast.model.region import Region
+
+
+class State(Enum):
+    """What an agent can say of an endpoint."""
+
+    UP = "up"
+    DOWN = "down"
+    ERROR = "error"
+
+
+class EndpointStatusName(NamedTuple):
+    """Who reports on what. Felix writes the workload with its namespace: `openstack/843c1d87-…`."""
+
+    host: str
+    orchestrator: str
+    workload: str
+    endpoint: str
+
+    @classmethod
+    def of(cls, region: Region, name: EndpointName, host: str | None = None) -> EndpointStatusName:
+        """The name of that endpoint's status, as reported by its own host or by another (a migration's target)."""
+        workload = f"{region.namespace}/{name.workload}"
+        return cls(name.node if host is None else host, name.orchestrator, workload, name.endpoint)
+
+    @property
+    def device(self) -> str:
+        """The workload without its namespace, as an endpoint's spec has it."""
+        return self.workload.rpartition("/")[2]
+
+
+class EndpointStatus(msgspec.Struct, frozen=True, gc=False):
+    """One word."""
+
+    status: State
+
+
+def _write(name: EndpointStatusName) -> str:
+    host, orchestrator, workload, endpoint = map(escape, name)
+    return f"{host}/workload/{orchestrator}/{workload}/endpoint/{endpoint}"
+
+
+def _read(rest: str) -> EndpointStatusName | None:
+    parts = segments(rest)
+    if len(parts) != 6 or parts[1] != "workload" or parts[4] != "endpoint":
+        if len(parts) > 2 and parts[1] == "workload":
+            raise NameRefused("after /workload/ come orchestrator, workload, the word endpoint, and the endpoint")
+        return None
+    return EndpointStatusName(unescape(parts[0]), unescape(parts[2]), unescape(parts[3]), unescape(parts[5]))
+
+
+ENDPOINT_STATUS: Kind[EndpointStatus, EndpointStatusName] = Kind(
+    name="endpoint-status",
+    plural="endpoint-statuses",
+    struct=EndpointStatus,
+    place=Place(felix, _write, _read),
+    columns=(
+        Column("ENDPOINT", lambda name, _: name.endpoint),
+        Column("HOST", lambda name, _: name.host),
+        Column("STATUS", lambda _, status: status.status.value),
+        Column("WORKLOAD", lambda name, _: name.device),
+        Column("ORCHESTRATOR", lambda name, _: name.orchestrator, wide=True),
+    ),
+)

@@ -1,0 +1,30 @@
+"""Identity: which fleet a store belongs to, and which life of it. A foreign or restored store is recognised by this."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from holdfast.model.kind import Column, Kind
+from holdfast.model.number import Natural
+from holdfast.model.place import own, single
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False):
+    """`fleet` is the fleet id; `epoch` is raised by an operator after the store was restored from a backup."""
+
+    fleet: Annotated[str, msgspec.Meta(min_length=1)]
+    epoch: Natural
+
+
+IDENTITY: Kind[Identity, str] = Kind(
+    name="identity",
+    plural="identities",
+    struct=Identity,
+    place=single(own("identity"), "identity"),
+    columns=(
+        Column("FLEET", lambda _, identity: identity.fleet),
+        Column("EPOCH", lambda _, identity: str(identity.epoch)),
+    ),
+)

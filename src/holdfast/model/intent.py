@@ -1,0 +1,94 @@
+"""Intents: what an operator asked for at run time, with who, why, since when and until when.
+
+There is one intent per scope and sort, so asking again replaces, and `resume` is deleting the key.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from holdfast.model.address import shown
+from holdfast.model.kind import Column, Kind
+from holdfast.model.name import NameRefused
+from holdfast.model.place import Place, own
+from holdfast.model.scope import Scope
+from holdfast.model.wall import Moment, utc, written
+
+
+class What(Enum):
+    """What can be asked for."""
+
+    PAUSE = "pause"
+    DRAIN = "drain"
+    WEIGHT = "weight"
+    DISABLE = "disable"
+
+
+class IntentName(NamedTuple):
+    """What makes an intent the only one of its sort."""
+
+    what: What
+    scope: Scope
+
+
+class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """One wish. Without `until` it holds until it is taken back; `weight` (0 to 100) belongs to WEIGHT alone."""
+
+    what: What
+    scope: Scope
+    who: str
+    why: str
+    since: Moment
+    until: Moment | None = None
+    weight: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "since", utc(self.since))
+        if self.until is not None:
+            force_setattr(self, "until", utc(self.until))
+        if (self.weight is not None) != (self.what is What.WEIGHT):
+            raise ValueError("an intent has a weight exactly when it is about the weight")
+
+    @property
+    def name(self) -> IntentName:
+        return IntentName(self.what, self.scope)
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it is still in force at that wall-clock time."""
+        return self.until is None or now < self.until
+
+
+def _write(name: IntentName) -> str:
+    return f"{name.what.value}/{name.scope.path}"
+
+
+def _read(rest: str) -> IntentName:
+    word, _, path = rest.partition("/")
+    try:
+        what = What(word)
+    except ValueError:
+        raise NameRefused(f"{shown(word)} is nothing that can be asked for") from None
+    return IntentName(what, Scope.of_path(path))
+
+
+INTENT: Kind[Intent, IntentName] = Kind(
+    name="intent",
+    plural="intents",
+    struct=Intent,
+    place=Place(own("intents/"), _write, _read),
+    columns=(
+        Column("INTENT", lambda name, _: name.what.value),
+        Column("SCOPE", lambda name, _: str(name.scope)),
+        Column("WEIGHT", lambda _, intent: "" if intent.weight is None else str(intent.weight)),
+        Column("UNTIL", lambda _, intent: "taken back" if intent.until is None else written(intent.until)),
+        Column("WHO", lambda _, intent: intent.who),
+        Column("WHY", lambda _, intent: intent.why),
+        Column("SINCE", lambda _, intent: written(intent.since), wide=True),
+    ),
+    tail=lambda intent: f"intents/{_write(intent.name)}",
+)

@@ -1,0 +1,110 @@
+"""A kind: one sort of object in the store, described once: its name, key, codec, and the columns that people see.
+
+Whatever the bytes, `parse` and `decode` return an object or `Bad`; they never raise (rule 9, C13). Encoding is
+canonical: equal objects are equal bytes, and a rewrite over an old value keeps every field that we do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from holdfast.model import codec
+from holdfast.model.bad import Bad, BadReason, blame, glimpse
+from holdfast.model.name import NameRefused
+from holdfast.model.place import Place
+from holdfast.model.region import Region
+
+T = TypeVar("T")
+N = TypeVar("N")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T, N]):
+    """One column of `holdfast get KIND`; a `wide` one is shown with `-o wide` only."""
+
+    header: str
+    cell: Callable[[N, T], str]
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T, N]):
+    """Everything that Holdfast knows about one sort of object.
+
+    `tail` is how the object itself says the end of its key is (it may raise NameRefused when it contradicts itself);
+    `carry(new, old)` hands over what survives a rewrite; `legacy` reads a format from before the JSON one.
+    """
+
+    name: str
+    plural: str
+    struct: type[T]
+    place: Place[N]
+    columns: Sequence[Column[T, N]]
+    tail: Callable[[T], str] | None = None
+    carry: Callable[[T, T], T] | None = None
+    legacy: Callable[[bytes], T | None] | None = None
+    _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.struct))
+
+    def prefix(self, region: Region) -> bytes:
+        """What all keys of this kind begin with. Other kinds may share it: see `BadReason.OTHER_KIND`."""
+        return self.place.root(region).encode()
+
+    def key(self, region: Region, name: N) -> bytes:
+        """The key of the object with that name. Raises NameRefused, one sentence."""
+        return f"{self.place.root(region)}{self.place.write(name)}".encode()
+
+    def parse(self, key: bytes, region: Region) -> N | Bad:
+        """The name in a key."""
+        root = self.place.root(region)
+        try:
+            text = key.decode()
+            if not text.startswith(root):
+                return Bad(key, BadReason.OTHER_KIND, f"keys of this kind begin with {root}")
+            name = self.place.read(text[len(root) :])
+        except (NameRefused, UnicodeDecodeError) as error:
+            return Bad(key, BadReason.STRANGE_KEY, glimpse(str(error)))
+        return Bad(key, BadReason.OTHER_KIND, f"this is not the key of a {self.name}") if name is None else name
+
+    def decode(self, key: bytes, value: bytes) -> T | Bad:
+        """The object at a key."""
+        if len(value) > codec.VALUE_LIMIT:
+            return Bad(key, BadReason.TOO_LARGE, f"{len(value):,} bytes, the limit is {codec.VALUE_LIMIT:,}")
+        try:
+            obj = codec.decode(self._decoder, value)
+            if self.tail is not None and not key.endswith(f"/{self.tail(obj)}".encode()):
+                raise NameRefused("the name inside the value does not fit its key")
+        except (ValueError, RecursionError) as error:
+            old = self.legacy(value) if self.legacy is not None else None
+            return Bad(key, blame(error), glimpse(str(error))) if old is None else old
+        return obj
+
+    def encode(self, obj: T, over: bytes | None = None) -> bytes:
+        """The object's canonical bytes; over an old value, with what that value held and we do not know."""
+        if over is None or len(over) > codec.VALUE_LIMIT:
+            return codec.encode(obj)
+        try:
+            old = codec.decode(self._decoder, over)
+            if self.tail is not None and self.tail(old) != self.tail(obj):
+                return codec.encode(obj)
+            return codec.overlay(self.struct, codec.encode(self.carried(obj, old)), over)
+        except (ValueError, RecursionError):
+            # A corrupt old value holds nothing worth keeping: the rewrite is its repair.
+            return codec.encode(obj)
+
+    def says(self, key: bytes, value: bytes, obj: T) -> bool:
+        """Whether the stored value says this object already, however it is spelled: then it need not be written."""
+        if value == codec.encode(obj):
+            return True
+        old = self.decode(key, value)
+        return not isinstance(old, Bad) and self.carried(obj, old) == old
+
+    def carried(self, new: T, old: T) -> T:
+        """The new object with what survives a rewrite of the old one."""
+        return new if self.carry is None else self.carry(new, old)

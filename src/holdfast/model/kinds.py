@@ -1,0 +1,60 @@
+"""All kinds, in the order in which people see them: what is wanted, what is reported, what Holdfast says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.model.address import shown
+from holdfast.model.agent_report import AGENT_REPORT
+from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS
+from holdfast.model.allowance import ALLOWANCE
+from holdfast.model.bad import Bad
+from holdfast.model.cluster import CLUSTER, FELIX_CONFIGURATION
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.endpoint_status import ENDPOINT_STATUS
+from holdfast.model.host import HOST
+from holdfast.model.identity import IDENTITY
+from holdfast.model.intent import INTENT
+from holdfast.model.kind import Kind
+from holdfast.model.leader import LEADER, NEUTRON_LEADER
+from holdfast.model.migration import MIGRATION
+from holdfast.model.policy import POLICY
+from holdfast.model.region import Region
+from holdfast.model.server import SERVER
+from holdfast.model.subnet import SUBNET
+
+KINDS: tuple[Kind[Any, Any], ...] = (
+    HOST,
+    ENDPOINT,
+    POLICY,
+    MIGRATION,
+    SUBNET,
+    CLUSTER,
+    FELIX_CONFIGURATION,
+    AGENT_STATUS,
+    LAST_STATUS,
+    ENDPOINT_STATUS,
+    AGENT_REPORT,
+    IDENTITY,
+    LEADER,
+    NEUTRON_LEADER,
+    SERVER,
+    INTENT,
+    ALLOWANCE,
+)
+
+_BY_WORD = {word: kind for kind in KINDS for word in (kind.name, kind.plural)}
+
+
+def kind_named(word: str) -> Kind[Any, Any]:
+    """The kind that a person means, in singular or plural. Raises ValueError with a sentence."""
+    kind = _BY_WORD.get(word)
+    if kind is None:
+        known = ", ".join(kind.name for kind in KINDS)
+        raise ValueError(f"there is no kind {shown(word)}; known are {known}")
+    return kind
+
+
+def kind_at(key: bytes, region: Region) -> Kind[Any, Any] | None:
+    """The kind that a key belongs to by its form, if any."""
+    return next((kind for kind in KINDS if not isinstance(kind.parse(key, region), Bad)), None)

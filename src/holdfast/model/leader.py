@@ -1,0 +1,77 @@
+"""The leader: who leads the region. The term is not in the value: it is the key's create-revision.
+
+In OpenStack's mode the key is networking-calico's own, so that there are never two leaders while migrating; its old
+value, `host:pid`, is understood there.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from holdfast.model.kind import Column, Kind
+from holdfast.model.number import Natural
+from holdfast.model.place import own, single
+from holdfast.model.wall import Moment, utc, written
+
+_HOST_AND_PID = re.compile(rb"([!-9;-~]{1,253}):([0-9]{1,10})").fullmatch
+
+
+class Leader(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A process that leads. Boot id and PID namespace together tell whether `pid` can be looked up from here (C12)."""
+
+    name: str
+    host: str
+    pid: Natural
+    boot_id: str = ""
+    pid_namespace: str = ""
+    since: Moment | None = None
+
+    def __post_init__(self) -> None:
+        if self.since is not None:
+            force_setattr(self, "since", utc(self.since))
+
+    def same_kernel(self, boot_id: str, pid_namespace: str) -> bool:
+        """Whether its pid means something in that boot and PID namespace; never when it did not say."""
+        return bool(self.boot_id and self.pid_namespace) and (self.boot_id, self.pid_namespace) == (
+            boot_id,
+            pid_namespace,
+        )
+
+
+def _since(moment: datetime | None) -> str:
+    return "" if moment is None else written(moment)
+
+
+def _host_and_pid(value: bytes) -> Leader | None:
+    found = _HOST_AND_PID(value)
+    return found and Leader(found[1].decode(), found[1].decode(), int(found[2]))
+
+
+_COLUMNS: tuple[Column[Leader, str], ...] = (
+    Column("LEADER", lambda _, leader: leader.name),
+    Column("HOST", lambda _, leader: leader.host),
+    Column("PID", lambda _, leader: str(leader.pid)),
+    Column("SINCE", lambda _, leader: _since(leader.since)),
+    Column("BOOT", lambda _, leader: leader.boot_id, wide=True),
+)
+
+LEADER: Kind[Leader, str] = Kind(
+    name="leader",
+    plural="leaders",
+    struct=Leader,
+    place=single(own("leader"), "leader"),
+    columns=_COLUMNS,
+)
+
+NEUTRON_LEADER: Kind[Leader, str] = Kind(
+    name="neutron-leader",
+    plural="neutron-leaders",
+    struct=Leader,
+    place=single(lambda region: f"/calico/openstack/v2/{region.segment}/neutron_election", "neutron-leader"),
+    columns=_COLUMNS,
+    legacy=_host_and_pid,
+)

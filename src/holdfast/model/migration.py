@@ -1,0 +1,93 @@
+"""Migrations: a workload on its way from one host to another, as Calico's LiveMigration.
+
+Written before the destination's endpoint, and named like it; the source's endpoint stays while the migration runs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.calico import Metadata, Resource, carry_identity, full_name
+from holdfast.model.endpoint import EndpointName, Orchestrator, read_name
+from holdfast.model.kind import Column, Kind
+from holdfast.model.name import NameRefused, join
+from holdfast.model.place import Place, namespaced
+from holdfast.model.region import Region
+
+
+class Side(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    rename={"orchestrator": "orchestratorID", "workload": "workloadID", "endpoint": "endpointID"},
+):
+    """An endpoint as Felix names it: the workload carries its namespace, `openstack/843c1d87-…`."""
+
+    hostname: str
+    orchestrator: Orchestrator
+    workload: str
+    endpoint: str
+
+    @property
+    def name(self) -> EndpointName:
+        """The name of the endpoint that is meant."""
+        return EndpointName(self.hostname, self.orchestrator, self.workload.rpartition("/")[2], self.endpoint)
+
+
+class End(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The wire's wrapping of one side."""
+
+    workload_endpoint: Side
+
+
+class MigrationSpec(msgspec.Struct, frozen=True, gc=False):
+    """Where from, where to."""
+
+    source: End
+    target: End
+
+
+class Migration(Resource[MigrationSpec], frozen=True, gc=False, tag="LiveMigration"):
+    """A LiveMigration."""
+
+    @property
+    def source(self) -> EndpointName:
+        return self.spec.source.workload_endpoint.name
+
+    @property
+    def target(self) -> EndpointName:
+        return self.spec.target.workload_endpoint.name
+
+    @classmethod
+    def of(cls, region: Region, source: EndpointName, host: str) -> Migration:
+        """The migration of that endpoint to another host."""
+        target = source._replace(node=host)
+        spec = MigrationSpec(_end(region, source), _end(region, target))
+        return cls(metadata=Metadata(join(target), region.namespace), spec=spec)
+
+
+def _end(region: Region, name: EndpointName) -> End:
+    workload = f"{region.namespace}/{name.workload}"
+    return End(Side(name.node, name.orchestrator, workload, name.endpoint))
+
+
+def _tail(migration: Migration) -> str:
+    if join(migration.target) != migration.metadata.name:
+        raise NameRefused("a migration is named like the endpoint at its target, and this one is not")
+    return full_name(migration)
+
+
+MIGRATION: Kind[Migration, EndpointName] = Kind(
+    name="migration",
+    plural="migrations",
+    struct=Migration,
+    place=Place(namespaced("livemigrations"), join, read_name),
+    columns=(
+        Column("ENDPOINT", lambda name, _: name.endpoint),
+        Column("WORKLOAD", lambda name, _: name.workload),
+        Column("FROM", lambda _, migration: migration.source.node),
+        Column("TO", lambda name, _: name.node),
+    ),
+    tail=_tail,
+    carry=carry_identity,
+)

@@ -1,0 +1,75 @@
+"""Names as they stand in keys: how parts are joined, escaped and taken apart again, without ambiguity.
+
+Two escapings, both Calico's. In resource names parts are joined by `-` and a `-` inside a part is doubled; in Felix's
+keys `/` and `%` are written `%2f` and `%25`. What could not be read back the same way is refused when it is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from holdfast.model.address import shown
+
+_HIDDEN = "\0"
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]").search
+
+
+class NameRefused(ValueError):
+    """The name cannot stand in a key. The message is one sentence."""
+
+
+def segment(text: str) -> str:
+    """The text, if it can be one segment of a key as it is."""
+    if "/" in text:
+        raise NameRefused(f"{shown(text)} has a slash in it, which separates the parts of a key; leave it out")
+    return segments(text)[0]
+
+
+def segments(text: str) -> list[str]:
+    """The segments of a key, none of them empty."""
+    if not text.isprintable() and _UNPRINTABLE(text):
+        raise NameRefused(f"{shown(text)} has control characters in it; leave them out")
+    parts = text.split("/")
+    if "" in parts:
+        raise NameRefused(f"{shown(text)} has an empty name in it; give it at least one character")
+    return parts
+
+
+def part(text: str) -> str:
+    """The text, if it can be one part of a joined name."""
+    if text[:1] == "-" or text[-1:] == "-":
+        raise NameRefused(f"{shown(text)} begins or ends with a hyphen, so a name made of it could be read in two ways")
+    return segment(text)
+
+
+def join(parts: Sequence[str]) -> str:
+    """One name of several parts: `compute-1`, `openstack` → `compute--1-openstack`."""
+    return "-".join([part(p).replace("-", "--") for p in parts])
+
+
+def split(name: str, count: int) -> list[str]:
+    """The parts of a joined name, which must be `count` many."""
+    parts = [p.replace(_HIDDEN, "-") for p in segment(name).replace("--", _HIDDEN).split("-")]
+    if len(parts) != count:
+        raise NameRefused(f"{shown(name)} has {len(parts)} parts, not {count}")
+    for each in parts:
+        part(each)
+    return parts
+
+
+def escape(text: str) -> str:
+    """The text as one segment of a Felix key."""
+    if "%" in text:
+        text = text.replace("%", "%25")
+    return segment(text.replace("/", "%2f"))
+
+
+def unescape(text: str) -> str:
+    """What `escape` was given, from one of a key's `segments`. A percent sign that begins no escape is refused."""
+    if "%" not in text:
+        return text
+    # Lower case only, as Felix writes it: otherwise two keys would name one endpoint.
+    if text.count("%") != text.count("%2f") + text.count("%25"):
+        raise NameRefused(f"{shown(text)} has a percent sign in it that is neither %2f nor %25")
+    return text.replace("%2f", "/").replace("%25", "%")

@@ -1,0 +1,124 @@
+"""Policies: what traffic endpoints may have, as Calico's NetworkPolicy. Felix enforces them; Holdfast writes them.
+
+Policies come from OpenStack's security groups and are named `ossg.default.<group>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from holdfast.model.address import prefixes
+from holdfast.model.calico import Metadata, Resource, carry_identity, full_name
+from holdfast.model.kind import Column, Kind
+from holdfast.model.name import segment
+from holdfast.model.place import named, namespaced
+from holdfast.model.region import Region
+
+GROUP = "ossg.default."
+"""What the name of a security group's policy begins with."""
+
+Protocol = Annotated[int, msgspec.Meta(ge=0, le=255)] | str
+Octet = Annotated[int, msgspec.Meta(ge=0, le=255)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)] | str
+
+
+class Icmp(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """ICMP type and code; None is any."""
+
+    type: Octet | None = None
+    code: Octet | None = None
+
+
+class ServiceAccounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Kubernetes' identities: never written by us, kept where someone else did."""
+
+    names: tuple[str, ...] = ()
+    selector: str = ""
+
+
+class Http(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Methods and paths; each path is an `exact` or a `prefix`."""
+
+    methods: tuple[str, ...] = ()
+    paths: tuple[Mapping[str, str], ...] = ()
+
+
+class RuleMetadata(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Annotations of one rule."""
+
+    annotations: Mapping[str, str] = {}
+
+
+class Party(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
+    """One side of a rule: who, by selector or network, and which ports."""
+
+    nets: tuple[str, ...] = ()
+    not_nets: tuple[str, ...] = ()
+    selector: str = ""
+    not_selector: str = ""
+    namespace_selector: str = ""
+    ports: tuple[Port, ...] = ()
+    not_ports: tuple[Port, ...] = ()
+    service_accounts: ServiceAccounts | None = None
+    services: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.nets:
+            force_setattr(self, "nets", prefixes(self.nets))
+        if self.not_nets:
+            force_setattr(self, "not_nets", prefixes(self.not_nets))
+
+
+class Rule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
+    """One rule. Rules are a list and replaced as one, so all of Calico's fields are known here: none is lost."""
+
+    action: Literal["Allow", "Deny", "Log", "Pass"]
+    ip_version: Literal[4, 6] | None = None
+    protocol: Protocol | None = None
+    icmp: Icmp | None = None
+    not_protocol: Protocol | None = None
+    not_icmp: Icmp | None = msgspec.field(default=None, name="notICMP")
+    destination: Party | None = None
+    source: Party | None = None
+    http: Http | None = None
+    metadata: RuleMetadata | None = None
+
+
+class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
+    """Rules in order, and the endpoints that they hold for."""
+
+    ingress: tuple[Rule, ...] = ()
+    egress: tuple[Rule, ...] = ()
+    selector: str = ""
+    order: float | None = None
+    tier: str = ""
+    types: tuple[str, ...] = ()
+
+
+class Policy(Resource[PolicySpec], frozen=True, gc=False, tag="NetworkPolicy"):
+    """A NetworkPolicy."""
+
+    @classmethod
+    def of(cls, region: Region, name: str, spec: PolicySpec) -> Policy:
+        """A policy of that region."""
+        return cls(metadata=Metadata(segment(name), region.namespace), spec=spec)
+
+
+POLICY: Kind[Policy, str] = Kind(
+    name="policy",
+    plural="policies",
+    struct=Policy,
+    place=named(namespaced("networkpolicies")),
+    columns=(
+        Column("POLICY", lambda name, _: name),
+        Column("INGRESS", lambda _, policy: str(len(policy.spec.ingress))),
+        Column("EGRESS", lambda _, policy: str(len(policy.spec.egress))),
+        Column("SELECTOR", lambda _, policy: policy.spec.selector, wide=True),
+    ),
+    tail=full_name,
+    carry=carry_identity,
+)

@@ -1,0 +1,59 @@
+"""A region: one control plane's share of etcd. It decides the segment `R` of keys and Calico's namespace."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from holdfast.model.address import shown
+
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?").fullmatch
+_NO_REGION = "no-region"
+_SEGMENT = "region-"
+_NAMESPACE = "openstack"
+_NAMESPACE_LIMIT = 63
+
+
+class Region(msgspec.Struct, frozen=True, order=True, gc=False):
+    """`Region()` is the fleet without regions, `Region("ams")` one of several that share an etcd."""
+
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name and not _LABEL(self.name):
+            raise ValueError(f"region {shown(self.name)} may have lower-case letters, digits and inner hyphens only")
+        if len(self.namespace) > _NAMESPACE_LIMIT:
+            raise ValueError(
+                f"region {shown(self.name)} makes a namespace of over {_NAMESPACE_LIMIT} letters; shorten it"
+            )
+
+    @property
+    def segment(self) -> str:
+        """How keys name it: `no-region` or `region-ams`."""
+        return f"{_SEGMENT}{self.name}" if self.name else _NO_REGION
+
+    @property
+    def namespace(self) -> str:
+        """How Calico's resources name it: `openstack` or `openstack-region-ams`."""
+        return f"{_NAMESPACE}-{_SEGMENT}{self.name}" if self.name else _NAMESPACE
+
+    @classmethod
+    def of_segment(cls, segment: str) -> Region:
+        """The region that a key's segment names. Raises ValueError with a sentence."""
+        if segment == _NO_REGION:
+            return cls()
+        return cls._named(segment, segment.removeprefix(_SEGMENT))
+
+    @classmethod
+    def of_namespace(cls, namespace: str) -> Region:
+        """The region that a Calico namespace belongs to. Raises ValueError with a sentence."""
+        if namespace == _NAMESPACE:
+            return cls()
+        return cls._named(namespace, namespace.removeprefix(f"{_NAMESPACE}-{_SEGMENT}"))
+
+    @classmethod
+    def _named(cls, text: str, name: str) -> Region:
+        if not name or name == text:
+            raise ValueError(f"{shown(text)} names no region")
+        return cls(name)

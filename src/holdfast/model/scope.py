@@ -1,0 +1,56 @@
+"""Scopes: what an operator's word applies to, such as one agent, one frontend, or the syncer."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from holdfast.model.address import shown
+from holdfast.model.name import NameRefused, escape, segments, unescape
+
+
+class Target(Enum):
+    """The sorts of things that can be paused, drained, weighted, or let through a gate."""
+
+    SERVER = "server"
+    SYNCER = "syncer"
+    AGENT = "agent"
+    BALANCER = "balancer"
+    HOST = "host"
+    FRONTEND = "frontend"
+    BACKEND = "backend"
+
+
+_UNNAMED = frozenset({Target.SERVER, Target.SYNCER, Target.AGENT, Target.BALANCER})
+"""May stand without a name and then mean all of the region."""
+
+
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """`Scope(Target.AGENT, "r12-07")` is one agent, `Scope(Target.AGENT)` all of them."""
+
+    target: Target
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name and self.target not in _UNNAMED:
+            raise ValueError(f"a {self.target.value} needs a name here")
+
+    def __str__(self) -> str:
+        return f"{self.target.value} {self.name}" if self.name else self.target.value
+
+    @property
+    def path(self) -> str:
+        """The scope as it stands in keys."""
+        return f"{self.target.value}/{escape(self.name)}" if self.name else self.target.value
+
+    @classmethod
+    def of_path(cls, path: str) -> Scope:
+        """The scope that stands in a key. Raises NameRefused."""
+        word, *names = segments(path)
+        try:
+            if len(names) > 1:
+                raise ValueError(f"{shown(path)} has too many parts")
+            return cls(Target(word), unescape(names[0]) if names else "")
+        except ValueError as error:
+            raise NameRefused(str(error)) from None
