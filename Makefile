@@ -16,7 +16,7 @@ help: ## list what there is
 
 .PHONY: up
 up: setup ## run what there is of a fleet on this machine, without root; Ctrl-C stops it
-	@etcd="$$($(BIN)/python tools/find_etcd.py)" && exec env HOLDFAST_ETCD="$$etcd" $(BIN)/holdfast up $(ARGS)
+	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast up $(ARGS)
 
 .PHONY: test
 test: system-deps setup check ## everything: as root on Debian installs what tests need, then check, then pytest

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from sphinx.application import Sphinx
+
 import holdfast
+from holdfast.config.reference import reference
 
 project = "Holdfast"
 author = "the Holdfast authors"
@@ -14,3 +17,17 @@ html_title = f"Holdfast {release}"
 html_copy_source = False
 myst_heading_anchors = 3
 nitpicky = True
+
+GENERATED = {"reference/configuration": reference}
+
+
+def generate(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Puts the generated text in the place of the file's, in memory."""
+    if page in GENERATED:
+        source[0] = GENERATED[page]()
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", generate)
+    # What a generated page is made of is not its file, so it is never up to date.
+    app.connect("env-get-outdated", lambda *_: list(GENERATED))
