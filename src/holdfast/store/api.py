@@ -17,7 +17,7 @@ from holdfast.reconcile.change import Away
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One key as the store holds it at some revision. Read straight from etcd's wire, which leaves out what is empty."""
+    """One key as the store holds it at some revision. etcd leaves out of its wire what is empty: hence the defaults."""
 
     key: bytes
     value: bytes = b""
@@ -157,10 +157,11 @@ class Refused(StoreError):
 
 
 class Compacted(StoreError):
-    """The revision asked for is gone."""
+    """The revision asked for is gone. `compact_revision` is 0 where the store does not say which is the oldest kept."""
 
     def __init__(self, compact_revision: int) -> None:
-        super().__init__(f"revision was compacted; the oldest kept is {compact_revision}")
+        oldest = f"; the oldest kept is {compact_revision}" if compact_revision else ""
+        super().__init__(f"the revision asked for was compacted{oldest}: list again")
         self.compact_revision = compact_revision
 
 
@@ -190,7 +191,7 @@ class Store(Protocol):
     def list(
         self, prefix: bytes, *, after: bytes | None = None, revision: int = 0, page: int = 5_000
     ) -> AsyncIterator[Page]:
-        """Everything under `prefix` (above key `after`) in ascending pages, all at one revision. Always at least one page."""
+        """Everything under `prefix` (above key `after`) in ascending pages, all at one revision; at least one page."""
         ...
 
     async def txn(

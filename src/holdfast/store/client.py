@@ -1,0 +1,181 @@
+"""`EtcdStore`: the `Store` protocol on a real etcd, through its JSON gateway.
+
+Thin: each method words one question (`wire`), has it answered (`gateway`), and hands the answer on in the protocol's
+types. Lists are ascending pages pinned to the revision of the first (descending pages are quadratic in etcd, C17).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from holdfast.model.time import Duration
+from holdfast.store import wire
+from holdfast.store.api import (
+    Compare,
+    Entry,
+    Events,
+    LeaseGone,
+    Operation,
+    OwnKey,
+    Page,
+    Put,
+    Snapshot,
+    Status,
+    StoreAway,
+    StoreError,
+    TxnResult,
+)
+from holdfast.store.boottime import Now, boot_now
+from holdfast.store.echo import OwnWrites
+from holdfast.store.explain import Failed
+from holdfast.store.gateway import Connection, Gateway, Question, verdict
+from holdfast.store.listing import FIRST_PAGE, next_page, read_range
+from holdfast.store.watch import RELIST_SPREAD, Watch
+
+MIN_TTL = Duration(seconds=2)
+
+_PUT = wire.decoder(wire.PutReply)
+_DELETE = wire.decoder(wire.DeleteReply)
+_TXN = wire.decoder(wire.TxnReply)
+_COMPACT = wire.decoder(wire.CompactReply)
+_GRANT = wire.decoder(wire.GrantReply)
+_RENEW = wire.decoder(wire.RenewReply)
+_STATUS = wire.decoder(wire.StatusReply)
+_ALARM = wire.decoder(wire.AlarmReply)
+
+
+class EtcdStore:
+    """One etcd cluster. Must be made and used inside one event loop."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        now: Now = boot_now,
+        rng: random.Random | None = None,
+        relist_spread: Duration = RELIST_SPREAD,
+    ) -> None:
+        self._gateway = Gateway(connection, now)
+        self._now = now
+        self._rng = rng or random.Random()
+        self._relist_spread = relist_spread
+        self._own = OwnWrites()
+
+    async def get(self, key: bytes, *, revision: int = 0) -> Entry | None:
+        reply = await read_range(self._gateway, wire.RangeRequest(key, revision=revision))
+        return reply.kvs[0] if reply.kvs else None
+
+    async def list(
+        self,
+        prefix: bytes,
+        *,
+        after: bytes | None = None,
+        revision: int = 0,
+        page: int = 5_000,
+    ) -> AsyncIterator[Page]:
+        first, end = wire.span(prefix)
+        if after is not None:
+            first = max(first, after + b"\0")
+        size = min(page, FIRST_PAGE)
+        more = True
+        while more:
+            reply = await read_range(self._gateway, wire.RangeRequest(first, end, size, revision))
+            revision = revision or reply.header.revision
+            more = reply.more
+            if more:
+                first = reply.kvs[-1].key + b"\0"
+                size = next_page(reply.kvs, page)
+            yield Page(revision, reply.kvs, more)
+
+    async def txn(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
+    ) -> TxnResult:
+        effect = bool(then or otherwise)
+        reply = await self._gateway.call(
+            Question(wire.TXN, wire.transaction(compares, then, otherwise), _TXN, effect=effect)
+        )
+        if self._own:
+            written = then if reply.succeeded else otherwise
+            self._own.note((op.key for op in written if isinstance(op, Put)), reply.header.revision, self._now())
+        return TxnResult(reply.succeeded, reply.header.revision, [op.result() for op in reply.responses])
+
+    async def put(self, key: bytes, value: bytes, *, lease: int = 0) -> int:
+        body = wire.encode(wire.PutRequest(key, value, lease))
+        revision = (await self._gateway.call(Question(wire.PUT, body, _PUT, effect=True))).header.revision
+        self._own.note((key,), revision, self._now())
+        return revision
+
+    async def delete(self, key: bytes, *, end: bytes | None = None) -> int:
+        body = wire.encode(wire.DeleteRequest(key, end or b""))
+        return (await self._gateway.call(Question(wire.DELETE, body, _DELETE, effect=True))).deleted
+
+    def watch(
+        self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
+    ) -> AsyncIterator[Snapshot | Events]:
+        return Watch(self._gateway, self._own, self._rng, prefix, own, held, self._relist_spread).run()
+
+    async def grant(self, ttl: Duration) -> int:
+        if ttl < MIN_TTL:
+            raise ValueError(f"a lease of {ttl.total_seconds():g} s is refused: etcd grants no less than 2 s")
+        body = wire.encode(wire.GrantRequest(-(-ttl // Duration(seconds=1))))
+        return (await self._gateway.call(Question(wire.GRANT, body, _GRANT, effect=True))).ID
+
+    async def renew(self, lease: int) -> Duration:
+        body = wire.encode(wire.LeaseRequest(lease))
+        reply = await self._gateway.call(Question(wire.KEEPALIVE, body, _RENEW, linear=False))
+        if reply.error is not None:
+            raise StoreAway(reply.error.message)
+        if reply.result is None or reply.result.TTL <= 0:
+            raise LeaseGone("the lease has expired or was revoked")
+        return Duration(seconds=reply.result.TTL)
+
+    async def revoke(self, lease: int) -> None:
+        body = wire.encode(wire.LeaseRequest(lease))
+        await self._gateway.call(Question(wire.REVOKE, body, _COMPACT, effect=True))
+
+    async def compact(self, revision: int) -> None:
+        body = wire.encode(wire.CompactRequest(revision))
+        await self._gateway.call(Question(wire.COMPACT, body, _COMPACT, effect=True))
+
+    async def status(self) -> Sequence[Status]:
+        urls = self._gateway.endpoints.urls
+        answers = await asyncio.gather(*(self._status(url) for url in urls))
+        reached = [answer for answer in answers if isinstance(answer, Status)]
+        if not reached:
+            raise verdict([answer for answer in answers if isinstance(answer, Failed)], effect=False)
+        return reached
+
+    async def alarms(self) -> Sequence[str]:
+        body = wire.encode(wire.AlarmRequest())
+        reply = await self._gateway.call(Question(wire.ALARM, body, _ALARM, linear=False))
+        return sorted({alarm.alarm for alarm in reply.alarms})
+
+    async def close(self) -> None:
+        self._gateway.close()
+
+    async def _status(self, url: str) -> Status | Failed:
+        gateway = self._gateway
+        question = Question(wire.STATUS, b"{}", _STATUS, linear=False)
+        try:
+            reply = await gateway.ask(
+                url, question, gateway.endpoints.floor, gateway.connection.deadline.total_seconds()
+            )
+        except StoreError as error:
+            return Failed(str(error), refused=True)
+        if isinstance(reply, Failed):
+            return reply
+        header = reply.header
+        alarms = sorted({name for name in ("NOSPACE", "CORRUPT") for text in reply.errors if name in text})
+        return Status(
+            url,
+            reply.version,
+            header.cluster_id,
+            header.member_id,
+            reply.leader,
+            header.revision,
+            reply.raftTerm or header.raft_term,
+            reply.dbSize,
+            alarms,
+        )

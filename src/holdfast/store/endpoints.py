@@ -1,0 +1,105 @@
+"""Which member to ask next, and which one not to believe.
+
+Promises: the member that served last is asked first; one that failed is avoided for a while (1 s, doubling to 30 s)
+but still tried when nothing else is left; and an answer that stands before something this process has already seen
+(lower revision or raft term: a stale, wiped or restored member, C29) is not believed and its member is left. Only when
+every member stands before what we saw is the store itself taken as restored, and the memory starts anew: whether
+anything may be deleted then is the identity gate's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.store.wire import Header
+
+AVOID_FIRST = Duration(seconds=1)
+AVOID_MOST = Duration(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Floor:
+    """The newest state of the store that an answer has shown."""
+
+    revision: int = 0
+    raft_term: int = 0
+
+    def risen(self, header: Header) -> Floor:
+        return Floor(max(self.revision, header.revision), max(self.raft_term, header.raft_term))
+
+    def objection(self, header: Header) -> str | None:
+        """Why an answer sent after this floor was known cannot be believed. 0 in a header means "not said"."""
+        if 0 < header.revision < self.revision:
+            return f"stands at revision {header.revision}, but revision {self.revision} was seen before"
+        if 0 < header.raft_term < self.raft_term:
+            return f"stands at raft term {header.raft_term}, but term {self.raft_term} was seen before"
+        return None
+
+
+@dataclass(slots=True)
+class _Member:
+    failures: int = 0
+    avoid_until: Instant = NEVER
+    behind: bool = False
+
+
+@dataclass(slots=True)
+class Endpoints:
+    """The endpoints of one store, by URL, with what was learned about each. Time is handed in."""
+
+    urls: Sequence[str]
+    floor: Floor = Floor()
+    _members: dict[str, _Member] = field(default_factory=dict)
+    _first: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.urls:
+            raise ValueError("no endpoint is given: set store.endpoints")
+        self._members = {url: _Member() for url in self.urls}
+
+    def order(self, now: Instant) -> list[str]:
+        """All endpoints, the best first; those to be avoided last, the one that is due soonest before the others."""
+
+        def rank(url: str) -> tuple[bool, Instant, bool]:
+            member = self._members[url]
+            avoided = member.avoid_until > now
+            return avoided, member.avoid_until if avoided else NEVER, url != self._first
+
+        return sorted(self._members, key=rank)
+
+    def avoided(self, url: str, now: Instant) -> bool:
+        return self._members[url].avoid_until > now
+
+    def failed(self, url: str, now: Instant) -> None:
+        """Leaves the endpoint for a while."""
+        member = self._members[url]
+        member.avoid_until = now + min(AVOID_FIRST * 2 ** min(member.failures, 5), AVOID_MOST)
+        member.failures += 1
+
+    def saw(self, revision: int) -> None:
+        """A watch has shown this revision: no linearizable answer may stand before it from now on."""
+        if revision > self.floor.revision:
+            self.floor = Floor(revision, self.floor.raft_term)
+
+    def judge(self, url: str, header: Header, asked: Floor, now: Instant) -> str | None:
+        """Takes note of a linearizable answer to a question put when `asked` was the floor, or says why it is not
+        believed."""
+        member = self._members[url]
+        objection = asked.objection(header)
+        if objection is None:
+            member.failures, member.avoid_until, member.behind = 0, NEVER, False
+            self._first = url
+            self.floor = self.floor.risen(header)
+            return None
+        member.behind = True
+        self.failed(url, now)
+        if all(other.behind for other in self._members.values()):
+            self._start_anew()
+        return objection
+
+    def _start_anew(self) -> None:
+        self.floor = Floor()
+        for member in self._members.values():
+            member.behind, member.failures, member.avoid_until = False, 0, NEVER

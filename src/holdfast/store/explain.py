@@ -1,0 +1,203 @@
+"""What a failure to talk to etcd means, in one sentence for the person who has to mend it.
+
+Decides, from what a connection or an answer looked like, whether an endpoint is merely away (another one may do, or
+the same one later) or refuses us for a reason that only an operator can remove. Pure: it looks and names.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.store.api import Compacted, LeaseGone, NoSpace, Refused, StoreError, TooLarge
+from holdfast.store.wire import ErrorBody, VersionReply, decoder
+
+INVALID_ARGUMENT, DEADLINE, PERMISSION, EXHAUSTED, UNAVAILABLE, UNAUTHENTICATED = 3, 4, 7, 8, 14, 16
+_AWAY_CODES = (1, 2, DEADLINE, EXHAUSTED, 10, 13, UNAVAILABLE)
+_NEVER_PROPOSED = ("no leader", "not leader", "too many requests", "not capable")
+_STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "token is not provided")
+
+_error = decoder(ErrorBody)
+_version = decoder(VersionReply)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An endpoint could not serve the call. `refused`: it will not, until an operator changes something.
+    `uncertain`: a write may have happened all the same."""
+
+    why: str
+    refused: bool = False
+    uncertain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StaleToken:
+    """The member does not know our token (any more): ask for a new one and try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How we present ourselves; some refusals can only be understood with it."""
+
+    certificate: bool = False
+    user: bool = False
+
+
+Finding = Failed | StaleToken | StoreError
+
+
+def connection(url: str, error: BaseException | None) -> Failed:
+    """Why no connection came about."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _verification(url, error)
+    if isinstance(error, ssl.SSLError):
+        return tls_alert(url, error)
+    if isinstance(error, TimeoutError):
+        return Failed(f"{url} does not answer in time; check that etcd runs there and that no firewall drops the port")
+    detail = getattr(error, "strerror", None) or error or "connection failed"
+    return Failed(f"{url} cannot be reached ({detail}); check that etcd listens there")
+
+
+def tls_alert(url: str, error: ssl.SSLError) -> Failed:
+    """What the TLS layer complained about, other than the server's certificate."""
+    reason = error.reason or str(error)
+    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
+        return Failed(
+            f"{url} does not speak TLS; write http:// in store.endpoints or give etcd a certificate", refused=True
+        )
+    if "CERTIFICATE_REQUIRED" in reason:
+        return Failed(f"{url} asks for a client certificate; set store.cert and store.key", refused=True)
+    if "ALERT" in reason or "UNKNOWN_CA" in reason:
+        return Failed(
+            f"{url} refuses our client certificate ({reason.lower().replace('_', ' ')}); "
+            "set store.cert and store.key to one that its --trusted-ca-file has signed for client authentication",
+            refused=True,
+        )
+    return Failed(f"{url}: the TLS handshake failed ({reason.lower().replace('_', ' ')})")
+
+
+def _verification(url: str, error: ssl.SSLCertVerificationError) -> Failed:
+    text = error.verify_message or str(error)
+    if "Hostname mismatch" in text or "IP address mismatch" in text:
+        return Failed(
+            f"{url}: the server's certificate is for another name ({text}); use that name in store.endpoints",
+            refused=True,
+        )
+    if "expired" in text:
+        return Failed(f"{url}: the server's certificate has expired; renew it on that member", refused=True)
+    return Failed(
+        f"{url}: the server's certificate is not signed by the CA in store.ca ({text}); name the CA that signed it",
+        refused=True,
+    )
+
+
+def lost(url: str, why: str, cause: BaseException | None) -> Failed:
+    """Why a connection ended before the answer was there. The request may have had its effect."""
+    if isinstance(cause, ssl.SSLError):
+        finding = tls_alert(url, cause)
+        return Failed(finding.why, finding.refused, uncertain=not finding.refused)
+    if "not HTTP" in why:
+        return Failed(f"{url} is not etcd: {why}; another server has taken that port", refused=True, uncertain=False)
+    return Failed(f"{url} broke off ({why})", uncertain=True)
+
+
+def answer(url: str, status: int, body: bytes, login: Login) -> Finding | None:
+    """What an answer that is not a plain success means; None asks for a look at /version (see `not_found`)."""
+    try:
+        said = _error.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = ErrorBody()
+    if not said.message:
+        return _without_message(url, status, body)
+    code, text = said.code or said.grpc_code, said.message
+    if code == UNAUTHENTICATED or any(stale in text for stale in _STALE_TOKEN):
+        return StaleToken()
+    return _refusal(url, code, text, login) or _named(text) or _by_code(url, code, text)
+
+
+def _without_message(url: str, status: int, body: bytes) -> Finding | None:
+    if status == 404:
+        return None
+    if b"HTTP request to an HTTPS server" in body:
+        return Failed(f"{url} speaks TLS only; write https:// in store.endpoints", refused=True)
+    if status >= 500:
+        return Failed(f"{url} answers with HTTP {status}", uncertain=True)
+    return not_etcd(url, status)
+
+
+def not_etcd(url: str, status: int) -> Failed:
+    return Failed(
+        f"{url} is not etcd (it answers with HTTP {status}); another server has taken that port", refused=True
+    )
+
+
+def not_found(url: str, version_status: int, version_body: bytes) -> Failed:
+    """A 404 on the API: etcd with its gateway off, or not etcd at all; /version tells which."""
+    try:
+        version = _version.decode(version_body).etcdserver if version_status == 200 else ""
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        version = ""
+    if not version:
+        return not_etcd(url, 404)
+    return Failed(
+        f"{url} is etcd {version} with its JSON gateway switched off; start it without --enable-grpc-gateway=false",
+        refused=True,
+    )
+
+
+def _refusal(url: str, code: int, text: str, login: Login) -> Failed | None:
+    if "invalid user ID or password" in text:
+        return Failed(
+            f"{url} refuses our password; check store.user and the content of store.password_file", refused=True
+        )
+    if login.certificate and "CommonName" in text:
+        return Failed(
+            f"{url} refuses client certificates with a Common Name while etcd's authentication is on; "
+            "issue one without CN and keep store.user and store.password_file",
+            refused=True,
+        )
+    if "user name is empty" in text:
+        return Failed(f"{url} has authentication on; set store.user and store.password_file", refused=True)
+    if code == PERMISSION or "permission denied" in text:
+        return Failed(
+            f"{url} denies our user this key; grant its role read and write on Holdfast's and Calico's prefixes",
+            refused=True,
+        )
+    if (code == UNAVAILABLE and "handshake failed" in text) or (login.certificate and "connection closed" in text):
+        return Failed(
+            f"{url}: the member's gateway cannot log in to its own API ({text}); "
+            "under --client-cert-auth its server certificate needs the clientAuth usage too: issue it with both usages",
+            refused=True,
+        )
+    return None
+
+
+def _named(text: str) -> StoreError | None:
+    if "has been compacted" in text:
+        return Compacted(0)
+    if "future revision" in text:
+        return StoreError("the revision asked for is ahead of the store's: this store was restored or is another one")
+    if "lease not found" in text:
+        return LeaseGone("the lease has expired or was revoked")
+    if "space exceeded" in text:
+        return NoSpace(
+            "etcd is out of space, so nothing is written; compact and defragment it, or raise --quota-backend-bytes, "
+            "then disarm the NOSPACE alarm"
+        )
+    if "too large" in text or "larger than max" in text:
+        return TooLarge("the value or transaction is above etcd's request limit (--max-request-bytes, 1.5 MiB)")
+    if "too many operations" in text:
+        return TooLarge("the transaction has more operations than etcd's --max-txn-ops allows (128)")
+    return None
+
+
+def _by_code(url: str, code: int, text: str) -> Finding:
+    if code in _AWAY_CODES:
+        proposed = not any(sign in text for sign in _NEVER_PROPOSED)
+        return Failed(f"{url} cannot serve now ({text})", uncertain=proposed)
+    if code == INVALID_ARGUMENT or code:
+        return StoreError(f"etcd refuses the request: {text}")
+    return Refused(f"{url}: {text}")

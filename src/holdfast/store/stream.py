@@ -1,0 +1,156 @@
+"""One open watch stream: a connection whose answer never ends, read in batches.
+
+Idle, an event is handed on the moment it arrives. Under load the socket is left alone for `GATHER_S` after each read,
+so that the kernel gathers what comes meanwhile and one wake-up handles all of it: the cost of a wake-up is then
+shared by dozens of events. A reader that does not keep up stops the reading, never fills the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+
+from holdfast.store.chunks import ChunkedLines
+from holdfast.store.http import Endpoint, Lost
+
+GATHER_S = 0.02
+FULL_READ = 64 << 10
+MOST_BUFFERED = 8 << 20
+
+
+class Rejected(Exception):
+    """The member answered the watch request with something other than a stream."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+        self.body = body
+
+
+class Stream(asyncio.Protocol):
+    """A watch request and the lines of its answer."""
+
+    def __init__(self, endpoint: Endpoint, path: str, body: bytes, token: str) -> None:
+        headers = [("Host", endpoint.authority), ("Content-Length", str(len(body)))]
+        if token:
+            headers.append(("Authorization", token))
+        self._http: h11.Connection | None = h11.Connection(h11.CLIENT)
+        request = self._http.send(h11.Request(method="POST", target=path, headers=headers)) or b""
+        self._request = request + body
+        self._http.send(h11.Data(data=body))
+        self._http.send(h11.EndOfMessage())
+        self._status = 0
+        self._error_body: list[bytes] = []
+        self._chunks = ChunkedLines()
+        self._lines: list[bytes] = []
+        self._buffered = 0
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._resume: asyncio.TimerHandle | None = None
+
+    async def read(self) -> list[bytes]:
+        """All lines that are there; waits when there are none. Raises `Lost` or `Rejected` when the stream is over."""
+        while not self._lines:
+            if self._failure is not None:
+                raise self._failure
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        lines, self._lines, self._buffered = self._lines, [], 0
+        if self._resume is None:
+            self._resume_reading()
+        return lines
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the reader has taken everything and waits for more."""
+        return self._waiter is not None
+
+    def fail(self, why: str) -> None:
+        """Ends the stream; the reader gets what is there, then `Lost`."""
+        self._end(Lost(why))
+
+    def close(self) -> None:
+        if self._resume is not None:
+            self._resume.cancel()
+            self._resume = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            rest = self._head(data) if self._http is not None else data
+            lines = self._chunks.feed(rest) if rest else []
+        except (h11.RemoteProtocolError, ValueError) as error:
+            self._end(Lost(f"the answer is not HTTP ({error})"))
+            return
+        if lines:
+            self._lines += lines
+            self._buffered += sum(map(len, lines))
+            self._wake()
+        if self._chunks.ended:
+            self._end(Lost("the server ended the stream"))
+        elif len(data) < FULL_READ or self._buffered > MOST_BUFFERED:
+            self._pause_reading()
+
+    def eof_received(self) -> None:
+        self._end(Lost("the server closed the connection"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        lost = Lost(str(exc) if exc else "the server closed the connection")
+        lost.__cause__ = exc
+        self._end(lost)
+
+    def _head(self, data: bytes) -> bytes:
+        """Takes the response's head apart with h11 and returns the first bytes of the body of a good one."""
+        assert self._http is not None
+        self._http.receive_data(data)
+        while True:
+            event = self._http.next_event()
+            if isinstance(event, h11.Response):
+                self._status = event.status_code
+                if event.status_code == 200:
+                    rest, _ = self._http.trailing_data
+                    self._http = None
+                    return bytes(rest)
+            elif isinstance(event, h11.Data):
+                self._error_body.append(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                self._end(Rejected(self._status, b"".join(self._error_body)))
+                return b""
+            else:
+                return b""
+
+    def _pause_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing() or self._resume is not None:
+            return
+        self._transport.pause_reading()
+        self._resume = asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
+
+    def _gathered(self) -> None:
+        self._resume = None
+        if self._buffered <= MOST_BUFFERED:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _end(self, failure: Exception) -> None:
+        if self._failure is None:
+            self._failure = failure
+        self._wake()
+        self.close()

@@ -1,0 +1,239 @@
+"""A watch that never loses anything: a snapshot, then every change after it, through whatever happens to the stream.
+
+Decides when continuity is kept (the stream is resumed from the last *event's* mod_revision + 1: headers run ahead
+during catch-up) and when it is lost (that revision was compacted, or the store went backwards): then, and only then,
+comes a new snapshot. A stream is left when its own writes do not come back (C38), when its member changes identity,
+has no leader, or stays behind the others. While the store is away the watch is silent and keeps trying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from holdfast.model.time import Duration
+from holdfast.store import explain, wire
+from holdfast.store.api import Compacted, Event, Events, OwnKey, Snapshot, StoreAway, StoreError
+from holdfast.store.echo import Echo, OwnWrites
+from holdfast.store.explain import Failed, StaleToken
+from holdfast.store.gateway import Gateway, Question, verdict
+from holdfast.store.http import Endpoint, Lost, NotSent, connect
+from holdfast.store.listing import changed_list, full_list
+from holdfast.store.stream import Rejected, Stream
+from holdfast.store.vigil import Vigil
+
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MOST_S = 5.0
+RELIST_SPREAD = Duration(seconds=60)
+WATCH_ID, OWN_ID = 1, 2
+
+log = structlog.get_logger(__name__)
+
+_LINE = wire.decoder(wire.WatchLine)
+_RANGE = wire.decoder(wire.RangeReply)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A stream, and who serves it under which token."""
+
+    stream: Stream
+    url: str
+    member: int
+    token: str
+
+
+@dataclass(slots=True)
+class Watch:
+    """One watch of one reader; `run` is its whole life."""
+
+    gateway: Gateway
+    writes: OwnWrites
+    rng: random.Random
+    prefix: bytes
+    own: OwnKey | None = None
+    held: Mapping[bytes, int] | None = None
+    relist_spread: Duration = RELIST_SPREAD
+    _next: int = 0
+    _echo: Echo | None = None
+    _attempts: int = 0
+    _said: str = ""
+
+    async def run(self) -> AsyncGenerator[Snapshot | Events, None]:
+        yield await self._first_snapshot()
+        if self.own is not None:
+            self._echo = Echo(self.own)
+            self.writes.add(self._echo)
+        try:
+            while True:
+                try:
+                    async with self._opened() as opened:
+                        while True:
+                            events = self._read(opened, await opened.stream.read())
+                            if events is not None:
+                                yield events
+                except Compacted:
+                    yield await self._later_snapshot()
+                except (StoreAway, StoreError, Lost) as error:
+                    await self._wait(str(error))
+        finally:
+            if self._echo is not None:
+                self.writes.remove(self._echo)
+
+    async def _first_snapshot(self) -> Snapshot:
+        while True:
+            try:
+                return self._taken(await full_list(self.gateway, self.prefix))
+            except (StoreAway, Compacted) as error:
+                await self._wait(str(error))
+
+    async def _later_snapshot(self) -> Snapshot:
+        # Thousands of watchers lose the same revision at the same moment: they must not list at the same moment.
+        await asyncio.sleep(self.rng.uniform(0, self.relist_spread.total_seconds()))
+        while True:
+            try:
+                if self.held is None:
+                    return self._taken(await full_list(self.gateway, self.prefix))
+                return self._taken(await changed_list(self.gateway, self.prefix, self.held))
+            except (StoreAway, StoreError) as error:
+                await self._wait(str(error))
+
+    def _taken(self, snapshot: Snapshot) -> Snapshot:
+        self._next = snapshot.revision + 1
+        return snapshot
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncGenerator[Opened, None]:
+        """A stream at the first member that serves one, watched over until it is left."""
+        failures: list[Failed] = []
+        for url in self.gateway.endpoints.order(self.gateway.now()):
+            opened = await self._open(url)
+            if isinstance(opened, Failed):
+                failures.append(opened)
+                continue
+            vigil = asyncio.create_task(Vigil(self.gateway, url, opened.member, opened.stream, self._echo).keep())
+            try:
+                yield opened
+            except (Lost, Rejected) as error:
+                self.gateway.endpoints.failed(url, self.gateway.now())
+                raise self._left(opened, error) from error
+            finally:
+                vigil.cancel()
+                opened.stream.close()
+            return
+        raise verdict(failures, effect=False)
+
+    async def _open(self, url: str) -> Opened | Failed:
+        timeout = self.gateway.connection.deadline.total_seconds()
+        reached = await self._probe(url, timeout)
+        if isinstance(reached, Failed):
+            return reached
+        token = await self.gateway.tokens.current()
+        endpoint = Endpoint.parse(url)
+        try:
+            async with asyncio.timeout(timeout):
+                stream = await connect(endpoint, self.gateway.tls, Stream(endpoint, wire.WATCH, self._request(), token))
+        except (TimeoutError, NotSent) as error:
+            self.gateway.endpoints.failed(url, self.gateway.now())
+            return explain.connection(url, error.__cause__ if isinstance(error, NotSent) else error)
+        return Opened(stream, url, reached.header.member_id, token)
+
+    async def _probe(self, url: str, timeout: float) -> wire.RangeReply | Failed:
+        """Makes sure that the member stands where the store stands: a watch from a future revision would be silent."""
+        request = wire.RangeRequest(*wire.span(self.prefix), limit=1, keys_only=True)
+        question = Question(wire.RANGE, wire.encode(request), _RANGE)
+        reply = await self.gateway.ask(url, question, self.gateway.endpoints.floor, timeout)
+        if not isinstance(reply, Failed) and reply.header.revision < self._next - 1:
+            raise Compacted(0)  # C29: every member went backwards, so there is no continuity to keep
+        return reply
+
+    def _request(self) -> bytes:
+        key, end = wire.span(self.prefix)
+        creates = [wire.CreateRequest(key, end, self._next, WATCH_ID)]
+        if self.own is not None and not self.own.key.startswith(self.prefix):
+            creates.append(wire.CreateRequest(self.own.key, watch_id=OWN_ID))
+        return b"".join(wire.encode(wire.WatchRequest(create)) for create in creates)
+
+    def _read(self, opened: Opened, lines: Sequence[bytes]) -> Events | None:
+        """Takes in what the stream has said. Raises `Compacted` or `Lost`; then nothing of it counts."""
+        batch: list[Event] = []
+        head = 0
+        for line in lines:
+            said = _decode(line)
+            if said.error is not None:
+                raise self._refusal(opened, said.error)
+            if said.result.watch_id == OWN_ID:
+                self._own_line(said.result)
+            elif said.result.events:
+                batch += [event.event() for event in said.result.events]
+                head = max(head, said.result.header.revision)
+            else:
+                self._control(said.result)
+        if not batch:
+            return None
+        last = batch[-1].mod_revision
+        if self._echo is not None and self._echo.own.key.startswith(self.prefix):
+            self._echo.came_back(last)
+        self._next = last + 1
+        self.gateway.endpoints.saw(last)
+        return Events(last, batch, max(head, last))
+
+    def _own_line(self, result: wire.WatchResult) -> None:
+        if result.canceled:
+            raise Lost(f"the watch of our own key was cancelled ({result.cancel_reason})")
+        if self._echo is None:
+            return
+        if result.created:
+            self._echo.reopened(result.header.revision)
+        for event in result.events:
+            self._echo.came_back(event.kv.mod_revision)
+
+    def _control(self, result: wire.WatchResult) -> None:
+        if result.compact_revision:  # C18: the stream stays open, and silent for ever
+            raise Compacted(result.compact_revision)
+        if result.canceled:
+            raise Lost(f"the watch was cancelled ({result.cancel_reason or 'no reason given'})")
+        if result.created:
+            self._attempts, self._said = 0, ""
+            if self._echo is not None and self._echo.own.key.startswith(self.prefix):
+                self._echo.reopened(self._next - 1)
+
+    def _refusal(self, opened: Opened, error: wire.ErrorBody) -> Lost:
+        body = wire.encode(error)
+        if isinstance(explain.answer(opened.url, 200, body, self.gateway.login), StaleToken):
+            self.gateway.tokens.renewable(opened.token)
+        return Lost(error.message)
+
+    def _left(self, opened: Opened, error: Lost | Rejected) -> StoreAway:
+        if isinstance(error, Lost):
+            return StoreAway(f"watch at {opened.url} ended ({error})")
+        finding = explain.answer(opened.url, error.status, error.body, self.gateway.login)
+        if isinstance(finding, StaleToken):
+            self.gateway.tokens.renewable(opened.token)
+        why = (
+            finding.why
+            if isinstance(finding, Failed)
+            else str(finding or explain.not_etcd(opened.url, error.status).why)
+        )
+        return StoreAway(why)
+
+    async def _wait(self, why: str) -> None:
+        if why != self._said:
+            log.warning("watch waits", prefix=self.prefix.decode(errors="replace"), why=why)
+            self._said = why
+        delay = min(BACKOFF_FIRST_S * 2 ** min(self._attempts, 10), BACKOFF_MOST_S)
+        self._attempts += 1
+        await asyncio.sleep(self.rng.uniform(delay / 2, delay))
+
+
+def _decode(line: bytes) -> wire.WatchLine:
+    try:
+        return _LINE.decode(line)
+    except msgspec.DecodeError as error:
+        raise Lost(f"a line of the watch stream cannot be read ({error})") from error
