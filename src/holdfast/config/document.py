@@ -59,7 +59,14 @@ class Table:
     mark: Mark = WHOLE_TEXT
 
 
-Node = Scalar | Items | Table
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """What stands in place of an alias. The document's faults say what is wrong with it, nobody else needs to."""
+
+    mark: Mark = WHOLE_TEXT
+
+
+Node = Scalar | Items | Table | Unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +172,7 @@ class _Builder:
             return Table(tuple(self._entries(path, depth)), mark)
         if isinstance(event, yaml.ScalarEvent):
             return Scalar(event.value, event.style is None, mark)
-        return Scalar("null", True, mark)
+        return Unusable(mark)
 
     def _refuse_decoration(self, event: yaml.Event, path: str, mark: Mark) -> None:
         if isinstance(event, yaml.AliasEvent):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.document import Fault, Items, Node, Scalar, Table, parse
+from holdfast.config.document import Fault, Items, Node, Scalar, Table, Unusable, parse
 from holdfast.config.field import Leaf
 from holdfast.config.text import Unfit
 
@@ -48,6 +48,8 @@ def read(leaf: Leaf, node: Node, faults: list[Fault]) -> Any:
 
 
 def _value(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
+    if isinstance(node, Unusable):
+        return UNSOUND
     if isinstance(node, Scalar) and node.is_empty:
         none = ", write null for none" if leaf.optional else ""
         raise Unfit(f"has no value: give it one{none}, or remove it to have the default ({leaf.show(leaf.default)})")
@@ -57,6 +59,8 @@ def _value(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
 
 
 def _scalar(leaf: Leaf, node: Node) -> object:
+    if isinstance(node, Unusable):
+        return UNSOUND
     if isinstance(node, Table):
         raise Unfit(f"is a group of keys: write one {leaf.kind.noun}")
     if isinstance(node, Items):
@@ -77,7 +81,8 @@ def _items(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
             values.append(_scalar(leaf, item))
         except Unfit as unfit:
             faults.append(Fault(f"[{index}]", item.mark, str(unfit)))
-    return tuple(values) if len(values) == len(node.nodes) else UNSOUND
+    sound = len(values) == len(node.nodes) and UNSOUND not in values
+    return tuple(values) if sound else UNSOUND
 
 
 def _check_bounds(leaf: Leaf, value: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.config.document import Document, Fault, Mark, Scalar, Table, decode, parse
+from holdfast.config.document import Document, Fault, Mark, Scalar, Table, Unusable, decode, parse
 from holdfast.config.field import ENVIRONMENT_PREFIX, Leaf, Section, leaves, sections
 from holdfast.config.origin import Layer, Origin, Problem, Rejected, reject
 from holdfast.config.reading import UNSOUND, node_of, read
@@ -111,7 +111,7 @@ def _take_section(source: Source, section: type[Section], table: Table, path: tu
             _take_section(source, nested[key.text], node, (*path, key.text), sheet)
         elif key.text in nested:
             # A section whose every line is a comment is an empty section.
-            if not (isinstance(node, Scalar) and node.is_empty):
+            if not (isinstance(node, Unusable) or (isinstance(node, Scalar) and node.is_empty)):
                 sheet.complain(_in_file(source, node.mark), name, "is a section: write its fields below it, indented")
         elif name in LEAVES:
             faults: list[Fault] = []
@@ -196,13 +196,20 @@ def _build(section: type[Section], values: Mapping[str, Any], path: tuple[str, .
     )
 
 
+def _blame(names: list[str], sentence: str, sheet: _Sheet) -> Problem:
+    """The problem at a place that somebody wrote: nobody can mend a default."""
+    first = names[0]
+    written = next((name for name in names if sheet.origins[name].layer), first)
+    if written != first:
+        sentence = f"does not fit {first} ({LEAVES[first].show(sheet.values[first])}), which {sentence}"
+    return Problem(sheet.origins[written], written, sentence)
+
+
 def _conflicts(section: Section, sheet: _Sheet, path: tuple[str, ...] = ()) -> Iterator[Problem]:
     for conflict in section.conflicts():
         names = [".".join((*path, field)) for field in conflict.fields]
         # A field that could not be read has its own problem already; what follows from it is noise.
         if sheet.unsound.isdisjoint(names):
-            blamed = names[0]
-            origin = next((sheet.origins[name] for name in names if sheet.origins[name].layer), Origin())
-            yield Problem(origin, blamed, conflict.sentence)
+            yield _blame(names, conflict.sentence, sheet)
     for field in sections(type(section)):
         yield from _conflicts(getattr(section, field), sheet, (*path, field))

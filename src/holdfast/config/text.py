@@ -96,11 +96,11 @@ def duration(given: str) -> timedelta:
 def _milliseconds(given: str, part: re.Match[str]) -> int:
     unit = _DURATION_UNITS[part[3]]
     fraction: str = part[2] or ""
-    count: int = int(part[1])
-    scaled: int = int(fraction or "0") * unit
-    if scaled % 10 ** len(fraction):
+    scaled = int(fraction or "0") * unit
+    power: int = 10 ** len(fraction)
+    if scaled % power:
         raise Unfit(f"is {quote(given)}, which is finer than a millisecond")
-    return count * unit + scaled // 10 ** len(fraction)
+    return int(part[1]) * unit + scaled // power
 
 
 def _duration_advice(given: str) -> str:

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from holdfast.config import Flag, Layer, Loaded, Origin, Problem, Rejected, Source, resolve
 from holdfast.config.document import LARGEST
@@ -40,9 +41,8 @@ def load(path: str | None, environ: Mapping[str, str], flags: Sequence[Flag] = (
 
 
 def _unreadable(name: str, error: OSError | ValueError) -> Rejected:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     origin = Origin(Layer.FILE, quote(name)[1:-1])
-    return Rejected((Problem(origin, "", f"cannot be read: {why}"),), unreadable=True)
+    return Rejected((Problem(origin, "", f"cannot be read: {_why(error)}"),), unreadable=True)
 
 
 def file_path(value: str, environ: Mapping[str, str]) -> Path:
@@ -58,32 +58,51 @@ def file_path(value: str, environ: Mapping[str, str]) -> Path:
     return Path(folder) / value.removeprefix(CREDENTIAL)
 
 
+def secret_file(value: str, environ: Mapping[str, str]) -> Path:
+    """The same for a file that another library reads by its name, such as a TLS key; checked as `read_secret` does."""
+    path = file_path(value, environ)
+    _read_secret(path, 0)
+    return path
+
+
 def read_secret(value: str, environ: Mapping[str, str]) -> str:
     """The secret in the file that a `…_file` field names, without the line break at its end."""
     path = file_path(value, environ)
-    try:
-        data = _read(path, _LARGEST_SECRET + 1, secret=True)
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise SecretRefused(f"{path} is not text: write the secret into it as UTF-8") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise SecretRefused(f"{path} cannot be read: {why}") from None
+    data = _read_secret(path, _LARGEST_SECRET + 1)
     if len(data) > _LARGEST_SECRET:
         raise SecretRefused(f"{path} is larger than {_LARGEST_SECRET // 1024} KiB, too large for a secret")
-    secret = text.removesuffix("\n").removesuffix("\r")
+    try:
+        secret = data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise SecretRefused(f"{path} is not text: write the secret into it as UTF-8") from None
     if not secret:
         raise SecretRefused(f"{path} is empty: write the secret into it")
     return secret
 
 
-def _read(path: Path, most: int, *, secret: bool = False) -> bytes:
+def _read_secret(path: Path, most: int) -> bytes:
+    try:
+        with _open(path) as file:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IROTH | stat.S_IWOTH):
+                raise SecretRefused(f"{path} is open to every user of this machine: run chmod o= {path}")
+            return file.read(most)
+    except (OSError, ValueError) as error:
+        raise SecretRefused(f"{path} cannot be read: {_why(error)}") from None
+
+
+def _read(path: Path, most: int) -> bytes:
+    with _open(path) as file:
+        return file.read(most)
+
+
+def _open(path: Path) -> BinaryIO:
     # Without O_NONBLOCK the open of a FIFO would wait for a writer, for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is not a regular file")
-        if secret and status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise ValueError(f"every user of this machine could read or change it, run chmod 0600 {path}")
-        return file.read(most)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise ValueError("it is not a regular file")
+
+
+def _why(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,50 @@
+"""`holdfast config`: is the configuration right, what is in effect, and where does each value come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from holdfast.cli.configuration import configuration_flags, effective
+from holdfast.config import Flag, Loaded
+from holdfast.config.show import as_json, as_table, as_yaml
+from holdfast.runtime.configuration import DEFAULT_FILE
+
+_FORMATS: dict[str, Callable[..., str]] = {"table": as_table, "yaml": as_yaml, "json": as_json}
+
+
+@click.group()
+def config() -> None:
+    """Check and show the configuration."""
+
+
+@config.command()
+@click.argument("file", required=False)
+@configuration_flags
+def check(file: str | None, config_file: str | None, settings: Sequence[Flag]) -> None:
+    """Check FILE, else the file that a daemon would read, together with the environment.
+
+    Names everything that is wrong. Exits with 0 when all is well, 1 when the file cannot be read, 2 when it makes no
+    sense.
+    """
+    if file and config_file:
+        raise click.UsageError("The file is named twice: leave out --config or FILE.")
+    loaded = effective(file or config_file, settings)
+    click.echo(_verdict(loaded), err=True)
+
+
+def _verdict(loaded: Loaded) -> str:
+    if loaded.file is None:
+        return f"There is no {DEFAULT_FILE}; the configuration without it is good."
+    return f"{loaded.file} is good."
+
+
+@config.command()
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("-o", "--output", type=click.Choice(list(_FORMATS)), default="table", help="Form of the output.")
+@configuration_flags
+def show(origin: bool, output: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+    """Show the configuration in effect."""
+    loaded = effective(config_file, settings)
+    click.echo(_FORMATS[output](loaded, origin=origin), nl=False)

@@ -1,0 +1,51 @@
+"""How commands come by the configuration: the flags that every one of them takes, and what happens when it is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.config import Flag, Loaded, Rejected
+from holdfast.runtime.configuration import load
+
+UNREADABLE = 1
+SENSELESS = 2
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def configuration_flags(command: F) -> F:
+    """Adds `--config FILE` and `--set SECTION.FIELD=VALUE`; they arrive as `config_file` and `settings`."""
+    chosen = click.option("--config", "config_file", metavar="FILE", help="Configuration file.")
+    setting = click.option(
+        "--set",
+        "settings",
+        metavar="SECTION.FIELD=VALUE",
+        multiple=True,
+        callback=_flags,
+        help="Set one field, above environment and file. Can be given several times.",
+    )
+    return chosen(setting(command))
+
+
+def _flags(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[Flag, ...]:
+    return tuple(_flag(text) for text in given)
+
+
+def _flag(text: str) -> Flag:
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{path!r} has no value: write --set SECTION.FIELD=VALUE, such as log.level=debug")
+    return Flag(f"--set {path}", path, value)
+
+
+def effective(config_file: str | None, settings: Sequence[Flag] = ()) -> Loaded:
+    """The configuration for this command. When it is wrong, says everything that is, and ends the command."""
+    loaded = load(config_file, os.environ, settings)
+    if isinstance(loaded, Rejected):
+        click.echo(str(loaded), err=True)
+        raise click.exceptions.Exit(UNREADABLE if loaded.unreadable else SENSELESS)
+    return loaded
