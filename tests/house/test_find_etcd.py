@@ -6,26 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.store import binary
+from holdfast.store.binary import NoEtcd
 from tools import find_etcd
-
-
-@pytest.mark.parametrize("version", [(3, 4, 22), (3, 4, 38), (3, 5, 6), (3, 5, 16), (3, 6, 0), (4, 0, 0)])
-def test_these_are_dependable(version: find_etcd.Version) -> None:
-    assert find_etcd.dependable(version)
-
-
-@pytest.mark.parametrize("version", [(3, 3, 25), (3, 4, 21), (3, 5, 0), (3, 5, 1), (3, 5, 5)])
-def test_these_are_not(version: find_etcd.Version) -> None:
-    assert not find_etcd.dependable(version)
-
-
-def test_the_version_is_read_from_what_etcd_prints() -> None:
-    assert find_etcd.parse_version("etcd Version: 3.4.23\nGit SHA: Not provided\nGo Version: go1.19.5\n") == (3, 4, 23)
-
-
-def test_something_else_called_etcd_is_refused() -> None:
-    with pytest.raises(find_etcd.NoEtcd, match="does not say its version"):
-        find_etcd.parse_version("usage: etcd [files]\n")
 
 
 def etcd(folder: Path, version: str) -> Path:
@@ -51,7 +34,7 @@ def test_an_old_etcd_is_passed_over_in_one_sentence(
     monkeypatch.setenv("PATH", f"{old.parent}:{new.parent}:/usr/bin:/bin")
     assert find_etcd.find() == new
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"{old} is etcd 3.3.25, too old: Holdfast needs {find_etcd.NEEDED}."]
+    assert told == [f"{old}: etcd 3.3.25 is too old; use 3.4.22 or newer; looking further."]
 
 
 @pytest.mark.usefixtures("nothing_else")
@@ -62,11 +45,33 @@ def test_an_etcd_that_was_named_goes_first(tmp_path: Path, monkeypatch: pytest.M
     assert find_etcd.find() == named
 
 
-def test_the_one_for_trying_out_is_announced_loudly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    find_etcd.warn_of_trying_out(etcd(tmp_path / "wheel", "3.5.1"))
+def refuse(_scratch: Path) -> Path:
+    raise NoEtcd("this is not a Debian family")
+
+
+@pytest.mark.usefixtures("nothing_else")
+def test_without_a_package_the_one_for_trying_out_is_announced_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetched = etcd(tmp_path / "fetched", "3.5.1")
+    monkeypatch.setattr(find_etcd, "fetch_package", refuse)
+    monkeypatch.setattr(find_etcd, "FETCHED", fetched)
+    assert find_etcd.fetch(only_dependable=False) == fetched
     assert "FOR TRYING OUT ONLY" in capsys.readouterr().err
 
 
-def test_a_dependable_one_needs_no_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    find_etcd.warn_of_trying_out(etcd(tmp_path / "package", "3.4.23"))
-    assert capsys.readouterr().err == ""
+@pytest.mark.usefixtures("nothing_else")
+def test_tests_get_no_etcd_rather_than_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_etcd, "fetch_package", refuse)
+    with pytest.raises(NoEtcd, match=r"not a Debian family.*install etcd 3\.4\.22 or newer"):
+        find_etcd.fetch(only_dependable=True)
+
+
+@pytest.mark.usefixtures("nothing_else")
+def test_what_was_fetched_is_kept_where_holdfast_looks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / ".tools" / "usr" / "bin" / "etcd"
+    monkeypatch.setattr(find_etcd, "FETCHED", place)
+    monkeypatch.setenv("PATH", "")
+    assert find_etcd.keep(etcd(tmp_path / "unpacked", "3.4.23")) == place
+    assert find_etcd.find() == place
+    assert find_etcd.FETCHED.relative_to(tmp_path) in binary.PLACES
