@@ -24,9 +24,8 @@ Shape = dict[str, "Shape | None"]
 """The field names that a struct knows on the wire, in order; for nested structs their shape."""
 
 _document = msgspec.json.Decoder(Document)
-_encoder = msgspec.json.Encoder(order="deterministic")
 
-encode = _encoder.encode
+encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def decode(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
@@ -45,7 +44,7 @@ def decode(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
 
 def overlay(struct: type, new: bytes, old: bytes) -> bytes:
     """`new` with the fields of `old` that `struct` does not know. Raises like `decode` when `old` is no document."""
-    return _encoder.encode(_merge(_shape(struct), _document.decode(new), _document.decode(old)))
+    return msgspec.json.encode(_merge(_shape(struct), _document.decode(new), _document.decode(old)))
 
 
 def _merge(shape: Shape, new: Document, old: Document) -> dict[str, Any]:

@@ -1,0 +1,222 @@
+"""Any object of any kind, as hypothesis strategies: (name, object) pairs that belong together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+from hypothesis import strategies as st
+
+from holdfast.model.agent_report import AgentReport, GateReport, Trouble
+from holdfast.model.agent_status import AgentStatus
+from holdfast.model.allowance import Allowance
+from holdfast.model.calico import Metadata
+from holdfast.model.cluster import Cluster, ClusterSpec, FelixConfiguration, FelixSpec
+from holdfast.model.endpoint import AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
+from holdfast.model.endpoint_status import EndpointStatus, EndpointStatusName, State
+from holdfast.model.host import Bgp, Host, HostAddress, HostSpec
+from holdfast.model.identity import Identity
+from holdfast.model.intent import Intent, What
+from holdfast.model.leader import Leader
+from holdfast.model.migration import Migration
+from holdfast.model.policy import Http, Icmp, Party, Policy, PolicySpec, Rule, RuleMetadata, ServiceAccounts
+from holdfast.model.region import Region
+from holdfast.model.scope import Scope, Target
+from holdfast.model.server import Server, WorkerHealth
+from holdfast.model.subnet import StaticRoute, Subnet
+
+REGION = Region("ams")
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+words = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/"), min_size=1, max_size=12)
+parts = words.filter(lambda word: not word.startswith("-") and not word.endswith("-"))
+naturals = st.integers(0, 2**63 - 1)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+
+ipv4 = st.ip_addresses(v=4).map(str)
+ipv6 = st.ip_addresses(v=6).map(str).filter(lambda text: not text.startswith("::ffff:"))
+addresses = ipv4 | ipv6
+prefixes = st.builds(lambda text: f"{text}/32", ipv4) | st.builds("{}/{}".format, addresses, st.integers(0, 32))
+macs = st.binary(min_size=6, max_size=6).map(lambda octets: octets.hex(":"))
+zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC) | zones)  # noqa: DTZ001
+
+
+def several(items: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(items, max_size=3).map(tuple)
+
+
+def mapping(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(texts, values, max_size=3)
+
+
+def maybe(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | items
+
+
+labels = mapping(texts)
+created = maybe(st.just("2026-11-15T07:07:06Z"))
+endpoint_names = st.builds(EndpointName, parts, st.sampled_from(("openstack", "holdfast")), parts, parts)
+qos = st.builds(QosControls, maybe(naturals), maybe(naturals), maybe(naturals), egress_burst=maybe(naturals))
+
+
+@st.composite
+def endpoints(draw: st.DrawFn) -> tuple[EndpointName, Endpoint]:
+    name = draw(endpoint_names)
+    spec = EndpointSpec(
+        node=name.node,
+        orchestrator=name.orchestrator,
+        workload=name.workload,
+        endpoint=name.endpoint,
+        interface_name=draw(texts),
+        mac=draw(st.just("") | macs),
+        ipv4_gateway=draw(st.just("") | ipv4),
+        ipv6_gateway=draw(st.just("") | ipv6),
+        ip_networks=draw(several(prefixes)),
+        allowed_ips=draw(several(prefixes)),
+        ip_nats=draw(several(st.builds(AddressPair, addresses, addresses))),
+        qos_controls=draw(maybe(qos)),
+    )
+    endpoint = Endpoint.of(
+        REGION, spec, labels=draw(labels), annotations=draw(labels), uid=draw(texts), created=draw(created)
+    )
+    return name, endpoint
+
+
+octets = st.integers(0, 255)
+ports = st.integers(0, 65_535) | texts
+protocols = octets | texts
+icmps = st.builds(Icmp, maybe(octets), maybe(octets))
+parties = st.builds(
+    Party,
+    several(prefixes),
+    several(prefixes),
+    texts,
+    texts,
+    texts,
+    several(ports),
+    several(ports),
+    maybe(st.builds(ServiceAccounts, several(texts), texts)),
+    maybe(labels),
+)
+rules = st.builds(
+    Rule,
+    st.sampled_from(("Allow", "Deny", "Log", "Pass")),
+    st.sampled_from((None, 4, 6)),
+    maybe(protocols),
+    maybe(icmps),
+    maybe(protocols),
+    maybe(icmps),
+    maybe(parties),
+    maybe(parties),
+    maybe(st.builds(Http, several(texts), several(labels))),
+    maybe(st.builds(RuleMetadata, labels)),
+)
+policy_specs = st.builds(PolicySpec, several(rules), several(rules), texts, maybe(floats), texts, several(texts))
+policies = st.builds(lambda name, spec: (name, Policy.of(REGION, name, spec)), words, policy_specs)
+
+
+def _migration(source: EndpointName, host: str) -> tuple[EndpointName, Migration]:
+    migration = Migration.of(REGION, source, host)
+    return migration.target, migration
+
+
+migrations = st.builds(_migration, endpoint_names, parts)
+
+host_specs = st.builds(
+    HostSpec,
+    several(st.builds(HostAddress, addresses | prefixes, texts)),
+    maybe(st.builds(Bgp, st.just("") | prefixes, st.just("") | addresses)),
+    st.just("") | ipv4,
+    st.just("") | ipv6,
+    st.just("") | macs,
+    st.just("") | macs,
+)
+hosts = st.builds(
+    lambda name, spec, tags, uid, born: (name, Host.of(name, spec, labels=tags, uid=uid, created=born)),
+    words,
+    host_specs,
+    labels,
+    texts,
+    created,
+)
+subnets = st.builds(
+    Subnet,
+    network_id=texts,
+    cidr=prefixes,
+    host_routes=several(st.builds(StaticRoute, prefixes, addresses)),
+    gateway_ip=maybe(addresses),
+    dns_servers=several(addresses),
+    ipv6_ra_mode=texts,
+)
+cluster_specs = st.builds(ClusterSpec, texts, texts, maybe(st.booleans()))
+clusters = st.builds(lambda name, spec: (name, Cluster(metadata=Metadata(name), spec=spec)), words, cluster_specs)
+felix_specs = st.builds(FelixSpec, maybe(st.booleans()), texts)
+felixes = st.builds(
+    lambda name, spec: (name, FelixConfiguration(metadata=Metadata(name), spec=spec)), words, felix_specs
+)
+statuses = st.builds(AgentStatus, maybe(texts), maybe(floats), st.booleans())
+status_names = st.builds(EndpointStatusName, words, words, st.builds("{}/{}".format, words, words), words)
+reports = st.builds(
+    AgentReport,
+    version=texts,
+    boot_id=texts,
+    addresses=several(addresses | prefixes),
+    tunnel_macs=several(macs),
+    gates=several(st.builds(GateReport, texts, texts, moments, texts, texts)),
+    counts=mapping(naturals),
+    troubles=several(st.builds(Trouble, texts, st.sampled_from(("failed", "held")), texts, moments)),
+    pending_deletes=naturals,
+    synced_revision=maybe(naturals),
+    clock_skew=maybe(floats),
+)
+identities = st.builds(Identity, words, naturals)
+leaders = st.builds(Leader, texts, texts, naturals, texts, texts, maybe(moments))
+servers = st.builds(
+    Server,
+    host=texts,
+    pid=naturals,
+    boot_id=texts,
+    pid_namespace=texts,
+    version=texts,
+    since=moments,
+    database=st.booleans(),
+    warm=st.booleans(),
+    workers=mapping(st.builds(WorkerHealth, st.booleans(), texts, maybe(moments))),
+)
+scopes = st.builds(Scope, st.sampled_from(Target), words | st.builds("{}/{}".format, words, words))
+unnamed_scopes = st.sampled_from((Scope(Target.SYNCER), Scope(Target.AGENT)))
+plain_whats = st.sampled_from((What.PAUSE, What.DRAIN, What.DISABLE))
+common = {"scope": scopes | unnamed_scopes, "who": texts, "why": texts, "since": moments}
+intents = st.builds(Intent, what=plain_whats, until=maybe(moments), **common) | st.builds(
+    Intent, what=st.just(What.WEIGHT), weight=st.integers(0, 100), **common
+)
+allowances = st.builds(Allowance, gate=words, revision=naturals, once=st.just(True), **common) | st.builds(
+    Allowance, gate=words, revision=naturals, until=moments, **common
+)
+
+
+def _by_own_name(objects: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
+    return objects.map(lambda obj: (obj.name, obj))
+
+
+SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
+    "host": hosts,
+    "endpoint": endpoints(),
+    "policy": policies,
+    "migration": migrations,
+    "subnet": st.tuples(words, subnets),
+    "cluster": clusters,
+    "felix-configuration": felixes,
+    "agent-status": st.tuples(words, statuses),
+    "last-status": st.tuples(words, statuses),
+    "endpoint-status": st.tuples(status_names, st.builds(EndpointStatus, st.sampled_from(State))),
+    "agent": st.tuples(words, reports),
+    "identity": st.tuples(st.just("identity"), identities),
+    "leader": st.tuples(st.just("leader"), leaders),
+    "neutron-leader": st.tuples(st.just("neutron-leader"), leaders),
+    "server": st.tuples(words, servers),
+    "intent": _by_own_name(intents),
+    "allowance": _by_own_name(allowances),
+}
+"""By kind: any name and object of it."""
