@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+pytest_plugins = ["holdfast.testing.fixtures"]
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))

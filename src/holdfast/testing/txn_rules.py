@@ -30,17 +30,15 @@ def refuse(compares: Sequence[Compare], then: Sequence[Operation], otherwise: Se
         raise TooLarge(f"a request of {size} bytes is above the store's limit of {MAX_REQUEST_BYTES}")
 
 
-def inside(key: bytes, start: bytes, end: bytes | None) -> bool:
-    """Whether `key` is what the operation names: `start` itself, or anything in [start, end); b"\\0" has no end."""
-    if not end:
-        return key == start
-    return key >= start and (end == b"\0" or key < end)
+def _noticed(put: Put, delete: Delete) -> bool:
+    """Whether etcd sees that the delete is about the put's key. It overlooks ranges to the end of the keyspace."""
+    return put.key == delete.key if not delete.end else delete.key <= put.key < delete.end
 
 
 def _refuse_key_changed_twice(branch: Sequence[Operation]) -> None:
     puts: set[bytes] = set()
     for put in _puts(branch):
-        deleted = any(isinstance(op, Delete) and inside(put.key, op.key, op.end) for op in branch)
+        deleted = any(isinstance(op, Delete) and _noticed(put, op) for op in branch)
         if put.key in puts or deleted:
             raise StoreError(f"key {put.key!r} is changed twice in one transaction")
         puts.add(put.key)
