@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from holdfast.config.text import quote
+from holdfast.config.text import printable
 
 LARGEST = 256 * 1024
 DEEPEST = 16
@@ -212,5 +212,4 @@ def _key_refusal(key: Node, seen: dict[str, Mark]) -> str | None:
 
 
 def _join(path: str, key: str) -> str:
-    shown = quote(key)[1:-1]
-    return f"{path}.{shown}" if path else shown
+    return f"{path}.{printable(key)}" if path else printable(key)

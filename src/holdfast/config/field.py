@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -115,6 +116,7 @@ class Leaf:
         return msgspec.json.encode(shown).decode() if self.kind.quoted else shown
 
 
+@cache
 def sections(section: type[Section]) -> dict[str, type[Section]]:
     """The fields of a section that are sections themselves."""
     hints = get_type_hints(section)

@@ -16,7 +16,7 @@ from holdfast.config.field import ENVIRONMENT_PREFIX, Leaf, Section, leaves, sec
 from holdfast.config.origin import Layer, Origin, Problem, Rejected, reject
 from holdfast.config.reading import UNSOUND, node_of, read
 from holdfast.config.root import Config
-from holdfast.config.text import closest, nearest, quote
+from holdfast.config.text import closest, nearest, printable
 
 # Variables that the command line reads for itself.
 RESERVED = ("HOLDFAST_CONFIG", "HOLDFAST_SERVER", "HOLDFAST_TOKEN")
@@ -100,7 +100,7 @@ def _take_file(source: Source, sheet: _Sheet) -> None:
 
 
 def _in_file(source: Source, mark: Mark) -> Origin:
-    return Origin(Layer.FILE, source.name, mark.line, mark.column)
+    return Origin(Layer.FILE, printable(source.name), mark.line, mark.column)
 
 
 def _take_section(source: Source, section: type[Section], table: Table, path: tuple[str, ...], sheet: _Sheet) -> None:
@@ -120,11 +120,7 @@ def _take_section(source: Source, section: type[Section], table: Table, path: tu
                 sheet.complain(_in_file(source, fault.mark), name + fault.path, fault.sentence)
             sheet.note(LEAVES[name], value, _in_file(source, key.mark))
         else:
-            sheet.complain(_in_file(source, key.mark), _shown(name), _unknown_key(key.text, path, section))
-
-
-def _shown(name: str) -> str:
-    return quote(name)[1:-1]
+            sheet.complain(_in_file(source, key.mark), printable(name), _unknown_key(key.text, path, section))
 
 
 def _unknown_key(key: str, path: tuple[str, ...], section: type[Section]) -> str:
@@ -148,7 +144,7 @@ def _secret(key: str, file_field: str) -> str | None:
 
 def _take_environment(environ: Mapping[str, str], sheet: _Sheet) -> None:
     for variable in sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in RESERVED):
-        origin = Origin(Layer.ENVIRONMENT, _shown(variable))
+        origin = Origin(Layer.ENVIRONMENT, printable(variable))
         if leaf := VARIABLES.get(variable):
             _take_text(leaf, environ[variable], origin, sheet)
         else:
@@ -166,13 +162,21 @@ def _unknown_variable(variable: str) -> str:
 
 def _take_flags(flags: Sequence[Flag], sheet: _Sheet) -> None:
     for flag in flags:
-        origin = Origin(Layer.FLAG, _shown(flag.name))
+        origin = Origin(Layer.FLAG, printable(flag.name))
         if leaf := LEAVES.get(flag.path):
             _take_text(leaf, flag.value, origin, sheet)
         else:
-            name = flag.path.rpartition(".")[2]
-            refusal = _secret(name, f"{flag.path}_file") or f"is not a known field{closest(flag.path, LEAVES)}"
-            sheet.complain(origin, _shown(flag.path), refusal)
+            sheet.complain(origin, printable(flag.path), _unknown_field(flag.path))
+
+
+def _unknown_field(path: str) -> str:
+    section, _, field = path.rpartition(".")
+    if refusal := _secret(field, f"{path}_file"):
+        return refusal
+    # Inside a section that exists only its own fields are meant; the section's name would make all of them look alike.
+    siblings = {leaf.path[-1]: name for name, leaf in LEAVES.items() if name.rpartition(".")[0] == section}
+    match = siblings.get(nearest(field, siblings) or "") if siblings else nearest(path, LEAVES)
+    return f"is not a known field{f'; did you mean {match}?' if match else ''}"
 
 
 def _take_text(leaf: Leaf, text: str, origin: Origin, sheet: _Sheet) -> None:

@@ -37,7 +37,12 @@ class Unfit(ValueError):
 def quote(given: str) -> str:
     """A piece of somebody's text as it may appear in a message: short, and on one line whatever it holds."""
     shown = given if len(given) <= 60 else given[:57] + "..."
-    return "'" + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown) + "'"
+    return f"'{printable(shown)}'"
+
+
+def printable(given: str) -> str:
+    """The text on one line, with everything escaped that a terminal would not show or would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in given)
 
 
 def closest(given: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from holdfast.config import Flag, Layer, Loaded, Origin, Problem, Rejected, Source, resolve
 from holdfast.config.document import LARGEST
-from holdfast.config.text import CREDENTIAL, quote
+from holdfast.config.text import CREDENTIAL, printable
 
 DEFAULT_FILE = "/etc/holdfast/holdfast.yaml"
 
@@ -41,7 +41,7 @@ def load(path: str | None, environ: Mapping[str, str], flags: Sequence[Flag] = (
 
 
 def _unreadable(name: str, error: OSError | ValueError) -> Rejected:
-    origin = Origin(Layer.FILE, quote(name)[1:-1])
+    origin = Origin(Layer.FILE, printable(name))
     return Rejected((Problem(origin, "", f"cannot be read: {_why(error)}"),), unreadable=True)
 
 

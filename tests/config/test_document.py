@@ -1,0 +1,102 @@
+"""The form of the file: what YAML may do here and what it may not, each refusal at its place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.config import Rejected, Source, resolve
+from holdfast.config.document import LARGEST, Scalar, Table, parse
+
+
+def complaints(data: bytes | str) -> list[str]:
+    """What is said about a file called `f`, line by line."""
+    raw = data if isinstance(data, bytes) else data.encode()
+    result = resolve(Source("f", raw), {})
+    return str(result).splitlines() if isinstance(result, Rejected) else []
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("log:\n  level: info\n  level: debug\n", "f:3:3: log.level: is given twice, first on line 2: remove one"),
+        ("log: {}\nlog: {}\n", "f:2:1: log: is given twice, first on line 1: remove one"),
+        (
+            "log: {}\n---\nlog: {}\n",
+            "f:2:1: begins a second document: the configuration is one document, remove this ---",
+        ),
+        ("log:\n\tlevel: info\n", "f:2:1: is indented with a tab: YAML takes only spaces"),
+        ("", "f: is empty: for the defaults alone, write a comment into it or remove it"),
+        (" \n\n", "f: is empty: for the defaults alone, write a comment into it or remove it"),
+        (b"log:\n  level: \xff\n", "f:2:10: is not UTF-8: save the file as UTF-8"),
+        ("log:\n  level: a\x07\n", "f:2:11: holds a control character, which YAML does not allow"),
+        ("- log\n", "f:1:1: does not begin with a section: write one of paths, log, store, runtime, and a colon"),
+        ("log\n", "f:1:1: does not begin with a section: write one of paths, log, store, runtime, and a colon"),
+        ("[" * 1000, "f:1:18: is nested deeper than 16 levels, which no configuration needs"),
+        ("#" * (LARGEST + 1), "f: is larger than 256 KiB, which no configuration needs"),
+        ("log:\n  level: *x\n", "f:2:10: log.level: is an alias (*): write the value out"),
+        ("log:\n  level: &x info\n", "f:2:10: log.level: has an anchor (&): write the value wherever it is needed"),
+        ("log:\n  <<: {level: info}\n", "f:2:3: log.<<: is a merge key: write the values out"),
+        ("log:\n  level: !!str info\n", "f:2:10: log.level: has a tag (!): remove it, the field decides the type"),
+        ("log:\n  ? [a]\n  : b\n", "f:2:5: log.?: has a key that is not a word"),
+        ("log: {level: info\n", "f:2:1: is not YAML: expected ',' or '}', but got '<stream end>'"),
+        ("log: info\n", "f:1:6: log: is a section: write its fields below it, indented"),
+    ],
+)
+def test_a_form_that_is_refused_gets_one_sentence_at_its_place(file: bytes | str, said: str) -> None:
+    assert complaints(file) == [said]
+
+
+@pytest.mark.parametrize("file", ["# nothing yet\n", "---\n", "log:\n", "log: {}\n", "\ufefflog:\n  level: info\n"])
+def test_a_file_that_only_leaves_things_out_is_fine(file: str) -> None:
+    assert complaints(file) == []
+
+
+def test_an_alias_in_a_list_is_one_problem() -> None:
+    assert complaints("store:\n  endpoints: [*x]\n") == [
+        "f:2:15: store.endpoints[0]: is an alias (*): write the value out"
+    ]
+
+
+def test_scalars_stay_text_with_their_place() -> None:
+    root = parse("a: 1:30\nb: 2026-01-01\nc: 0o12\n").root
+    assert isinstance(root, Table)
+    texts = [(value.text, value.mark.line) for _, value in root.entries if isinstance(value, Scalar)]
+    assert texts == [("1:30", 1), ("2026-01-01", 2), ("0o12", 3)]
+
+
+@pytest.mark.parametrize("file", ['log: "\\UFFFFFFFF"', "%YAML 1." + "1" * 5000 + "\n---\nlog: {}\n"])
+def test_numbers_too_large_for_the_parser_are_a_problem_and_no_crash(file: str) -> None:
+    (said,) = complaints(file)
+    assert said.endswith("is not YAML: after this there is a number or an escape that is too large")
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_any_text_gives_a_configuration_or_problems(file: str) -> None:
+    result = resolve(Source("f", file.encode("utf-8", "surrogatepass")), {})
+    assert not isinstance(result, Rejected) or all(str(problem).isprintable() for problem in result.problems)
+
+
+@settings(deadline=None)
+@given(st.binary())
+def test_any_bytes_give_a_configuration_or_problems(file: bytes) -> None:
+    result = resolve(Source("f", file), {})
+    assert not isinstance(result, Rejected) or result.problems
+
+
+YAML_PIECES = st.lists(
+    st.sampled_from(
+        ["log", "store", "endpoints", "level", ": ", "\n", "  ", "- ", "[", "]", "{", "}", "*a", "&a ", "!!int ", "<<",
+         '"', "'", "|", ">", "? ", "---\n", "...\n", "%YAML 1.1\n", "#", ",", "\t", "~", "5s", "null", "\\U"]
+    ),
+    max_size=30,
+).map("".join)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(YAML_PIECES)
+def test_any_heap_of_yaml_gives_a_configuration_or_problems(file: str) -> None:
+    result = resolve(Source("f", file.encode()), {})
+    assert not isinstance(result, Rejected) or all(str(problem).isprintable() for problem in result.problems)

@@ -1,0 +1,142 @@
+"""Finding and reading the file, and reading secrets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import Loaded, Rejected
+from holdfast.runtime import configuration
+from holdfast.runtime.configuration import SecretRefused, file_path, load, read_secret, secret_file
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "holdfast.yaml"
+    path.write_text("log:\n  level: debug\n")
+    return path
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.write_text("hunter2\n")
+    path.chmod(0o640)
+    return path
+
+
+def unreadable(result: Loaded | Rejected) -> str:
+    assert isinstance(result, Rejected)
+    assert result.unreadable
+    return str(result)
+
+
+def level(result: Loaded | Rejected) -> str:
+    assert isinstance(result, Loaded), str(result)
+    return result.config.log.level
+
+
+def test_a_named_file_is_read(file: Path) -> None:
+    assert level(load(str(file), {})) == "debug"
+
+
+def test_the_environment_can_name_the_file(file: Path) -> None:
+    assert level(load(None, {"HOLDFAST_CONFIG": str(file)})) == "debug"
+
+
+def test_a_path_goes_before_the_environment(file: Path) -> None:
+    assert level(load(str(file), {"HOLDFAST_CONFIG": "/nowhere"})) == "debug"
+
+
+def test_the_default_file_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "DEFAULT_FILE", str(file))
+    assert level(load(None, {})) == "debug"
+
+
+def test_the_default_file_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "DEFAULT_FILE", str(tmp_path / "none.yaml"))
+    result = load(None, {})
+    assert level(result) == "info"
+    assert isinstance(result, Loaded)
+    assert result.file is None
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.yaml")
+    assert unreadable(load(missing, {})) == f"{missing}: cannot be read: No such file or directory"
+    assert (
+        unreadable(load(None, {"HOLDFAST_CONFIG": missing})) == f"{missing}: cannot be read: No such file or directory"
+    )
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "/", "a\0b"])
+def test_what_is_not_a_file_is_said_to_be_unreadable(name: str) -> None:
+    assert "cannot be read: " in unreadable(load(name, {}))
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert unreadable(load(str(tmp_path / "pipe"), {})).endswith("cannot be read: it is not a regular file")
+
+
+def test_a_huge_file_makes_no_sense(tmp_path: Path) -> None:
+    (tmp_path / "huge").write_bytes(b"#" * 1_000_000)
+    result = load(str(tmp_path / "huge"), {})
+    assert isinstance(result, Rejected)
+    assert not result.unreadable
+    assert str(result).endswith("is larger than 256 KiB, which no configuration needs")
+
+
+def test_a_refused_file_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        load(str(tmp_path), {})
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_secret_is_read_without_its_line_break(secret: Path) -> None:
+    assert read_secret(str(secret), {}) == "hunter2"
+
+
+def test_a_secret_that_everybody_can_read_is_refused(secret: Path) -> None:
+    secret.chmod(0o644)
+    with pytest.raises(SecretRefused, match=f"{secret} is open to every user of this machine: run chmod o= {secret}"):
+        read_secret(str(secret), {})
+
+
+def test_a_key_that_everybody_can_read_is_refused(secret: Path) -> None:
+    secret.chmod(0o604)
+    with pytest.raises(SecretRefused, match="is open to every user"):
+        secret_file(str(secret), {})
+
+
+def test_a_key_that_is_kept_well_is_given_by_its_path(secret: Path) -> None:
+    assert secret_file(str(secret), {}) == secret
+
+
+def test_a_credential_is_found_in_the_folder_that_systemd_made(secret: Path) -> None:
+    environ = {"CREDENTIALS_DIRECTORY": str(secret.parent)}
+    assert read_secret("credential:password", environ) == "hunter2"
+    assert file_path("credential:password", environ) == secret
+
+
+def test_a_credential_without_systemd_is_refused_with_what_to_do() -> None:
+    with pytest.raises(SecretRefused, match="add LoadCredential=password:… to its unit"):
+        read_secret("credential:password", {})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(b"", "is empty"), (b"\n", "is empty"), (b"\xff", "is not text"), (b"x" * 70_000, "is larger than 64 KiB")],
+)
+def test_a_file_that_holds_no_secret_is_refused(secret: Path, content: bytes, sentence: str) -> None:
+    secret.write_bytes(content)
+    with pytest.raises(SecretRefused, match=f"{secret} {sentence}"):
+        read_secret(str(secret), {})
+
+
+def test_a_missing_secret_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SecretRefused, match="cannot be read: No such file or directory"):
+        read_secret(str(tmp_path / "none"), {})

@@ -1,0 +1,95 @@
+"""The sections that exist: documented throughout, sound by default, and refusing what does not fit together."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from holdfast.config import Config
+from holdfast.config.field import Leaf
+from holdfast.config.paths import Paths
+from holdfast.config.pulse import Pulse
+from holdfast.config.resolve import LEAVES
+from holdfast.config.store import Store
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+@pytest.mark.parametrize("leaf", LEAVES.values(), ids=str)
+def test_every_field_with_a_measure_has_bounds_and_consequences(leaf: Leaf) -> None:
+    measured = leaf.kind.noun in ("duration", "size", "whole number")
+    about = leaf.about
+    assert about.what.endswith(".")
+    assert measured == (about.least is not None) == (about.most is not None) == bool(about.small) == bool(about.big)
+
+
+@pytest.mark.parametrize("leaf", LEAVES.values(), ids=str)
+def test_every_default_is_inside_its_bounds(leaf: Leaf) -> None:
+    assert leaf.about.least is None or leaf.about.least <= leaf.default <= leaf.about.most
+
+
+def test_the_defaults_fit_together() -> None:
+    config = Config()
+    for section in (config, config.paths, config.log, config.store, config.runtime):
+        assert list(section.conflicts()) == []
+
+
+@pytest.mark.parametrize(
+    ("store", "blamed", "part"),
+    [
+        (Store(endpoints=()), "endpoints", "is empty"),
+        (Store(endpoints=("http://a:1", "http://a:1")), "endpoints", "twice"),
+        (Store(endpoints=("http://a:1", "https://b:1")), "endpoints", "mixes http and https"),
+        (Store(ca_file="/ca"), "ca_file", "has no effect over http"),
+        (Store(endpoints=("https://a:1",), cert_file="/c"), "cert_file", "needs store.key_file"),
+        (Store(endpoints=("https://a:1",), key_file="/k"), "key_file", "needs store.cert_file"),
+        (Store(password_file="/p"), "password_file", "needs store.user"),
+        (Store(user="u"), "user", "needs store.password_file"),
+        (Store(endpoints=("http://10.0.0.1:1",), user="u", password_file="/p"), "endpoints", "password in the clear"),
+    ],
+)
+def test_a_store_that_cannot_work_or_is_not_safe_is_refused(store: Store, blamed: str, part: str) -> None:
+    (conflict,) = store.conflicts()
+    assert conflict.fields[0] == blamed
+    assert part in conflict.sentence
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        Store(user="u", password_file="/p"),
+        Store(endpoints=("https://10.0.0.1:1",), user="u", password_file="/p"),
+        Store(endpoints=("http://10.0.0.1:1",), user="u", password_file="/p", password_in_clear=True),
+        Store(endpoints=("http://10.0.0.1:1",)),
+        Store(endpoints=("https://a:1",), ca_file="/a", cert_file="/c", key_file="/k"),
+    ],
+)
+def test_a_store_that_is_safe_or_wanted_so_is_taken(store: Store) -> None:
+    assert list(store.conflicts()) == []
+
+
+@pytest.mark.parametrize(
+    ("pulse", "blamed"),
+    [
+        (Pulse(grace_after=seconds(10)), "grace_after"),
+        (Pulse(stalled_after=seconds(10)), "stalled_after"),
+        (Pulse(supervisor_silent_after=seconds(5)), "supervisor_silent_after"),
+        (Pulse(backoff_first=seconds(31)), "backoff_most"),
+        (Pulse(crash_loop_window=seconds(149)), "crash_loop_window"),
+    ],
+)
+def test_a_pulse_policy_that_contradicts_itself_is_refused(pulse: Pulse, blamed: str) -> None:
+    assert [conflict.fields[0] for conflict in pulse.conflicts()] == [blamed]
+
+
+def test_a_runtime_folder_too_long_for_sockets_is_refused() -> None:
+    (conflict,) = Paths(runtime="/" + "x" * 80).conflicts()
+    assert conflict.fields == ("runtime",)
+
+
+def test_state_and_runtime_need_different_folders() -> None:
+    (conflict,) = Paths(state="/x/", runtime="/x").conflicts()
+    assert conflict.fields == ("runtime", "state")
