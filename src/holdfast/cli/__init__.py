@@ -1,0 +1,72 @@
+"""The operator's commands: thin, and loaded only when they are used, so that `holdfast --help` is instant."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+import click
+
+from holdfast import __version__
+
+
+class _Lazy(NamedTuple):
+    group: str
+    place: str
+    summary: str
+
+
+COMMANDS: dict[str, _Lazy] = {
+    "up": _Lazy("run", "holdfast.cli.up:up", "Run a small fleet on this machine, without root."),
+    "status": _Lazy("see", "holdfast.cli.status:status", "What runs here, how it is, and what needs you."),
+    "history": _Lazy("see", "holdfast.cli.history:history", "What was decided, when, by which worker and why."),
+    "plan": _Lazy("understand", "holdfast.cli.intent:plan", "What is not as wanted now, and what stands in its way."),
+    "pause": _Lazy("change", "holdfast.cli.intent:pause", "Hold all changes of a worker."),
+    "resume": _Lazy("change", "holdfast.cli.intent:resume", "End a pause."),
+    "sync": _Lazy("change", "holdfast.cli.intent:sync", "Compare everything again, now."),
+    "reload": _Lazy("change", "holdfast.cli.intent:reload", "Check the configuration and run with it."),
+    "allow": _Lazy("open a gate", "holdfast.cli.intent:allow", "Let through what a gate holds."),
+    "source": _Lazy("open a gate", "holdfast.cli.intent:source", "Deal with a source that will not come back."),
+    "config": _Lazy("check", "holdfast.cli.config:config", "Check and show the configuration."),
+    "completion": _Lazy("support", "holdfast.cli.support:completion", "Print a completion script for your shell."),
+    "version": _Lazy("support", "holdfast.cli.support:version", "Print the version."),
+}
+
+
+class _Commands(click.Group):
+    """Knows every command by name and summary, and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        lazy = COMMANDS.get(cmd_name)
+        if lazy is None:
+            return None
+        module, _, name = lazy.place.partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see holdfast --help."
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group in dict.fromkeys(lazy.group for lazy in COMMANDS.values()):
+            with formatter.section(group.capitalize()):
+                rows = [(name, lazy.summary) for name, lazy in COMMANDS.items() if lazy.group == group]
+                formatter.write_dl(rows)
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+def main() -> None:
+    """Holdfast: a network control plane that stays right through its own failures."""

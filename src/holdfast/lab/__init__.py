@@ -1,0 +1,1 @@
+"""A fleet on one machine, and how to break it."""

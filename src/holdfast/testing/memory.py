@@ -64,6 +64,7 @@ class MemorySource(Generic[K, V]):
     def __init__(self, objects: Mapping[K, Owned[V]] | None = None) -> None:
         self.objects: dict[K, Owned[V]] = dict(objects or {})
         self.refreshes = 0
+        self.what = "database"
         self.away: str | None = None
 
     async def read(self, after: K | None, upto: K | None) -> Sequence[tuple[K, Owned[V]]]:
@@ -83,4 +84,4 @@ class MemorySource(Generic[K, V]):
 
     def _reachable(self) -> None:
         if self.away is not None:
-            raise Away("database", self.away)
+            raise Away(self.what, self.away)

@@ -1,0 +1,85 @@
+"""Talking to the daemons of this machine: where their sockets are, one question, one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli.configuration import effective
+from holdfast.runtime.control import Request, ask
+
+CANNOT_TELL = 2
+LAB_FOLDER = Path(".holdfast")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def runtime_flag(command: F) -> F:
+    """Adds `--runtime DIR`; it arrives as `runtime`, a folder."""
+    return click.option(
+        "--runtime",
+        metavar="DIR",
+        callback=_runtime,
+        help="The daemon's runtime folder. Default: paths.runtime of the configuration, else .holdfast/run here.",
+    )(command)
+
+
+def _runtime(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Path:
+    if given:
+        return Path(given)
+    configured = Path(effective(None).config.paths.runtime)
+    lab = LAB_FOLDER / "run"
+    # A lab in the working folder is used only if it is ours: somebody else's could answer anything.
+    if not roles(configured) and roles(lab) and lab.stat().st_uid == os.getuid():
+        return lab
+    return configured
+
+
+def roles(runtime: Path) -> list[str]:
+    """The roles that have a control socket in this folder."""
+    try:
+        return sorted(path.stem for path in runtime.glob("*.sock") if "." not in path.stem)
+    except OSError:
+        return []
+
+
+def answer(runtime: Path, role: str, request: Request) -> Any:
+    """The daemon's answer; an error ends the command with its sentence."""
+    said = asyncio.run(ask(runtime / f"{role}.sock", request))
+    if said.error:
+        raise click.ClickException(said.error)
+    return said.result
+
+
+def role_of(runtime: Path, worker: str) -> str:
+    """Which daemon here has this worker."""
+    known: list[str] = []
+    for role in roles(runtime):
+        workers = [one["name"] for one in answer(runtime, role, Request("status"))["workers"]]
+        if worker in workers:
+            return role
+        known += workers
+    if not known:
+        raise nobody(runtime)
+    raise click.ClickException(f"there is no worker {worker!r} here; there are: {', '.join(known)}")
+
+
+def tell(runtime: Path, worker: str, command: str, **args: object) -> Any:
+    """Passes a command on to one worker."""
+    request = Request("tell", {"do": command, "args": args}, worker)
+    return answer(runtime, role_of(runtime, worker), request)
+
+
+class CannotTell(click.ClickException):
+    """The question cannot be answered."""
+
+    exit_code = CANNOT_TELL
+
+
+def nobody(runtime: Path) -> CannotTell:
+    return CannotTell(f"no Holdfast daemon runs in {runtime}: start one with holdfast up, or name --runtime DIR")

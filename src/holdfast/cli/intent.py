@@ -1,0 +1,116 @@
+"""What an operator asks a running worker for: pause, resume, allow, forget a source, look again, reload."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.daemon import answer, nobody, roles, runtime_flag, tell
+from holdfast.cli.text import short
+from holdfast.runtime.control import Request
+
+_SHOWN = 20
+
+reason = click.option("--reason", required=True, help="Why; it is kept with your name.")
+within = click.option("--for", "within", metavar="30m", help="Until then only.")
+
+
+@click.command()
+@click.argument("worker")
+@within
+@reason
+@runtime_flag
+def pause(worker: str, within: str | None, reason: str, runtime: Path) -> None:
+    """Hold all changes of WORKER. Nothing is forgotten meanwhile."""
+    click.echo(tell(runtime, worker, "pause", reason=reason, **({"for": within} if within else {})), err=True)
+
+
+@click.command()
+@click.argument("worker")
+@runtime_flag
+def resume(worker: str, runtime: Path) -> None:
+    """End a pause of WORKER."""
+    click.echo(tell(runtime, worker, "resume"), err=True)
+
+
+@click.command()
+@click.argument("worker")
+@runtime_flag
+def sync(worker: str, runtime: Path) -> None:
+    """Let WORKER compare everything again, now."""
+    click.echo(tell(runtime, worker, "sync"), err=True)
+
+
+@click.command()
+@click.argument("worker")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
+@runtime_flag
+def plan(worker: str, output: str, runtime: Path) -> None:
+    """What WORKER finds not as wanted now, and what stands in its way."""
+    held = tell(runtime, worker, "held")
+    if output == "json":
+        click.echo(json.dumps(held, indent=2))
+    elif not held:
+        click.echo("everything is as wanted", err=True)
+    else:
+        _show(held)
+
+
+@click.command()
+@click.argument("gate")
+@click.option("--once", is_flag=True, help="Exactly what is held now.")
+@within
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@reason
+@runtime_flag
+def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, runtime: Path) -> None:
+    """Let through what GATE (such as routes/brake) holds. Shows it first."""
+    worker, _, kind = gate.partition("/")
+    if kind != "brake":
+        raise click.UsageError(f"{gate!r} cannot be allowed: only a brake can, as in {worker or 'routes'}/brake.")
+    if once == bool(within):
+        raise click.UsageError("say either --once or --for TIME.")
+    held = [one for one in tell(runtime, worker, "held") if one["gate"] == kind]
+    _show(held)
+    if not yes:
+        click.confirm(f"let {len(held):,} through?" if once else f"let everything through for {within}?", abort=True)
+    click.echo(tell(runtime, worker, "allow", reason=reason, **({"for": within} if within else {})), err=True)
+
+
+@click.group()
+def source() -> None:
+    """Deal with a source that will not come back."""
+
+
+@source.command()
+@click.argument("name")
+@click.option("--worker", required=True, help="Which worker is to forget it.")
+@reason
+@runtime_flag
+def forget(name: str, worker: str, reason: str, runtime: Path) -> None:
+    """Count source NAME as complete and empty: what only it wanted goes, behind the brake."""
+    click.echo(tell(runtime, worker, "forget", source=name, reason=reason), err=True)
+
+
+@click.command()
+@runtime_flag
+def reload(runtime: Path) -> None:
+    """Check the configuration and run with it; on any error the running one stays."""
+    names = roles(runtime)
+    if not names:
+        raise nobody(runtime)
+    for role in names:
+        click.echo(f"{role}: {answer(runtime, role, Request('reload'))}", err=True)
+
+
+def _show(held: list[dict[str, Any]]) -> None:
+    for one in held[:_SHOWN]:
+        why = f"held by {one['gate']}: {one['reason']}" if one["gate"] else one["error"] or "about to be done"
+        click.echo(f"{one['op']:<8} {one['key']:<40} {short(one['since_s']):>7}  {why}")
+    if len(held) > _SHOWN:
+        click.echo(f"… and {len(held) - _SHOWN:,} more")
+    for opens in dict.fromkeys(one["opens"] for one in held if one["opens"] and one["gate"] != "backoff"):
+        click.echo(f"opens by: {opens}")

@@ -1,0 +1,202 @@
+"""`holdfast status`: problems first, each with its next command; then every worker with its pulse.
+
+Exit codes: 0 healthy, 1 needs you, 2 cannot tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast import __version__
+from holdfast.cli.daemon import CANNOT_TELL, CannotTell, nobody, roles, runtime_flag
+from holdfast.cli.text import clock, count, short
+from holdfast.runtime.board import Board, BoardError
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.control import Request, ask
+from holdfast.runtime.report import Report, WorkerReport, report
+
+NEEDS_YOU = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it should be. `needs_you`: it will not mend itself."""
+
+    who: str
+    sentence: str
+    look: str = ""
+    open: str = ""
+    needs_you: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that the page shows."""
+
+    reports: Sequence[Report]
+    held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Per worker, what its gates hold."""
+    silent: Sequence[str] = ()
+    """Roles whose supervisor does not answer; their report comes from the board."""
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again every second.")
+@click.option("--wait", is_flag=True, help="Wait until everything is healthy, at most a minute.")
+@runtime_flag
+def status(output: str, watch: bool, wait: bool, runtime: Path) -> None:
+    """What runs here, how it is, and what needs you.
+
+    Exits with 0 when all is healthy, 1 when something needs you, 2 when that cannot be told.
+    """
+    deadline = time.monotonic() + 60
+    while True:
+        view = asyncio.run(look(runtime))
+        done = not (wait and exit_code(view) and time.monotonic() < deadline)
+        if done or watch:
+            _print(view, output, clear=watch)
+        if done and not watch:
+            raise click.exceptions.Exit(exit_code(view))
+        time.sleep(1)
+
+
+def _print(view: View, output: str, *, clear: bool) -> None:
+    if clear:
+        click.clear()
+    if output == "json":
+        click.echo(json.dumps(msgspec.to_builtins({"daemons": view.reports, "held": view.held}), indent=2))
+    else:
+        click.echo(render(view, datetime.now(UTC)), nl=False)
+
+
+async def look(runtime: Path) -> View:
+    names = roles(runtime)
+    if not names:
+        raise nobody(runtime)
+    reports, silent = [], []
+    held: dict[str, list[dict[str, Any]]] = {}
+    for role in names:
+        said = await ask(runtime / f"{role}.sock", Request("status"), timeout=2.0)
+        if said.error:
+            silent.append(role)
+            reports.append(_from_board(runtime, role, said.error))
+            continue
+        one = msgspec.convert(said.result, Report)
+        reports.append(one)
+        for worker in one.workers:
+            if worker.state.startswith("held"):
+                request = Request("tell", {"do": "held"}, worker.name)
+                held[worker.name] = (await ask(runtime / f"{role}.sock", request)).result or []
+    return View(reports, held, silent)
+
+
+def _from_board(runtime: Path, role: str, error: str) -> Report:
+    """At 3 a.m. the supervisor may be what is broken: the board can be read without it."""
+    try:
+        board = Board.open(runtime / f"{role}.board", read_only=True)
+    except BoardError as unreadable:
+        raise CannotTell(f"{error}; {unreadable}") from unreadable
+    return report(board, role, __version__, SystemClock().now())
+
+
+def exit_code(view: View) -> int:
+    if view.silent:
+        return CANNOT_TELL
+    return NEEDS_YOU if any(problem.needs_you for problem in problems(view)) else 0
+
+
+def problems(view: View) -> list[Problem]:
+    found = [_silent(one) for one in view.reports if one.role in view.silent]
+    for one in view.reports:
+        for worker in one.workers:
+            found += _troubles(worker, view.held.get(worker.name, []))
+    return sorted(found, key=lambda problem: not problem.needs_you)
+
+
+def _silent(one: Report) -> Problem:
+    pulse = "never seen" if one.supervisor_pulse_s is None else f"last pulse {short(one.supervisor_pulse_s)} ago"
+    sentence = f"its supervisor (pid {one.supervisor_pid}) does not answer, {pulse}; its workers end without it"
+    return Problem(one.role, sentence, look=f"ps -o pid,stat,wchan:20,cmd -p {one.supervisor_pid}")
+
+
+def _troubles(worker: WorkerReport, held: list[dict[str, Any]]) -> list[Problem]:
+    name = worker.name
+    found = []
+    if worker.crash_looping:
+        sentence = f"crash-looping, {worker.restarts} restarts in 24 h; last it {worker.trouble} ({worker.evidence})"
+        found.append(Problem(name, sentence, look=f"holdfast history worker/{name}"))
+    elif worker.phase in ("due", "ending", "killed") and worker.trouble:
+        sentence = f"{worker.trouble} ({worker.evidence}); it is being replaced"
+        found.append(Problem(name, sentence, needs_you=False))
+    if worker.state.startswith("waiting"):
+        found.append(Problem(name, f"{worker.state}; what is programmed stays", needs_you=False))
+    if worker.state.startswith("failing"):
+        found.append(Problem(name, f"objects are {worker.state}", look=f"holdfast plan {name}"))
+    if worker.verdict == "overdue":
+        found.append(Problem(name, "no full comparison finished in three intervals", look=f"holdfast plan {name}"))
+    return found + _gates(name, held)
+
+
+def _gates(name: str, held: list[dict[str, Any]]) -> list[Problem]:
+    """One problem per gate and reason, with the longest wait."""
+    groups: dict[tuple[str, str, str], float] = {}
+    for one in held:
+        if one["gate"] and one["gate"] != "backoff":
+            key = one["gate"], one["reason"], one["opens"]
+            groups[key] = max(groups.get(key, 0.0), one["since_s"])
+    return [
+        Problem(name, f"held by {gate} {clock(since)}: {reason}", look=f"holdfast plan {name}", open=opens)
+        for (gate, reason, opens), since in groups.items()
+    ]
+
+
+def render(view: View, now: datetime) -> str:
+    """The whole page. Pure, so that a golden test can hold it to its shape."""
+    found = problems(view)
+    needs = sum(problem.needs_you for problem in found)
+    daemons = ", ".join(one.role for one in view.reports)
+    lines = [f"holdfast {view.reports[0].version}   {daemons}   {now:%H:%M:%S}Z", ""]
+    lines.append(f"NEEDS YOU  {needs}        handled by itself  {len(found) - needs}")
+    for number, problem in enumerate(found, 1):
+        lines += _problem(problem, number)
+    for one in view.reports:
+        lines += ["", *_workers(one)]
+    return "\n".join(lines) + "\n"
+
+
+def _problem(problem: Problem, number: int) -> list[str]:
+    mark = str(number) if problem.needs_you else "·"
+    lines = [f" {mark} {problem.who:<16} {problem.sentence}"]
+    steps = [f"look: {problem.look}" if problem.look else "", f"open: {problem.open}" if problem.open else ""]
+    if any(steps):
+        lines.append(" " * 20 + "     ".join(filter(None, steps)))
+    return lines
+
+
+def _workers(one: Report) -> list[str]:
+    title = f"WORKER ({one.role})"
+    lines = [f"{title:<18}{'PULSE':>8}   {'STATE':<20}{'BACKLOG':>9}{'LAG':>8}   RESTARTS 24h"]
+    for worker in one.workers:
+        pulse = "–" if worker.pulse_s is None else short(worker.pulse_s)
+        lag = "–" if worker.lag_s is None else short(worker.lag_s)
+        row = f"{worker.name:<18}{pulse:>8}   {worker.state:<20}{count(worker.backlog):>9}{lag:>8}   {worker.restarts}"
+        lines.append(row + _last_trouble(worker))
+    return lines
+
+
+def _last_trouble(worker: WorkerReport) -> str:
+    if not worker.trouble or worker.trouble_ago_s is None:
+        return ""
+    back = f", back in {short(worker.back_after_s)}" if worker.back_after_s is not None else ""
+    return f"  {worker.trouble} {short(worker.trouble_ago_s)} ago{back}"

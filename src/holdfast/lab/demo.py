@@ -1,0 +1,170 @@
+"""The demonstration that `holdfast up` runs until there is a whole fleet to run: one reconciler, for real.
+
+`routes` keeps a dataplane (a file, so that it outlives the worker as a kernel does) equal to a list of wanted routes
+(another file, for you to edit), through the same loop, gates, ledger and decision log as everything else. `seed`
+writes the first list and is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from holdfast.model.time import Duration
+from holdfast.reconcile import Away, Brake, Change, Intent, Kinds, Outcome, Owned, Sync, Synced, one_kind
+from holdfast.runtime.intents import Intents
+from holdfast.runtime.paths import write_atomically
+from holdfast.runtime.place import Pace, Place
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.worker import Spec, Worker
+from holdfast.testing.memory import MemorySource, MemoryTarget
+
+log = structlog.get_logger(__name__)
+
+WORKERS = (Spec("seed", "holdfast.lab.demo:seed", once=True), Spec("routes", "holdfast.lab.demo:routes"))
+HOSTS = 12
+
+Key = tuple[int, int, int]
+"""Family, address as a number, prefix length: routes sort as people read them."""
+
+_KINDS: Kinds[Key] = one_kind("routes")
+
+
+class BadRoutes(ValueError):
+    """The file of wanted routes makes no sense; the message is one sentence."""
+
+
+def key_of(prefix: str) -> Key:
+    network = ipaddress.ip_network(prefix)
+    return network.version, int(network.network_address), network.prefixlen
+
+
+def show(key: Key) -> str:
+    family, number, length = key
+    address = ipaddress.IPv4Address(number) if family == 4 else ipaddress.IPv6Address(number)
+    return f"{address}/{length}"
+
+
+def wanted_file(state: Path) -> Path:
+    return state / "wanted-routes.json"
+
+
+def dataplane_file(state: Path) -> Path:
+    return state / "dataplane.json"
+
+
+def decode(content: bytes) -> dict[Key, str]:
+    """Prefix → gateway."""
+    try:
+        table = msgspec.json.decode(content, type=dict[str, str])
+        return {key_of(prefix): gateway for prefix, gateway in table.items()}
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadRoutes(str(error)) from error
+
+
+def encode(routes: Mapping[Key, str]) -> bytes:
+    table = {show(key): routes[key] for key in sorted(routes)}
+    return msgspec.json.format(msgspec.json.encode(table), indent=2)
+
+
+class WantedRoutes(MemorySource[Key, str]):
+    """The list of wanted routes. A bad file is named once, and the last good list stays wanted."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.what = "list of wanted routes"
+        self._path = path
+        self._seen: bytes | None = None
+        self.revision = 0
+
+    def changed(self) -> bool:
+        """Looks at the file; whether there is a new good list."""
+        try:
+            content = self._path.read_bytes()
+        except OSError as error:
+            self.away = f"{self._path} cannot be read ({error.strerror})"
+            return False
+        self.away = None
+        if content == self._seen:
+            return False
+        self._seen = content
+        try:
+            routes = decode(content)
+        except BadRoutes as bad:
+            log.error(f"{self._path} makes no sense, the last good list stays wanted: {bad}")
+            return False
+        self.revision += 1
+        self.objects = {key: Owned(gateway, "file", self.revision) for key, gateway in routes.items()}
+        return True
+
+
+class FileDataplane(MemoryTarget[Key, str]):
+    """A dataplane that outlives its worker."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[str]]], Key | None]:
+        try:
+            content = self._path.read_bytes()
+            self.objects = {key: Owned(gateway, "", 0) for key, gateway in decode(content).items()}
+        except FileNotFoundError:
+            self.objects = {}
+        except (OSError, BadRoutes) as error:
+            raise Away("dataplane", f"{self._path}: {error}; delete it for an empty one") from error
+        return await super().read(after)
+
+    async def apply(self, ready: Sequence[Change[Key, str]]) -> Sequence[Outcome[Key, str]]:
+        outcomes = await super().apply(ready)
+        write_atomically(self._path, encode({key: owned.value for key, owned in self.objects.items()}))
+        return outcomes
+
+
+async def seed(worker: Worker) -> None:
+    path = wanted_file(worker.paths.state)
+    if not path.exists():
+        routes = {key_of(f"10.28.{host}.0/26"): f"192.0.2.{host}" for host in range(1, HOSTS + 1)}
+        write_atomically(path, encode(routes))
+        log.info(f"wrote the first list of wanted routes, of {HOSTS} hosts, to {path}")
+
+
+async def routes(worker: Worker) -> None:
+    source = WantedRoutes(wanted_file(worker.paths.state))
+    intent, sync = Intent[Key]("routes"), Sync({"file": Synced(worker.clock.now())})
+    place = Place(
+        name="routes",
+        source=source,
+        target=FileDataplane(dataplane_file(worker.paths.state)),
+        gates=(sync, intent),
+        kinds=_KINDS,
+        show=show,
+        same=str.__eq__,
+        brake=Brake("routes/brake", _KINDS),
+    )
+    reconciler = Reconciler(
+        place,
+        clock=worker.clock,
+        vitals=worker.vitals,
+        decisions=worker.decisions,
+        metrics=worker.metrics,
+        pace=Pace(audit=Duration(seconds=10)),
+    )
+    Intents(worker, reconciler, intent, sync).offer()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_watch(worker, source, sync, reconciler))
+        tasks.create_task(reconciler.run(worker.stopping))
+
+
+async def _watch(worker: Worker, source: WantedRoutes, sync: Sync, reconciler: Reconciler[Key, str]) -> None:
+    while True:
+        if source.changed():
+            sync.note_source("file", Synced(worker.clock.now(), source.revision))
+            reconciler.dirty.mark_all()
+        if await worker.stopped(Duration(milliseconds=200)):
+            return

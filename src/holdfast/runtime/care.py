@@ -1,0 +1,161 @@
+"""Care: what a supervisor does about one worker, from one look to the next.
+
+Everything that moves a worker from phase to phase is in this file, as the table `TRANSITIONS`; a verdict that a phase
+does not know raises. A worker that must go gets SIGTERM, then time, then SIGKILL; it comes back after a pause that
+doubles from 0.5 s to 30 s and is short again once it has been healthy for a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from holdfast.config.pulse import Pulse as Bounds
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.runtime.pulse import ACTIONS, Action, Verdict
+
+_REMEMBERED = 999  # restarts of the last day that are kept for counting
+
+
+class Phase(Enum):
+    """Where the care of one worker stands."""
+
+    DUE = "due"
+    RUNNING = "running"
+    ENDING = "ending"
+    KILLED = "killed"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The last time that the worker had to be replaced."""
+
+    verdict: Verdict
+    evidence: str
+    at: Instant
+    back: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """One worker, seen by its supervisor."""
+
+    phase: Phase = Phase.DUE
+    start: Instant = NEVER
+    """When it is to be started (phase DUE)."""
+    kill: Instant = NEVER
+    """When patience ends (phase ENDING)."""
+    started: Instant = NEVER
+    failures: int = 0
+    """Restarts since it was last healthy for long; sets the backoff."""
+    restarts: tuple[Instant, ...] = ()
+    trouble: Trouble | None = None
+
+    def crash_looping(self, bounds: Bounds, now: Instant) -> bool:
+        recent = [at for at in self.restarts if now - at < bounds.crash_loop_window]
+        return len(recent) >= bounds.crash_loop_restarts
+
+
+class Effect(Enum):
+    START = "start"
+    TERM = "SIGTERM"
+    KILL = "SIGKILL"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a worker: the verdict on its signs and what it rests on. `jitter` in [0, 1) spreads restarts."""
+
+    verdict: Verdict
+    evidence: str
+    now: Instant
+    jitter: float = 0.5
+
+
+Step = tuple[Care, Sequence[Effect]]
+
+
+def step(care: Care, look: Look, bounds: Bounds) -> Step:
+    """Carries the care one look further. A verdict that a phase does not know raises: it would be a bug of ours."""
+    return TRANSITIONS[care.phase, ACTIONS[look.verdict]](care, look, bounds)
+
+
+def _start(care: Care, look: Look, bounds: Bounds) -> Step:
+    if look.now < care.start:
+        return care, ()
+    return replace(care, phase=Phase.RUNNING, started=look.now), (Effect.START,)
+
+
+def _carry_on(care: Care, look: Look, bounds: Bounds) -> Step:
+    if look.verdict is Verdict.STARTING:
+        return care, ()
+    if care.trouble and care.trouble.back is None:
+        care = replace(care, trouble=replace(care.trouble, back=look.now))
+    if care.failures and look.now - care.started >= bounds.healthy_after:
+        care = replace(care, failures=0)
+    return care, ()
+
+
+def _end(care: Care, look: Look, bounds: Bounds) -> Step:
+    trouble = Trouble(look.verdict, look.evidence, look.now)
+    return replace(care, phase=Phase.ENDING, kill=look.now + bounds.term_grace, trouble=trouble), (Effect.TERM,)
+
+
+def _kill_when_due(care: Care, look: Look, bounds: Bounds) -> Step:
+    if look.now < care.kill:
+        return care, ()
+    return replace(care, phase=Phase.KILLED), (Effect.KILL,)
+
+
+def _replace(care: Care, look: Look, bounds: Bounds) -> Step:
+    ended_by_us = care.phase in (Phase.ENDING, Phase.KILLED)
+    trouble = care.trouble if ended_by_us else Trouble(look.verdict, look.evidence, look.now)
+    failures = 0 if look.now - care.started >= bounds.healthy_after else care.failures
+    pause = backoff(failures, look.jitter, bounds)
+    day = tuple(at for at in care.restarts if look.now - at < Duration(hours=24))[-_REMEMBERED:]
+    after = replace(
+        care,
+        phase=Phase.DUE,
+        start=look.now + pause,
+        failures=failures + 1,
+        restarts=(*day, look.now),
+        trouble=trouble,
+    )
+    return after, ()
+
+
+def _retire(care: Care, look: Look, bounds: Bounds) -> Step:
+    return replace(care, phase=Phase.COMPLETED), ()
+
+
+def _nothing(care: Care, look: Look, bounds: Bounds) -> Step:
+    return care, ()
+
+
+def backoff(failures: int, jitter: float, bounds: Bounds) -> Duration:
+    """0.5 s, doubling to 30 s, each between 75 % and 125 % of that."""
+    whole = min(bounds.backoff_most, bounds.backoff_first * (1 << min(failures, 16)))
+    return whole * (0.75 + jitter / 2)
+
+
+TRANSITIONS: Mapping[tuple[Phase, Action], Callable[[Care, Look, Bounds], Step]] = {
+    (Phase.DUE, Action.NOTHING): _start,
+    (Phase.RUNNING, Action.RETIRE): _retire,
+    (Phase.RUNNING, Action.NOTHING): _carry_on,
+    (Phase.RUNNING, Action.ALERT): _carry_on,
+    (Phase.RUNNING, Action.END): _end,
+    (Phase.RUNNING, Action.REPLACE): _replace,
+    (Phase.ENDING, Action.RETIRE): _retire,
+    (Phase.ENDING, Action.NOTHING): _kill_when_due,
+    (Phase.ENDING, Action.ALERT): _kill_when_due,
+    (Phase.ENDING, Action.END): _kill_when_due,
+    (Phase.ENDING, Action.REPLACE): _replace,
+    (Phase.KILLED, Action.RETIRE): _retire,
+    (Phase.KILLED, Action.NOTHING): _nothing,
+    (Phase.KILLED, Action.ALERT): _nothing,
+    (Phase.KILLED, Action.END): _nothing,
+    (Phase.KILLED, Action.REPLACE): _replace,
+    (Phase.COMPLETED, Action.RETIRE): _nothing,
+}

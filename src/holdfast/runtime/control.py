@@ -1,0 +1,184 @@
+"""The control socket: one JSON line in, one JSON line out, between processes of one machine.
+
+Who asks is told by the kernel (the peer's credentials), never by the request; only a daemon's own supervisor may speak
+for somebody else when it passes a request on. A request that is not understood gets an answer that says what is wrong
+with it. A peer that sends nothing, or too much, costs nobody else anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pwd
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+log = structlog.get_logger(__name__)
+
+LINE_LIMIT = 1 << 16
+ANSWER_LIMIT = 64 << 20
+_IDLE = 10.0
+_PEERS = 64
+
+
+class Who(msgspec.Struct, frozen=True):
+    """Who asks, by the kernel's word."""
+
+    uid: int
+    pid: int
+    name: str
+
+    @classmethod
+    def of(cls, peer: socket.socket) -> Who:
+        pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return cls(uid, pid, _user(uid))
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """`do` names the command, `worker` whom to pass it on to; `who` counts only when the supervisor says it."""
+
+    do: str
+    args: dict[str, Any] = {}
+    worker: str = ""
+    who: Who | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Either a result or an error, which is one sentence."""
+
+    result: Any = None
+    error: str = ""
+
+
+class Declined(Exception):
+    """A command cannot be done; the message is one sentence for the person who asked."""
+
+
+Handler = Callable[[Request, Who], Awaitable[Any]]
+
+_request = msgspec.json.Decoder(Request)
+_answer = msgspec.json.Decoder(Answer)
+
+
+class ControlServer:
+    """Listens on one socket and answers with the handlers it was given."""
+
+    def __init__(self, path: Path, handlers: Mapping[str, Handler], *, trusted: int = 0) -> None:
+        self._path = path
+        self._handlers = handlers
+        self._trusted = trusted
+        self._server: asyncio.Server | None = None
+        self._peers = 0
+
+    async def __aenter__(self) -> ControlServer:
+        self._path.unlink(missing_ok=True)
+        with _short(self._path) as name:
+            self._server = await asyncio.start_unix_server(self._serve, path=name, limit=LINE_LIMIT)
+        self._path.chmod(0o660)
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._peers += 1
+        try:
+            if self._peers > _PEERS:
+                await _send(writer, Answer(error=f"more than {_PEERS} connections at once: try again"))
+                return
+            await self._converse(reader, writer)
+        except (ConnectionError, TimeoutError):
+            pass  # the peer went away, or never said anything
+        finally:
+            self._peers -= 1
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        who = Who.of(writer.get_extra_info("socket"))
+        while True:
+            try:
+                line = await asyncio.wait_for(reader.readline(), _IDLE)
+            except ValueError:
+                await _send(writer, Answer(error=f"the request is longer than {LINE_LIMIT} bytes"))
+                return
+            if not line:
+                return
+            await _send(writer, await self._answer(line, who))
+
+    async def _answer(self, line: bytes, who: Who) -> Answer:
+        try:
+            request = _request.decode(line)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return Answer(error=f"the request is not understood: {error}")
+        if request.who is not None:
+            if who.pid != self._trusted:
+                return Answer(error="only the supervisor may ask on behalf of somebody else")
+            who = request.who
+        handler = self._handlers.get(request.do)
+        if handler is None:
+            return Answer(error=f"unknown command {request.do!r}; there are: {', '.join(sorted(self._handlers))}")
+        try:
+            return Answer(result=await handler(request, who))
+        except Declined as declined:
+            return Answer(error=str(declined))
+        except Exception as error:
+            log.exception("a command failed", command=request.do)
+            return Answer(error=f"{request.do} failed: {type(error).__name__}: {error} (the daemon's log has more)")
+
+
+async def ask(path: Path, request: Request, timeout: float = 5.0) -> Answer:
+    """Asks one thing. A process that does not answer is an `Answer` with an error, too."""
+    try:
+        async with asyncio.timeout(timeout), _connected(path) as (reader, writer):
+            await _send(writer, request)
+            line = await reader.readline()
+            return _answer.decode(line) if line else Answer(error=f"{path} closed the connection without an answer")
+    except (FileNotFoundError, ConnectionRefusedError):
+        return Answer(error=f"nobody listens on {path}: is the daemon running?")
+    except PermissionError:
+        return Answer(error=f"{path} may not be opened by this user: use sudo, or join the socket's group")
+    except TimeoutError:
+        return Answer(error=f"no answer from {path} within {timeout:g} s: the process hangs, or is overloaded")
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        return Answer(error=f"{path} answers in a way that is not understood: {error}")
+
+
+@contextlib.asynccontextmanager
+async def _connected(path: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    with _short(path) as name:
+        reader, writer = await asyncio.open_unix_connection(name, limit=ANSWER_LIMIT)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def _send(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
+    writer.write(msgspec.json.encode(message) + b"\n")
+    await writer.drain()
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A name for the socket that fits the 107 bytes of a socket address, however deep the folder lies."""
+    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{path.name}"
+    finally:
+        os.close(fd)

@@ -1,0 +1,73 @@
+"""The supervisor's desk: the commands that its control socket answers, or passes on to a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.runtime.board import Board
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.control import Answer, Declined, Handler, Request, Who, ask
+from holdfast.runtime.decisions import history
+from holdfast.runtime.metrics import gather
+from holdfast.runtime.paths import Paths
+from holdfast.runtime.report import report
+
+
+class Desk:
+    def __init__(self, paths: Paths, workers: Sequence[str], clock: Clock, reload: Callable[[], str]) -> None:
+        self._paths = paths
+        self._workers = workers
+        self._clock = clock
+        self._reload_now = reload
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "status": self._status,
+            "metrics": self._metrics,
+            "history": self._history,
+            "reload": self._reload,
+            "tell": self._tell,
+        }
+
+    async def _status(self, _request: Request, _who: Who) -> Any:
+        board = Board.open(self._paths.board, read_only=True)
+        said = report(board, self._paths.role, __version__, self._clock.now())
+        return msgspec.to_builtins(said)
+
+    async def _metrics(self, _request: Request, _who: Who) -> str:
+        answers = await asyncio.gather(*(self._pass_on(name, Request("metrics")) for name in self._workers))
+        texts = {n: None if a.error else str(a.result) for n, a in zip(self._workers, answers, strict=True)}
+        return gather(texts)
+
+    async def _history(self, request: Request, _who: Who) -> Any:
+        key, last = request.args.get("key"), request.args.get("last", 50)
+        if not (key is None or isinstance(key, str)) or not isinstance(last, int) or last < 0:
+            raise Declined("history takes a key (text) and how many to show at most (a number from 0 on)")
+        found = await asyncio.to_thread(history, self._paths.decisions, key, last)
+        return msgspec.to_builtins(found)
+
+    async def _reload(self, _request: Request, _who: Who) -> str:
+        wrong = self._reload_now()
+        if wrong:
+            raise Declined(f"the running configuration stays:\n{wrong}")
+        return "the new configuration is in force"
+
+    async def _tell(self, request: Request, who: Who) -> Any:
+        """Passes a command on to one worker, in the name of whoever asked."""
+        if request.worker not in self._workers:
+            raise Declined(f"there is no worker {request.worker!r}; there are: {', '.join(self._workers)}")
+        command = request.args.get("do")
+        if not isinstance(command, str):
+            raise Declined("what the worker is to do is missing")
+        answer = await self._pass_on(request.worker, Request(command, request.args.get("args") or {}, who=who))
+        if answer.error:
+            raise Declined(answer.error)
+        return answer.result
+
+    async def _pass_on(self, worker: str, request: Request) -> Answer:
+        return await ask(self._paths.socket(worker), request, timeout=2.0)

@@ -1,0 +1,60 @@
+"""What has to be looked at again: a set, not a list of events, so that a backlog is at most one item per object."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Generic
+
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.reconcile.change import K
+from holdfast.runtime.clock import Clock
+
+
+class Dirty(Generic[K]):
+    """Keys to compare again, oldest first, or everything. Marking twice is marking once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._keys: dict[K, Instant] = {}
+        self._everything = NEVER
+        self._woken = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._keys) + bool(self._everything)
+
+    def oldest(self) -> Instant:
+        """When the change that waits longest was marked; never, when nothing waits."""
+        first = next(iter(self._keys.values()), NEVER)
+        return min(filter(None, (first, self._everything)), default=NEVER)
+
+    def mark(self, keys: Iterable[K], since: Instant | None = None) -> None:
+        now = since or self._clock.now()
+        for key in keys:
+            self._keys.setdefault(key, now)
+        if self._keys:
+            self._woken.set()
+
+    def mark_all(self, since: Instant | None = None) -> None:
+        self._everything = self._everything or since or self._clock.now()
+        self._woken.set()
+
+    def take(self) -> tuple[bool, set[K], Instant]:
+        """Everything?, the keys, and since when. What is marked from now on counts for the next time."""
+        taken = bool(self._everything), set(self._keys), self.oldest()
+        self._keys.clear()
+        self._everything = NEVER
+        self._woken.clear()
+        return taken
+
+    async def wait(self, most: Duration) -> None:
+        """Until something is marked, or that long."""
+        try:
+            async with asyncio.timeout(max(0.0, most.total_seconds())):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def wake(self) -> None:
+        """Ends a wait although nothing is marked (a gate may have opened)."""
+        self._woken.set()

@@ -1,0 +1,166 @@
+"""What an operator asked for at run time: pause, resume, allow, forget. Said by whom, why, until when; kept on disk.
+
+One small file per worker in the state folder, written before the wish takes effect, so that a restart does not undo
+what a person decided. Every place that reconciles offers the same commands (`offer`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Generic
+
+import msgspec
+import structlog
+
+from holdfast.config.text import duration
+from holdfast.model.time import Instant
+from holdfast.reconcile import Brake, Intent, Pause, Sync
+from holdfast.reconcile.change import K, V
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.decisions import Decision
+from holdfast.runtime.paths import write_atomically
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """Something an operator asked for. Wall-clock times: they are read after a reboot, too."""
+
+    who: str
+    why: str
+    at: datetime
+    until: datetime | None = None
+
+
+class Wishes(msgspec.Struct, frozen=True, omit_defaults=True):
+    pause: Wish | None = None
+    allow: Wish | None = None
+    forgotten: dict[str, Wish] = {}
+
+
+class Intents(Generic[K, V]):
+    """The operator's commands on one reconciler."""
+
+    def __init__(self, worker: Worker, reconciler: Reconciler[K, V], intent: Intent[K], sync: Sync) -> None:
+        self._worker = worker
+        self._clock: Clock = worker.clock
+        self._reconciler = reconciler
+        self._brake: Brake[K, V] | None = reconciler.place.brake
+        self._intent = intent
+        self._sync = sync
+        self._path: Path = worker.paths.state / "intents" / f"{worker.role}.{worker.name}.json"
+        self._wishes = self._remembered()
+        self._take_effect()
+
+    def offer(self) -> None:
+        """Adds the commands to the worker's control socket."""
+        self._worker.handlers |= {
+            "pause": self._pause,
+            "resume": self._resume,
+            "allow": self._allow,
+            "forget": self._forget,
+            "held": self._held,
+            "sync": self._look_at_all,
+        }
+
+    async def _pause(self, request: Request, who: Who) -> str:
+        wish = self._wish(request, who)
+        self._keep(msgspec.structs.replace(self._wishes, pause=wish), "pause", wish)
+        return f"{self._intent.name} is paused{_until(wish)}; end it with: holdfast resume {self._intent.name}"
+
+    async def _resume(self, request: Request, who: Who) -> str:
+        if self._wishes.pause is None:
+            raise Declined(f"{self._intent.name} is not paused")
+        wish = Wish(who.name, str(request.args.get("reason", "")), self._clock.wall())
+        self._keep(msgspec.structs.replace(self._wishes, pause=None), "resume", wish)
+        return f"{self._intent.name} goes on"
+
+    async def _allow(self, request: Request, who: Who) -> str:
+        if self._brake is None:
+            raise Declined(f"{self._intent.name} has no brake")
+        wish = self._wish(request, who)
+        if wish.until is not None:
+            self._keep(msgspec.structs.replace(self._wishes, allow=wish), "allow", wish)
+            return f"{self._brake.name} lets everything through{_until(wish)}"
+        count = self._brake.allow()
+        if not count:
+            raise Declined(f"{self._brake.name} holds nothing, so there is nothing to allow")
+        self._tell("allow", wish, f"{who.name} let {count:,} held deletes through once: “{wish.why}”")
+        self._reconciler.dirty.mark_all()
+        return f"{count:,} held deletes go through once"
+
+    async def _forget(self, request: Request, who: Who) -> str:
+        name, wish = str(request.args.get("source", "")), self._wish(request, who)
+        if name not in self._sync.sources:
+            known = ", ".join(sorted(self._sync.sources)) or "none"
+            raise Declined(f"there is no source {name!r}; there are: {known}")
+        forgotten = {**self._wishes.forgotten, name: wish}
+        self._keep(msgspec.structs.replace(self._wishes, forgotten=forgotten), "forget", wish)
+        return f"{name} counts as complete and empty; what only it wanted goes, behind the brake"
+
+    async def _held(self, _request: Request, _who: Who) -> Any:
+        """The held plan, as shown before an operator opens a gate."""
+        return self._reconciler.outstanding()
+
+    async def _look_at_all(self, _request: Request, _who: Who) -> str:
+        self._reconciler.dirty.mark_all()
+        return f"{self._intent.name} compares everything again"
+
+    def _wish(self, request: Request, who: Who) -> Wish:
+        why, within = request.args.get("reason"), request.args.get("for")
+        if not isinstance(why, str) or not why.strip():
+            raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
+        until = None
+        if within is not None:
+            try:
+                until = self._clock.wall() + duration(str(within))
+            except (ValueError, OverflowError) as error:
+                raise Declined(f"--for {within}: {error}") from error
+        return Wish(who.name, why.strip(), self._clock.wall(), until)
+
+    def _keep(self, wishes: Wishes, what: str, wish: Wish) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, msgspec.json.encode(wishes))
+        self._wishes = wishes
+        self._take_effect()
+        self._tell(what, wish, f"{wish.who} asked for {what} of {self._intent.name}{_until(wish)}: “{wish.why}”")
+        self._reconciler.dirty.mark_all()
+
+    def _tell(self, what: str, wish: Wish, sentence: str) -> None:
+        log.info(sentence)
+        record = Decision(wish.at, self._worker.name, what, self._intent.name, "asked", sentence)
+        self._worker.decisions.write([record])
+
+    def _take_effect(self) -> None:
+        pause, allow = self._wishes.pause, self._wishes.allow
+        self._intent.pause = None
+        if pause is not None:
+            self._intent.pause = Pause(pause.who, pause.why, self._instant(pause.at), self._deadline(pause))
+        if allow is not None and self._brake is not None:
+            self._brake.allow(until=self._deadline(allow))
+        for name in self._wishes.forgotten:
+            self._sync.forget(name)
+
+    def _deadline(self, wish: Wish) -> Instant | None:
+        return None if wish.until is None else self._instant(wish.until)
+
+    def _instant(self, at: datetime) -> Instant:
+        """A wall-clock time of this same machine on the boot clock."""
+        return self._clock.now() + (at - self._clock.wall())
+
+    def _remembered(self) -> Wishes:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Wishes)
+        except FileNotFoundError:
+            return Wishes()
+        except (OSError, msgspec.MsgspecError) as error:
+            # Unreadable is not absent: an operator may have said pause.
+            raise RuntimeError(f"{self._path} cannot be read ({error}): mend it, or delete it to forget it") from error
+
+
+def _until(wish: Wish) -> str:
+    return "" if wish.until is None else f" until {wish.until:%H:%M:%SZ}"

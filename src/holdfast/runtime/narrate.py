@@ -1,0 +1,138 @@
+"""Narration: each decision becomes a record in the decision log, a count in the metrics and a sentence for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic
+
+import structlog
+
+from holdfast.model.time import Instant
+from holdfast.reconcile import Change, Closed, Op, Outcome, Owned, Story
+from holdfast.reconcile.change import K, V
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.decisions import Decision, DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.place import Place
+
+log = structlog.get_logger(__name__)
+
+_PAST = {Op.DELETE: "deleted", Op.REPLACE: "replaced", Op.CREATE: "created"}
+_NAMED = 3
+
+
+class Narrator(Generic[K, V]):
+    """Tells what one place did and did not do."""
+
+    def __init__(self, place: Place[K, V], clock: Clock, decisions: DecisionLog, metrics: WorkerMetrics) -> None:
+        self._place = place
+        self._clock = clock
+        self._decisions = decisions
+        self._metrics = metrics
+
+    def held(self, news: Sequence[tuple[Change[K, V], Closed]]) -> None:
+        """Holds that are new. Waiting to retry was told as a failure already."""
+        news = [(change, closed) for change, closed in news if closed.gate != "backoff"]
+        self._write(self._record(change, "held", closed.sentence, closed) for change, closed in news)
+        groups = Counter((closed, change.op) for change, closed in news)
+        for (closed, op), count in groups.items():
+            log.warning(
+                f"{self._place.name} holds {count:,} {op.name.lower()}{'s' * (count != 1)}: {closed.sentence}. "
+                f"Opens by: {closed.opens}",
+                gate=closed.gate,
+                reason=closed.reason.label,
+            )
+
+    def applied(self, outcomes: Sequence[Outcome[K, V]]) -> None:
+        for outcome in outcomes:
+            result = "failed" if outcome.error else "applied"
+            self._metrics.writes.labels(op=outcome.change.op.name.lower(), outcome=result).inc()
+        self._write(self._records(outcomes))
+        self._metrics.decisions_lost.set(self._decisions.lost)
+        for op in Op:
+            done = [o.change for o in outcomes if o.change.op is op and o.error is None]
+            if done:
+                log.info(f"{self._place.name} {_PAST[op]} {self._names(done)}")
+        for outcome in [o for o in outcomes if o.error][:_NAMED]:
+            log.warning(f"{self._place.name} could not {outcome.change.op.name.lower()} {self._told(outcome)}")
+
+    def story(self, story: Story[K, V], now: Instant) -> dict[str, Any]:
+        """An outstanding object as `holdfast explain` shows it."""
+        closed = story.closed
+        return {
+            "key": self._place.show(story.change.key),
+            "kind": self._place.kinds.of(story.change.key),
+            "op": story.change.op.name.lower(),
+            "since_s": round((now - story.since).total_seconds(), 3),
+            "attempts": story.attempts,
+            "error": story.error,
+            "gate": closed.gate if closed else None,
+            "reason": closed.sentence if closed else None,
+            "opens": closed.opens if closed else None,
+        }
+
+    def _records(self, outcomes: Sequence[Outcome[K, V]]) -> Iterable[Decision]:
+        created = [o.change for o in outcomes if o.change.op is Op.CREATE and o.error is None]
+        if created:
+            first = self._record(created[0], "applied", f"created {self._names(created)}")
+            yield first if len(created) == 1 else _batch(first, len(created))
+        for outcome in outcomes:
+            if outcome.error:
+                yield self._record(outcome.change, "failed", outcome.error)
+            elif outcome.change.op is not Op.CREATE:
+                yield self._record(outcome.change, "applied", f"{_PAST[outcome.change.op]}{_because(outcome.change)}")
+
+    def _record(self, change: Change[K, V], outcome: str, sentence: str, closed: Closed | None = None) -> Decision:
+        return Decision(
+            time=self._clock.wall(),
+            worker=self._place.name,
+            op="hold" if closed else change.op.name.lower(),
+            key=self._place.show(change.key),
+            kind=self._place.kinds.of(change.key),
+            outcome=outcome,
+            sentence=sentence,
+            old=_owner(change.old),
+            new=_owner(change.new),
+            revision=change.owner.revision,
+            term=self._place.term(),
+            gate=closed.gate if closed else "",
+            reason=closed.reason.label if closed else "",
+        )
+
+    def _write(self, records: Iterable[Decision]) -> None:
+        self._decisions.write(list(records))
+
+    def _names(self, changes: Sequence[Change[K, V]]) -> str:
+        names = ", ".join(self._place.show(change.key) for change in changes[:_NAMED])
+        more = len(changes) - _NAMED
+        return f"{len(changes):,} ({names}, and {more:,} more)" if more > 0 else names
+
+    def _told(self, outcome: Outcome[K, V]) -> str:
+        return f"{self._place.show(outcome.change.key)}: {outcome.error}"
+
+
+def _batch(first: Decision, count: int) -> Decision:
+    return Decision(
+        time=first.time,
+        worker=first.worker,
+        op="create",
+        key=first.key,
+        kind=first.kind,
+        outcome="applied",
+        sentence=first.sentence,
+        new=first.new,
+        revision=first.revision,
+        term=first.term,
+        count=count,
+    )
+
+
+def _owner(owned: Owned[V] | None) -> str:
+    return "" if owned is None else f"{owned.source or 'nobody'}@{owned.revision}"
+
+
+def _because(change: Change[K, V]) -> str:
+    if change.new is None:
+        return f": {_owner(change.old)} wanted it last, nobody does now"
+    return f": now wanted by {_owner(change.new)}"

@@ -1,0 +1,61 @@
+"""sd_notify: tells the service manager that we are ready, alive, reloading or stopping. Without one it does nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+import structlog
+
+from holdfast.model.time import Duration
+
+log = structlog.get_logger(__name__)
+
+
+class ServiceManager:
+    """The other end of $NOTIFY_SOCKET, if there is one."""
+
+    def __init__(self, environ: Mapping[str, str], pid: int) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        self._socket: socket.socket | None = None
+        self.watchdog = _watchdog(environ, pid)
+        if self._address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+
+    @classmethod
+    def of_this_process(cls) -> ServiceManager:
+        return cls(os.environ, os.getpid())
+
+    def ready(self, status: str) -> None:
+        self._send(f"READY=1\nSTATUS={status}")
+
+    def alive(self) -> None:
+        self._send("WATCHDOG=1")
+
+    def status(self, status: str) -> None:
+        self._send(f"STATUS={status}")
+
+    def reloading(self) -> None:
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1_000}")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def _send(self, message: str) -> None:
+        if self._socket is None:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            self._socket.sendto(message.encode(), address)
+        except OSError as error:
+            log.warning("the service manager cannot be told: it will think us silent", error=str(error))
+
+
+def _watchdog(environ: Mapping[str, str], pid: int) -> Duration | None:
+    """How often systemd expects a sign of life; None when it does not watch this process."""
+    if environ.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return None
+    usec = environ.get("WATCHDOG_USEC", "")
+    return Duration(microseconds=int(usec)) if usec.isdigit() and int(usec) else None

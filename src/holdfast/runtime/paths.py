@@ -1,0 +1,62 @@
+"""Where one role keeps its files: what lives as long as the machine is up, and what outlives it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class FolderError(Exception):
+    """A folder cannot be used; the message is one sentence for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    role: str
+    runtime: Path
+    state: Path
+
+    @property
+    def board(self) -> Path:
+        return self.runtime / f"{self.role}.board"
+
+    @property
+    def config(self) -> Path:
+        """The checked configuration that the workers run with."""
+        return self.runtime / f"{self.role}.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.runtime / f"{self.role}.lock"
+
+    @property
+    def decisions(self) -> Path:
+        return self.state / "decisions"
+
+    def socket(self, worker: str = "") -> Path:
+        return self.runtime / (f"{self.role}.{worker}.sock" if worker else f"{self.role}.sock")
+
+    def prepare(self) -> None:
+        """Makes both folders, for this user and group only."""
+        for folder, setting in ((self.runtime, "paths.runtime"), (self.state, "paths.state")):
+            try:
+                folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            except OSError as error:
+                raise FolderError(
+                    f"cannot make {folder} ({error.strerror}): set {setting} to a folder of yours"
+                ) from error
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise FolderError(f"cannot write to {folder}: set {setting} to a folder of yours, or run as its owner")
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
+    """The file has either its old content or the new one, never a part."""
+    new = path.with_name(path.name + ".new")
+    fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, mode)
+    try:
+        os.write(fd, content)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    new.replace(path)

@@ -1,0 +1,78 @@
+"""A place where Holdfast compares and applies: what is wanted, what is there, which gates stand between.
+
+Everything that the one loop (`holdfast.runtime.reconciler`) has to be told about the syncer, the agent, a balancer …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol
+
+from holdfast.model.time import Duration
+from holdfast.reconcile import Brake, Change, Gate, Kinds, Outcome, Owned
+from holdfast.reconcile.change import K, V
+
+Run = Sequence[tuple[K, Owned[V]]]
+
+
+class Source(Protocol[K, V]):
+    """What is wanted. Raises `Away` while it cannot tell."""
+
+    async def read(self, after: K | None, upto: K | None) -> Run[K, V]:
+        """All that is wanted with keys in (after, upto], in key order; None stands for no bound."""
+        ...
+
+    async def look(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
+        """What is wanted for these keys now; a key that is not wanted is not in the answer."""
+        ...
+
+    async def refresh(self) -> None:
+        """Returns when a fresh, complete, linearizable list is what `read` and `look` answer from."""
+        ...
+
+
+class Target(Protocol[K, V]):
+    """What is there, and how it is changed. Raises `Away` while it cannot be reached."""
+
+    async def read(self, after: K | None) -> tuple[Run[K, V], K | None]:
+        """A page of what is there above that key, in key order, and after which key the next begins (None: no more)."""
+        ...
+
+    async def look(self, keys: Collection[K]) -> Mapping[K, Owned[V]]: ...
+
+    async def apply(self, ready: Sequence[Change[K, V]]) -> Sequence[Outcome[K, V]]:
+        """Makes these changes, idempotently, and answers with one outcome for each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often things happen without being asked for."""
+
+    audit: Duration = Duration(seconds=300)
+    """Between two full passes."""
+    recheck: Duration = Duration(seconds=1)
+    """Between two looks at the gates that hold something."""
+    batch: int = 1_000
+    """Changes per call of `apply`."""
+    patience: Duration = Duration(seconds=5)
+    """The longest pause before trying a dependency again that is away."""
+
+
+@dataclass
+class Place(Generic[K, V]):
+    """One of the places where Holdfast compares and applies: everything the loop has to be told about it."""
+
+    name: str
+    source: Source[K, V]
+    target: Target[K, V]
+    gates: Sequence[Gate[K, V]]
+    kinds: Kinds[K]
+    show: Callable[[K], str]
+    """The key as a person writes it."""
+    same: Callable[[V, V], bool]
+    brake: Brake[K, V] | None = None
+    term: Callable[[], int] = field(default=lambda: 0)
+    read_back: bool = True
+    """Whether what was applied is looked up again at once; not needed where applying is itself a proof."""

@@ -1,0 +1,182 @@
+"""Pulse: whether a worker is alive and doing its job, and what follows from that.
+
+A worker shows its pulse on the board; the supervisor looks once a second. `judge` reads the signs and gives a verdict:
+the first rule of `RULES` that fits; `ACTIONS` says what follows from it, and `holdfast.runtime.care` does it.
+
+Promises: a process that exited, hangs, or does not consume is replaced; one that waits for a dependency, or has
+finished a one-shot job, is left alone; being away ourselves is never taken for the death of everybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from holdfast.config.pulse import Pulse as Bounds
+from holdfast.model.time import NEVER, Duration, Instant
+
+START_WITHIN = Duration(seconds=30)  # a fresh interpreter on a busy machine may need long before its first beat
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What a worker shows on the board, twice a second, from its own event loop."""
+
+    pid: int
+    beat: Instant
+    attempt: Instant = NEVER
+    """When it last finished trying, with or without success."""
+    success: Instant = NEVER
+    backlog: int | None = None
+    """Objects that wait; None for a worker that has no queue."""
+    pending: Instant = NEVER
+    """Since when something has been waiting without a break; never, when nothing is."""
+    oldest: Instant = NEVER
+    """When the oldest waiting change came."""
+    state: str = "starting"
+    duty: Instant = NEVER
+    """By when it promised to have done its duty again (an elector: to have renewed, or looked)."""
+    audit: Instant = NEVER
+    """By when a resync or audit should have finished again."""
+
+
+class Verdict(Enum):
+    """What the signs mean. The value is how a sentence about the worker goes on."""
+
+    COMPLETED = "has finished its job"
+    DEAD = "exited"
+    HUNG = "hung"
+    STALLED = "stalled"
+    NEGLECTS = "does not do its duty"
+    WAITING = "waits"
+    OVERDUE = "is overdue with its audit"
+    STARTING = "is starting"
+    HEALTHY = "is healthy"
+
+
+class Action(Enum):
+    REPLACE = "start it again"
+    END = "end it and start it again"
+    RETIRE = "leave it ended"
+    ALERT = "raise an alert"
+    NOTHING = "nothing"
+
+
+ACTIONS: Mapping[Verdict, Action] = {
+    Verdict.COMPLETED: Action.RETIRE,
+    Verdict.DEAD: Action.REPLACE,
+    Verdict.HUNG: Action.END,
+    Verdict.STALLED: Action.END,
+    Verdict.NEGLECTS: Action.END,
+    Verdict.WAITING: Action.NOTHING,
+    Verdict.OVERDUE: Action.ALERT,
+    Verdict.STARTING: Action.NOTHING,
+    Verdict.HEALTHY: Action.NOTHING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """All that a verdict is made of."""
+
+    started: Instant
+    pulse: Pulse | None = None
+    """None until this process has shown one."""
+    exit: int | None = None
+    once: bool = False
+    """A one-shot job: exiting with 0 is what it is for."""
+    back: Instant = NEVER
+    """When the supervisor itself last came back from having been away. No age is counted from before it."""
+
+
+def came_back(last: Instant, now: Instant, bounds: Bounds) -> bool:
+    """Whether the supervisor itself was away since its last look (C26: VM resumed, machine stalled)."""
+    return bool(last) and now - last > bounds.grace_after
+
+
+def is_completed(signs: Signs) -> bool:
+    """C5: a one-shot job that has finished is not dead."""
+    return signs.once and signs.exit == 0
+
+
+def has_exited(signs: Signs) -> bool:
+    return signs.exit is not None
+
+
+def is_starting(signs: Signs, now: Instant) -> bool:
+    return signs.pulse is None and now - max(signs.started, signs.back) <= START_WITHIN
+
+
+def is_hung(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+    beat = signs.pulse.beat if signs.pulse else signs.started
+    return now - max(beat, signs.back) > bounds.heartbeat_after
+
+
+def last_sign_of_consuming(pulse: Pulse) -> Instant:
+    """C25: an attempt that failed because a dependency is away is a sign of life; only success would be too strict."""
+    return pulse.attempt
+
+
+def is_stalled(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+    """C4: alive, but not consuming its queue."""
+    pulse = signs.pulse
+    if pulse is None or not pulse.backlog:
+        return False
+    since = max(last_sign_of_consuming(pulse), pulse.pending, signs.started, signs.back)
+    return now - since > bounds.stalled_after
+
+
+def neglects_duty(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+    pulse = signs.pulse
+    if pulse is None or not pulse.duty:
+        return False
+    return now > pulse.duty and now - signs.back > bounds.heartbeat_after
+
+
+def is_waiting(signs: Signs) -> bool:
+    return signs.pulse is not None and signs.pulse.state.startswith("waiting")
+
+
+def is_overdue(signs: Signs, now: Instant) -> bool:
+    return signs.pulse is not None and bool(signs.pulse.audit) and now > signs.pulse.audit
+
+
+Rule = Callable[[Signs, Bounds, Instant], bool]
+
+RULES: Sequence[tuple[Verdict, Rule]] = (
+    (Verdict.COMPLETED, lambda signs, _bounds, _now: is_completed(signs)),
+    (Verdict.DEAD, lambda signs, _bounds, _now: has_exited(signs)),
+    (Verdict.STARTING, lambda signs, _bounds, now: is_starting(signs, now)),
+    (Verdict.HUNG, lambda signs, bounds, now: is_hung(signs, bounds, now)),
+    (Verdict.STALLED, lambda signs, bounds, now: is_stalled(signs, bounds, now)),
+    (Verdict.NEGLECTS, lambda signs, bounds, now: neglects_duty(signs, bounds, now)),
+    (Verdict.WAITING, lambda signs, _bounds, _now: is_waiting(signs)),
+    (Verdict.OVERDUE, lambda signs, _bounds, now: is_overdue(signs, now)),
+    (Verdict.HEALTHY, lambda _signs, _bounds, _now: True),
+)
+
+
+def judge(signs: Signs, bounds: Bounds, now: Instant) -> Verdict:
+    return next(verdict for verdict, fits in RULES if fits(signs, bounds, now))
+
+
+def evidence(verdict: Verdict, signs: Signs, now: Instant) -> str:
+    """What the verdict rests on, as the second half of a sentence."""
+    pulse = signs.pulse
+    if verdict is Verdict.DEAD:
+        code = signs.exit or 0
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    if verdict is Verdict.HUNG:
+        beat = pulse.beat if pulse else signs.started
+        return f"no heartbeat for {_age(beat, now)}"
+    if verdict is Verdict.STALLED and pulse:
+        return f"{pulse.backlog:,} waiting, no attempt finished for {_age(max(pulse.attempt, pulse.pending), now)}"
+    if verdict is Verdict.NEGLECTS and pulse:
+        return f"its duty was due {_age(pulse.duty, now)} ago"
+    return ""
+
+
+def _age(since: Instant, now: Instant) -> str:
+    return f"{(now - since).total_seconds():.1f} s"

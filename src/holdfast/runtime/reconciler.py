@@ -1,0 +1,265 @@
+"""The one loop: watch, diff, gate, apply. Every write that Holdfast makes to the world goes through here.
+
+Level, not edge: a mark says only that something may have changed; the state itself is looked up when its turn comes.
+A full pass merges source and target page by page; a partial pass looks up the marked keys on both sides. Deletes are
+looked up in the source once more just before they are sent. What could not be done stays in the ledger, with a reason,
+and is looked at again when its pause is over or its gate opens. A dependency that is away is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic
+
+import structlog
+
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.reconcile import Away, Change, Closed, Gate, Ledger, Op, Outcome, Owned, Plan, diff, plan
+from holdfast.reconcile.change import K, V
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.dirty import Dirty
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.narrate import Narrator
+from holdfast.runtime.place import Pace, Place
+from holdfast.runtime.vitals import Vitals
+
+log = structlog.get_logger(__name__)
+
+
+class _Stopped(Exception):
+    """An outcome said that no further change can succeed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+class Reconciler(Generic[K, V]):
+    def __init__(
+        self,
+        place: Place[K, V],
+        *,
+        clock: Clock,
+        vitals: Vitals,
+        decisions: DecisionLog,
+        metrics: WorkerMetrics,
+        pace: Pace | None = None,
+    ) -> None:
+        self.place = place
+        self.dirty: Dirty[K] = Dirty(clock)
+        self.ledger: Ledger[K, V] = Ledger(place.kinds)
+        self._gates: Sequence[Gate[K, V]] = [*place.gates, *([place.brake] if place.brake else []), self.ledger]
+        self._clock = clock
+        self._vitals = vitals
+        self._metrics = metrics
+        self._pace = pace or Pace()
+        self._narrator = Narrator(place, clock, decisions, metrics)
+        self._have: Counter[str] = Counter()
+        self._audit = NEVER
+        self._recheck = NEVER
+        self._failures = 0
+        vitals.consumes(self)
+
+    def backlog(self) -> int:
+        return len(self.dirty) + len(self.ledger)
+
+    def oldest(self) -> Instant:
+        waiting = [self.dirty.oldest(), min((story.since for story in self.ledger), default=NEVER)]
+        return min(filter(None, waiting), default=NEVER)
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Keeps the target as wanted until told to stop; a batch under way is finished first."""
+        waker = asyncio.create_task(self._wake_at(stopping))
+        try:
+            while not stopping.is_set():
+                await self.turn()
+                await self._rest(stopping)
+        finally:
+            waker.cancel()
+
+    async def turn(self) -> None:
+        """One turn of the loop: whatever is due now. Never raises because a dependency is away."""
+        everything, keys, since = self._take_due()
+        try:
+            await self._open_what_can_be()
+            if everything:
+                await self._full_pass()
+            elif keys:
+                await self._carry_out(await self._compare(keys), keys)
+            self._failures = 0
+            self._vitals.attempted(success=True, state=self._state())
+        except (Away, _Stopped) as obstacle:
+            self._put_back(everything, keys, since)
+            self._failures += 1
+            if self._failures == 1:
+                log.warning(f"{self.place.name} waits: {obstacle}; what is programmed stays as it is")
+            self._vitals.attempted(success=False, state=f"waiting: {obstacle.what}")
+
+    async def _wake_at(self, stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        self.dirty.wake()
+
+    async def _rest(self, stopping: asyncio.Event) -> None:
+        if not self._failures:
+            await self.dirty.wait(self._until_next_turn())
+            return
+        # While something is away, new marks must not turn the loop into a spin.
+        pause = min(self._pace.patience, Duration(milliseconds=100) * (1 << min(self._failures - 1, 10)))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), pause.total_seconds())
+
+    def _until_next_turn(self) -> Duration:
+        now = self._clock.now()
+        times = [self._audit, self.ledger.next_due(), now + self._pace.recheck if len(self.ledger) else None]
+        return min(time for time in times if time is not None) - now
+
+    def _take_due(self) -> tuple[bool, set[K], Instant]:
+        now = self._clock.now()
+        if now >= self._audit:
+            self.dirty.mark_all()
+        everything, keys, since = self.dirty.take()
+        keys.update(self.ledger.due(now))
+        return everything, keys, since
+
+    def _put_back(self, everything: bool, keys: set[K], since: Instant) -> None:
+        if everything:
+            self.dirty.mark_all(since or None)
+        self.dirty.mark(keys, since or None)
+
+    async def _open_what_can_be(self) -> None:
+        """Marks what a gate held and would let through now, and fetches the list that could open the brake."""
+        now = self._clock.now()
+        if not len(self.ledger) or now < self._recheck:
+            return
+        self._recheck = now + self._pace.recheck
+        if self.place.brake is not None and self.place.brake.wants_list(now):
+            await self.place.source.refresh()
+            self.place.brake.listed(now)
+            self.dirty.mark_all()
+        tallies = self.ledger.outstanding()
+        held = [story.change for story in self.ledger if story.closed is not None]
+        self.dirty.mark(c.key for c in held if self._closed(c, tallies[self.place.kinds.of(c.key)], now) is None)
+
+    def _closed(self, change: Change[K, V], tally: Mapping[Op, int], now: Instant) -> Closed | None:
+        have = self._have[self.place.kinds.of(change.key)]
+        return next((c for gate in self._gates if (c := gate.judge(change, tally, have, now)) is not None), None)
+
+    async def _full_pass(self) -> None:
+        """Merges source and target page by page, in constant memory for what is unchanged.
+
+        Creates and replaces flow with their page; deletes wait for the end, so that the brake sees their total.
+        """
+        deletes: list[Change[K, V]] = []
+        counts: Counter[str] = Counter()
+        settled = {story.change.key for story in self.ledger}
+        after: K | None = None
+        while True:
+            present, upto = await self.place.target.read(after)
+            wanted = await self.place.source.read(after, upto)
+            changes = list(diff(wanted, present, self.place.same))
+            settled.difference_update(change.key for change in changes)
+            counts.update(self.place.kinds.of(key) for key, _ in present)
+            deletes += [change for change in changes if change.op is Op.DELETE]
+            flowing = [change for change in changes if change.op is not Op.DELETE]
+            await self._carry_out(flowing, {change.key for change in flowing})
+            if upto is None:
+                break
+            after = upto
+        self._have = counts
+        self.ledger.note(Plan((), (), settled), self._clock.now())
+        await self._carry_out(deletes, {change.key for change in deletes} | settled)
+        self._audit = self._clock.now() + self._pace.audit
+        self._vitals.audited(self._pace.audit)
+
+    async def _carry_out(self, changes: list[Change[K, V]], looked: set[K]) -> None:
+        now = self._clock.now()
+        others = self.ledger.outstanding(except_for=looked)
+        made = plan(changes, self._gates, self._have, now, self.place.kinds, outstanding=others, looked=looked)
+        self._narrator.held(self.ledger.note(made, now))
+        if self.place.brake is not None:
+            self.place.brake.note(made, now)
+        for batch in _batches(made.ready, self._pace.batch):
+            outcomes = await self._applied(await self._still_wanted(batch))
+            self._note(outcomes)
+            stopped = next((outcome.error for outcome in outcomes if outcome.stop), None)
+            if stopped is not None:
+                raise _Stopped(stopped)
+        self._metrics.held(Counter((s.closed.gate, s.closed.reason.label) for s in self.ledger if s.closed))
+        self._vitals.attempted(success=False)  # a sign of life in the middle of long work
+
+    async def _compare(self, keys: set[K]) -> list[Change[K, V]]:
+        # The target first: what the source says is then at least as new as what it is compared with.
+        present = await self.place.target.look(keys)
+        wanted = await self.place.source.look(keys)
+        return list(diff(_sorted(wanted), _sorted(present), self.place.same))
+
+    async def _still_wanted(self, batch: Sequence[Change[K, V]]) -> list[Change[K, V]]:
+        """Drops the deletes whose object is wanted again by now (N4: liveness is looked at for each deletion)."""
+        deletes = {change.key for change in batch if change.op is Op.DELETE}
+        back = set(await self.place.source.look(deletes)) if deletes else set()
+        self.dirty.mark(back)
+        return [change for change in batch if change.op is not Op.DELETE or change.key not in back]
+
+    async def _applied(self, batch: Sequence[Change[K, V]]) -> Sequence[Outcome[K, V]]:
+        outcomes = list(await self.place.target.apply(batch)) if batch else []
+        if len(outcomes) != len(batch):
+            raise RuntimeError(f"{self.place.name}: {len(batch)} changes gave {len(outcomes)} outcomes")
+        if not self.place.read_back:
+            return outcomes
+        done = [outcome.change.key for outcome in outcomes if outcome.error is None]
+        present = await self.place.target.look(done) if done else {}
+        return [self._read_back(outcome, present) if outcome.error is None else outcome for outcome in outcomes]
+
+    def _read_back(self, outcome: Outcome[K, V], present: Mapping[K, Owned[V]]) -> Outcome[K, V]:
+        new, found = outcome.change.new, present.get(outcome.change.key)
+        if new is None:
+            return outcome if found is None else Outcome(outcome.change, "it is still there when read back")
+        if found is None:
+            return Outcome(outcome.change, "it is not there when read back")
+        return (
+            outcome if self.place.same(new.value, found.value) else Outcome(outcome.change, "it reads back different")
+        )
+
+    def _note(self, outcomes: Sequence[Outcome[K, V]]) -> None:
+        now = self._clock.now()
+        for outcome in outcomes:
+            self.ledger.note(outcome, now)
+            if self.place.brake is not None:
+                self.place.brake.note(outcome, now)
+            if outcome.error is None:
+                self._have[self.place.kinds.of(outcome.change.key)] += _GROWTH[outcome.change.op]
+        self._narrator.applied(outcomes)
+
+    def _state(self) -> str:
+        gates = Counter(story.closed.gate for story in self.ledger if story.closed)
+        failing = sum(1 for story in self.ledger if story.error)
+        gates.pop("backoff", None)
+        if gates:
+            return f"held: {', '.join(sorted(gates))}"
+        return f"failing: {failing}" if failing else "ok"
+
+    def outstanding(self, most: int = 1_000) -> list[dict[str, Any]]:
+        """What is not as wanted now, each with what stands in its way, as `plan`, `allow` and `explain` show it."""
+        now = self._clock.now()
+        return [self._narrator.story(story, now) for story in itertools.islice(self.ledger, most)]
+
+
+_GROWTH = {Op.DELETE: -1, Op.REPLACE: 0, Op.CREATE: 1}
+
+
+def _sorted(objects: Mapping[K, Owned[V]]) -> list[tuple[K, Owned[V]]]:
+    return sorted(objects.items(), key=_key)
+
+
+def _key(item: tuple[Any, object]) -> Any:
+    return item[0]
+
+
+def _batches(changes: Sequence[Change[K, V]], size: int) -> Iterator[Sequence[Change[K, V]]]:
+    for start in range(0, len(changes), size):
+        yield changes[start : start + size]

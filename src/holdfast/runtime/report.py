@@ -1,0 +1,92 @@
+"""What a daemon says of itself when asked for its status: built from the board alone, by whoever can read it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.time import Instant
+from holdfast.runtime.board import Board
+from holdfast.runtime.pulse import Pulse
+from holdfast.runtime.sheet import Sheet
+
+
+class WorkerReport(msgspec.Struct, frozen=True):
+    """One line of `holdfast status`. Ages are in seconds at the time of the report; None: never, or does not apply."""
+
+    name: str
+    pid: int | None
+    phase: str
+    verdict: str
+    state: str
+    pulse_s: float | None
+    backlog: int | None
+    lag_s: float | None
+    restarts: int
+    crash_looping: bool
+    trouble: str = ""
+    evidence: str = ""
+    trouble_ago_s: float | None = None
+    back_after_s: float | None = None
+
+
+class Report(msgspec.Struct, frozen=True):
+    role: str
+    version: str
+    supervisor_pid: int | None
+    supervisor_pulse_s: float | None
+    workers: list[WorkerReport]
+
+
+def report(board: Board, role: str, version: str, now: Instant) -> Report:
+    own = board.cell("supervisor", Pulse).read()
+    names = [name for name in board.cells() if f"{name}/sheet" in board.cells()]
+    return Report(
+        role=role,
+        version=version,
+        supervisor_pid=own.pid if own else None,
+        supervisor_pulse_s=_age(own.beat, now) if own else None,
+        workers=[_worker(board, name, now) for name in names],
+    )
+
+
+def _worker(board: Board, name: str, now: Instant) -> WorkerReport:
+    pulse, sheet = board.cell(name, Pulse).read(), board.cell(f"{name}/sheet", Sheet).read()
+    sheet = sheet or Sheet(phase="due", verdict="starting")
+    # The pulse of a process that is gone says nothing about the worker now.
+    live = pulse if pulse and sheet.phase in ("running", "ending", "killed") and pulse.beat >= sheet.started else None
+    return WorkerReport(
+        name=name,
+        pid=live.pid if live else None,
+        phase=sheet.phase,
+        verdict=sheet.verdict,
+        state=_state(sheet, live),
+        pulse_s=_age(live.beat, now) if live else None,
+        backlog=live.backlog if live else None,
+        lag_s=_lag(live, now),
+        restarts=sheet.restarts,
+        crash_looping=sheet.crash_looping,
+        trouble=sheet.trouble,
+        evidence=sheet.evidence,
+        trouble_ago_s=_age(sheet.trouble_at, now) if sheet.trouble_at else None,
+        back_after_s=_age(sheet.trouble_at, sheet.back_at) if sheet.back_at else None,
+    )
+
+
+def _state(sheet: Sheet, pulse: Pulse | None) -> str:
+    if sheet.crash_looping and sheet.phase != "running":
+        return "crash-looping"
+    if sheet.phase == "completed":
+        return "completed"
+    if sheet.phase == "running":
+        return pulse.state if pulse else "starting"
+    return "restarting" if sheet.phase == "due" and sheet.trouble else sheet.phase
+
+
+def _lag(pulse: Pulse | None, now: Instant) -> float | None:
+    if pulse is None or pulse.backlog is None:
+        return None
+    return _age(pulse.oldest, now) if pulse.oldest else 0.0
+
+
+def _age(since: Instant, now: Instant) -> float:
+    return round(max(0.0, (now - since).total_seconds()), 3)

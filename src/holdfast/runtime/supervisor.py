@@ -1,0 +1,281 @@
+"""The supervisor: starts a role's workers in their order, watches their pulse, replaces what must be replaced.
+
+It decides nothing itself: `pulse` judges the signs, `care` says what to do, here it is done. Its own heartbeat is on
+the board as well, because the workers watch it in return. systemd's watchdog is petted while its loop runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from holdfast.config.root import Config, dump
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.runtime import log as logging
+from holdfast.runtime.board import Board, Cell
+from holdfast.runtime.care import Care, Effect, Look, Phase, step
+from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.control import ControlServer
+from holdfast.runtime.decisions import Decision, DecisionLog
+from holdfast.runtime.desk import Desk
+from holdfast.runtime.notify import ServiceManager
+from holdfast.runtime.paths import Paths, write_atomically
+from holdfast.runtime.process import Lock, name_process
+from holdfast.runtime.pulse import Pulse, Signs, Verdict, came_back, evidence, judge
+from holdfast.runtime.sheet import Sheet
+from holdfast.runtime.worker import Spec
+
+log = structlog.get_logger(__name__)
+
+LOOK = 1.0
+
+Reload = Callable[[], Config | str]
+"""Reads the configuration anew: a checked one, or all that is wrong with it."""
+
+
+@dataclass
+class Charge:
+    """One worker in the supervisor's charge."""
+
+    spec: Spec
+    pulse: Cell[Pulse]
+    sheet: Cell[Sheet]
+    care: Care = field(default_factory=Care)
+    verdict: Verdict = Verdict.STARTING
+    process: subprocess.Popen[bytes] | None = None
+    pidfd: int = -1
+
+    def shown(self) -> Pulse | None:
+        """The pulse of the process that runs now, not of one before it."""
+        pulse = self.pulse.read()
+        return pulse if pulse and self.process and pulse.pid == self.process.pid else None
+
+
+class Supervisor:
+    def __init__(
+        self,
+        role: str,
+        workers: Sequence[Spec],
+        config: Config,
+        paths: Paths,
+        *,
+        reload: Reload,
+        clock: Clock | None = None,
+        ready: Callable[[], None] | None = None,
+    ) -> None:
+        self.role = role
+        self.paths = paths
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.started = self.clock.now()
+        self._reload_from = reload
+        self._specs = workers
+        self._ready = ready
+        self._manager = ServiceManager.of_this_process()
+        self._decisions = DecisionLog(paths.decisions, f"{role}.supervisor", ring=8 << 20)
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._looked = NEVER
+        self._back = NEVER
+        self.charges: list[Charge] = []
+
+    async def run(self) -> int:
+        """Runs until SIGTERM or SIGINT; a second one does not wait for anybody."""
+        self.paths.prepare()
+        lock = Lock(self.paths.lock, f"holdfast {self.role}")
+        try:
+            name_process(f"hf:{self.role}")
+            self._open_board()
+            desk = Desk(self.paths, [spec.name for spec in self._specs], self.clock, self.reload)
+            async with ControlServer(self.paths.socket(), desk.handlers()):
+                self._listen_to_signals()
+                await self._watch()
+                await self._end_all()
+            return 0
+        finally:
+            self._decisions.close()
+            lock.release()
+
+    def reload(self) -> str:
+        """Takes over a changed configuration if all of it is right; else the running one stays. Says which."""
+        self._manager.reloading()
+        loaded = self._reload_from()
+        if isinstance(loaded, str):
+            log.error(f"the new configuration makes no sense, the running one stays:\n{loaded}")
+            self._manager.ready("the running configuration stays: the new one makes no sense")
+            return loaded
+        self.config = loaded
+        write_atomically(self.paths.config, dump(loaded))
+        logging.setup(loaded.log, role=self.role, worker="supervisor")
+        for charge in self.charges:
+            if charge.process and charge.shown():
+                charge.process.send_signal(signal.SIGHUP)
+        log.info("the new configuration is in force")
+        self._manager.ready("running")
+        return ""
+
+    def _open_board(self) -> None:
+        write_atomically(self.paths.config, dump(self.config))
+        names = [name for spec in self._specs for name in (spec.name, f"{spec.name}/sheet")]
+        board = Board.create(self.paths.board, ["supervisor", *names])
+        self._own = board.cell("supervisor", Pulse)
+        self.charges = [
+            Charge(spec, board.cell(spec.name, Pulse), board.cell(f"{spec.name}/sheet", Sheet)) for spec in self._specs
+        ]
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+
+    def _asked_to_stop(self) -> None:
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    async def _watch(self) -> None:
+        announced = False
+        while not self._stop.is_set():
+            self._look_at_all()
+            if not announced and all(charge.shown() or charge.care.phase is Phase.COMPLETED for charge in self.charges):
+                announced = True
+                self._announce()
+            self._manager.alive()
+            await _first(LOOK, self._stop)
+
+    def _announce(self) -> None:
+        log.info(f"holdfast {self.role} runs with {len(self.charges)} workers")
+        self._manager.ready("running")
+        if self._ready:
+            self._ready()
+
+    def _look_at_all(self) -> None:
+        now = self.clock.now()
+        if came_back(self._looked, now, self.config.runtime):
+            away = (now - self._looked).total_seconds()
+            log.warning(f"the supervisor itself was away for {away:.1f} s; no pulse is judged by what was before")
+            self._back = now
+        self._looked = now
+        for charge in self.charges:
+            self._look_at(charge, now)
+        self._own.write(Pulse(pid=os.getpid(), beat=now, state="stopping" if self._stop.is_set() else "ok"))
+
+    def _look_at(self, charge: Charge, now: Instant) -> None:
+        signs = self._signs(charge)
+        running = charge.process is not None
+        charge.verdict = judge(signs, self.config.runtime, now) if running else _without_process(charge.care)
+        why = evidence(charge.verdict, signs, now)
+        before = charge.care
+        look = Look(charge.verdict, why, now, random.random())
+        charge.care, effects = step(before, look, self.config.runtime)
+        for effect in effects:
+            self._do(effect, charge)
+        if signs.exit is not None:
+            self._let_go(charge)
+        self._tell(charge, before, now)
+        charge.sheet.write(Sheet.of(charge.care, charge.verdict, self.config.runtime, now))
+
+    def _signs(self, charge: Charge) -> Signs:
+        exit_code = charge.process.poll() if charge.process else None
+        return Signs(charge.care.started, charge.shown(), exit_code, charge.spec.once, self._back)
+
+    def _do(self, effect: Effect, charge: Charge) -> None:
+        if effect is Effect.START:
+            self._spawn(charge)
+        elif charge.process is not None:
+            charge.process.send_signal(signal.SIGTERM if effect is Effect.TERM else signal.SIGKILL)
+
+    def _spawn(self, charge: Charge) -> None:
+        spec = charge.spec
+        command = [sys.executable, "-P", "-m", "holdfast.runtime.worker", self.role, spec.name, spec.entry]
+        command += [str(self.paths.runtime), str(os.getpid()), *(["--once"] if spec.once else [])]
+        charge.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own interpreter and names
+        charge.pidfd = os.pidfd_open(charge.process.pid)
+        asyncio.get_running_loop().add_reader(charge.pidfd, self._look_soon, charge)
+
+    def _look_soon(self, charge: Charge) -> None:
+        """A worker has exited: it is looked at now, not at the next full second."""
+        asyncio.get_running_loop().remove_reader(charge.pidfd)
+        if not self._stop.is_set():
+            self._look_at(charge, self.clock.now())
+
+    def _let_go(self, charge: Charge) -> None:
+        asyncio.get_running_loop().remove_reader(charge.pidfd)
+        os.close(charge.pidfd)
+        charge.process, charge.pidfd = None, -1
+
+    def _tell(self, charge: Charge, before: Care, now: Instant) -> None:
+        """One sentence for what changed in the care of a worker."""
+        name, care = charge.spec.name, charge.care
+        trouble = care.trouble
+        if care.phase is Phase.COMPLETED and before.phase is not Phase.COMPLETED:
+            self._say(charge, "completed", f"{name} has finished its job")
+        elif care.phase is Phase.ENDING and before.phase is Phase.RUNNING and trouble:
+            self._say(charge, "ending", f"{name} {trouble.verdict.value} ({trouble.evidence}): it is ended")
+        elif care.phase is Phase.KILLED and before.phase is Phase.ENDING:
+            self._say(charge, "killed", f"{name} did not end within {_s(self.config.runtime.term_grace)}: it is killed")
+        elif care.phase is Phase.DUE and before.phase is not Phase.DUE and trouble:
+            pause = _s(care.start - now)
+            self._say(
+                charge, "restart", f"{name} {trouble.verdict.value} ({trouble.evidence}): it starts again in {pause}"
+            )
+            if care.crash_looping(self.config.runtime, now) and not before.crash_looping(self.config.runtime, now):
+                self._say(charge, "crash-looping", f"{name} is crash-looping; the other workers go on")
+        elif trouble and trouble.back is not None and (before.trouble is None or before.trouble.back is None):
+            self._say(
+                charge, "back", f"{name} is back {_s(trouble.back - trouble.at)} after it {trouble.verdict.value}"
+            )
+
+    def _say(self, charge: Charge, outcome: str, sentence: str) -> None:
+        log.log(30 if outcome not in ("back", "completed") else 20, sentence)
+        record = Decision(self.clock.wall(), "supervisor", "worker", f"worker/{charge.spec.name}", outcome, sentence)
+        self._decisions.write([record])
+
+    async def _end_all(self) -> None:
+        """Stops the workers in reverse order, each with its own patience."""
+        self._manager.stopping()
+        log.info(f"holdfast {self.role} stops")
+        for charge in reversed(self.charges):
+            if charge.process is None:
+                continue
+            charge.process.send_signal(signal.SIGTERM)
+            if not await self._ended(charge, self.config.runtime.term_grace):
+                log.warning(f"{charge.spec.name} did not end within {_s(self.config.runtime.term_grace)}: it is killed")
+                charge.process.kill()
+                charge.process.wait()
+            self._let_go(charge)
+
+    async def _ended(self, charge: Charge, most: Duration) -> bool:
+        assert charge.process is not None
+        until = self.clock.now() + most
+        while charge.process.poll() is None:
+            self._own.write(Pulse(pid=os.getpid(), beat=self.clock.now(), state="stopping"))
+            if self._hurry.is_set() or self.clock.now() > until:
+                return False
+            await _first(0.02, self._hurry)
+        return True
+
+
+def _without_process(care: Care) -> Verdict:
+    return Verdict.COMPLETED if care.phase is Phase.COMPLETED else Verdict.STARTING
+
+
+async def _first(most: float, event: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(most):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _s(duration: Duration) -> str:
+    return f"{duration.total_seconds():.1f} s"

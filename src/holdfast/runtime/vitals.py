@@ -1,0 +1,67 @@
+"""Vitals: what a worker's own event loop knows of its health, on the way to the board."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.pulse import Pulse
+
+
+class Queue(Protocol):
+    """Something with work in it."""
+
+    def backlog(self) -> int: ...
+
+    def oldest(self) -> Instant: ...
+
+
+class Vitals:
+    """Written by the work, read by the heartbeat: apart, so that work that stopped is seen by its backlog."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queue: Queue | None = None
+        self._attempt = NEVER
+        self._success = NEVER
+        self._pending = NEVER
+        self.state = "ok"
+        self.duty = NEVER
+        self.audit = NEVER
+
+    def consumes(self, queue: Queue) -> None:
+        """From now on the queue's backlog is shown."""
+        self._queue = queue
+
+    def attempted(self, *, success: bool, state: str | None = None) -> None:
+        """An attempt has finished."""
+        now = self._clock.now()
+        self._attempt = now
+        if success:
+            self._success = now
+        if state is not None:
+            self.state = state
+
+    def audited(self, interval: Duration) -> None:
+        """A full look has finished; three intervals without another one are too many."""
+        self.audit = self._clock.now() + 3 * interval
+
+    def pulse(self, pid: int, now: Instant) -> Pulse:
+        backlog = None if self._queue is None else self._queue.backlog()
+        if not backlog:
+            self._pending = NEVER
+        elif not self._pending:
+            self._pending = now
+        return Pulse(
+            pid=pid,
+            beat=now,
+            attempt=self._attempt,
+            success=self._success,
+            backlog=backlog,
+            pending=self._pending,
+            oldest=NEVER if self._queue is None else self._queue.oldest(),
+            state=self.state,
+            duty=self.duty,
+            audit=self.audit,
+        )

@@ -1,0 +1,216 @@
+"""A worker: one fresh process with one job, started by a supervisor.
+
+    python -P -m holdfast.runtime.worker ROLE NAME MODULE:FUNCTION RUNTIME_FOLDER SUPERVISOR_PID
+
+The heartbeat runs on the same event loop as the job, so a loop that is blocked has none. The process ends at once when
+its supervisor dies (the kernel sees to it), and by itself when the supervisor has been silent for too long. No task
+dies silently: whatever is not caught ends the process, and the supervisor starts a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import structlog
+
+from holdfast.config.root import Config, restore
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.runtime import log as logging
+from holdfast.runtime.board import Board
+from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.control import ControlServer, Handler, Request, Who
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.paths import Paths
+from holdfast.runtime.process import die_with, name_process
+from holdfast.runtime.pulse import Pulse
+from holdfast.runtime.vitals import Vitals
+
+log = structlog.get_logger(__name__)
+
+BEAT = 0.5
+DRAIN = Duration(seconds=3)
+_ABANDONED = 75
+_RETURNED = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A worker as a role declares it."""
+
+    name: str
+    entry: str
+    """`module:function`; the function is `async def run(worker: Worker) -> None`."""
+    once: bool = False
+    """A one-shot job: it is done when the function returns."""
+
+
+class Job(Protocol):
+    def __call__(self, worker: Worker) -> Awaitable[None]: ...
+
+
+class Worker:
+    """What a job is handed: its configuration, clock, vitals, metrics, decision log, and when to stop."""
+
+    def __init__(self, spec: Spec, role: str, paths: Paths, config: Config, clock: Clock) -> None:
+        self.name = spec.name
+        self.role = role
+        self.paths = paths
+        self.config = config
+        self.clock = clock
+        self.vitals = Vitals(clock)
+        self.metrics = WorkerMetrics()
+        self.decisions = DecisionLog(paths.decisions, f"{role}.{spec.name}", ring=config.log.decisions_size)
+        self.stopping = asyncio.Event()
+        self.reloaded = asyncio.Event()
+        self.handlers: dict[str, Handler] = {"metrics": self._metrics}
+        """Commands on the worker's control socket; the job adds its own."""
+
+    async def stopped(self, most: Duration) -> bool:
+        """Sleeps that long, or until the worker is to stop; whether it is."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stopping.wait(), most.total_seconds())
+        return self.stopping.is_set()
+
+    async def _metrics(self, _request: Request, _who: Who) -> str:
+        return self.metrics.text()
+
+    def reload(self) -> None:
+        """The supervisor has checked and written a new configuration."""
+        self.config = restore(self.paths.config.read_bytes())
+        logging.setup(self.config.log, role=self.role, worker=self.name)
+        self.reloaded.set()
+        log.info(f"{self.name} runs with the new configuration")
+
+
+class Heart:
+    """Beats twice a second, and watches the supervisor in return."""
+
+    def __init__(self, worker: Worker, board: Board) -> None:
+        self._worker = worker
+        self._pulse = board.cell(worker.name, Pulse)
+        self._supervisor = board.cell("supervisor", Pulse)
+        self._last = NEVER
+
+    async def beat_on(self) -> None:
+        while True:
+            now = self._worker.clock.now()
+            self._pulse.write(self._worker.vitals.pulse(os.getpid(), now))
+            self._measure()
+            if self._abandoned(now):
+                return
+            self._last = now
+            due = asyncio.get_running_loop().time() + BEAT
+            await asyncio.sleep(BEAT)
+            self._worker.metrics.loop_lag.set(max(0.0, asyncio.get_running_loop().time() - due))
+
+    def _measure(self) -> None:
+        pulse = self._worker.vitals.pulse(os.getpid(), self._worker.clock.now())
+        self._worker.metrics.backlog.set(pulse.backlog or 0)
+        self._worker.metrics.lag.set((pulse.beat - pulse.oldest).total_seconds() if pulse.oldest else 0)
+
+    def _abandoned(self, now: Instant) -> bool:
+        """Whether the supervisor hangs. Not asked right after we were away ourselves: it may have been, too."""
+        bounds = self._worker.config.runtime
+        supervisor = self._supervisor.read()
+        if supervisor is None or (self._last and now - self._last > bounds.grace_after):
+            return False
+        return now - supervisor.beat > bounds.supervisor_silent_after
+
+
+async def live(worker: Worker, job: Job, board: Board, supervisor: int, *, once: bool) -> int:
+    """Runs the job with a heartbeat beside it. Returns the exit code."""
+    _listen_to_signals(worker)
+    async with ControlServer(worker.paths.socket(worker.name), worker.handlers, trusted=supervisor):
+        heart = asyncio.create_task(Heart(worker, board).beat_on(), name="heart")
+        work = asyncio.ensure_future(job(worker))
+        stop = asyncio.create_task(worker.stopping.wait(), name="stop")
+        await asyncio.wait({heart, work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if heart.done():
+            heart.result()
+            log.error(f"{worker.name} ends: its supervisor (pid {supervisor}) has been silent for too long")
+            worker.stopping.set()
+        if not work.done():
+            await _drained(worker, work)
+        heart.cancel()
+        stop.cancel()
+        worker.decisions.close()
+        if heart.done() and not heart.cancelled():
+            return _ABANDONED
+        return _exit_code(worker, work, once=once)
+
+
+async def _drained(worker: Worker, work: asyncio.Future[None]) -> None:
+    """Gives the job a bounded time to finish what it is doing, then cancels it."""
+    done, _ = await asyncio.wait({work}, timeout=DRAIN.total_seconds())
+    if not done:
+        log.warning(
+            f"{worker.name} did not finish within {DRAIN.total_seconds():g} s; what is left is left to the next start"
+        )
+        work.cancel()
+        await asyncio.wait({work})
+
+
+def _exit_code(worker: Worker, work: asyncio.Future[None], *, once: bool) -> int:
+    if work.cancelled():
+        return 0
+    work.result()
+    if once or worker.stopping.is_set():
+        return 0
+    log.error(f"{worker.name} returned although nobody asked it to stop")
+    return _RETURNED
+
+
+def _listen_to_signals(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, worker.stopping.set)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C reaches the whole group; the supervisor decides
+    loop.add_signal_handler(signal.SIGHUP, worker.reload)
+    loop.set_exception_handler(_no_silent_death)
+
+
+def _no_silent_death(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """C3: a task that died unnoticed is how data gets hours old. The process ends; a new one takes over."""
+    log.error(f"a task died: {context.get('message')}", exc_info=context.get("exception"))
+    os._exit(_RETURNED)
+
+
+def load(entry: str) -> Job:
+    module, _, function = entry.partition(":")
+    return cast("Job", getattr(importlib.import_module(module), function))
+
+
+def main(arguments: list[str]) -> int:
+    role, name, entry, folder, parent = arguments[:5]
+    if not die_with(int(parent)):
+        return _ABANDONED
+    name_process(f"hf:{name}")
+    runtime = Path(folder)
+    config = restore((runtime / f"{role}.json").read_bytes())
+    logging.setup(config.log, role=role, worker=name)
+    paths = Paths(role, runtime, Path(config.paths.state))
+    spec = Spec(name, entry, once="--once" in arguments[5:])
+    try:
+        return asyncio.run(_run(spec, role, paths, config, int(parent)))
+    except Exception:
+        log.exception(f"{name} died")
+        return 1
+
+
+async def _run(spec: Spec, role: str, paths: Paths, config: Config, supervisor: int) -> int:
+    worker = Worker(spec, role, paths, config, SystemClock())
+    board = Board.open(paths.board)
+    return await live(worker, load(spec.entry), board, supervisor, once=spec.once)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
