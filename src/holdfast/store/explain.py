@@ -11,13 +11,25 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.store.api import Compacted, LeaseGone, NoSpace, Refused, StoreError, TooLarge
+from holdfast.store.api import Compacted, LeaseGone, NoSpace, StoreError, TooLarge
 from holdfast.store.wire import ErrorBody, VersionReply, decoder
 
-INVALID_ARGUMENT, DEADLINE, PERMISSION, EXHAUSTED, UNAVAILABLE, UNAUTHENTICATED = 3, 4, 7, 8, 14, 16
-_AWAY_CODES = (1, 2, DEADLINE, EXHAUSTED, 10, 13, UNAVAILABLE)
+CANCELLED, UNKNOWN, DEADLINE, PERMISSION, EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = (
+    1,
+    2,
+    4,
+    7,
+    8,
+    10,
+    13,
+    14,
+    16,
+)
+_AWAY_CODES = (CANCELLED, UNKNOWN, DEADLINE, EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE)
 _NEVER_PROPOSED = ("no leader", "not leader", "too many requests", "not capable")
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "token is not provided")
+
+_OWN_HANDSHAKE = ("connection closed", "handshake failed")
 
 _error = decoder(ErrorBody)
 _version = decoder(VersionReply)
@@ -49,34 +61,32 @@ class Login:
 Finding = Failed | StaleToken | StoreError
 
 
-def connection(url: str, error: BaseException | None) -> Failed:
+def connection(url: str, error: BaseException | None, login: Login) -> Failed:
     """Why no connection came about."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _verification(url, error)
     if isinstance(error, ssl.SSLError):
-        return tls_alert(url, error)
+        return tls_alert(url, error, login)
     if isinstance(error, TimeoutError):
         return Failed(f"{url} does not answer in time; check that etcd runs there and that no firewall drops the port")
     detail = getattr(error, "strerror", None) or error or "connection failed"
     return Failed(f"{url} cannot be reached ({detail}); check that etcd listens there")
 
 
-def tls_alert(url: str, error: ssl.SSLError) -> Failed:
+def tls_alert(url: str, error: ssl.SSLError, login: Login) -> Failed:
     """What the TLS layer complained about, other than the server's certificate."""
-    reason = error.reason or str(error)
-    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
-        return Failed(
-            f"{url} does not speak TLS; write http:// in store.endpoints or give etcd a certificate", refused=True
-        )
-    if "CERTIFICATE_REQUIRED" in reason:
-        return Failed(f"{url} asks for a client certificate; set store.cert and store.key", refused=True)
-    if "ALERT" in reason or "UNKNOWN_CA" in reason:
-        return Failed(
-            f"{url} refuses our client certificate ({reason.lower().replace('_', ' ')}); "
-            "set store.cert and store.key to one that its --trusted-ca-file has signed for client authentication",
-            refused=True,
-        )
-    return Failed(f"{url}: the TLS handshake failed ({reason.lower().replace('_', ' ')})")
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return Failed(f"{url} does not speak TLS; write http:// in store.endpoints, or give etcd a certificate", True)
+    if "alert" not in reason:
+        return Failed(f"{url}: the TLS handshake failed ({reason})")
+    if not login.certificate:
+        return Failed(f"{url} asks for a client certificate ({reason}); set store.cert and store.key", refused=True)
+    return Failed(
+        f"{url} refuses our client certificate ({reason}); "
+        "set store.cert and store.key to one that its --trusted-ca-file has signed for client authentication",
+        refused=True,
+    )
 
 
 def _verification(url: str, error: ssl.SSLCertVerificationError) -> Failed:
@@ -94,14 +104,20 @@ def _verification(url: str, error: ssl.SSLCertVerificationError) -> Failed:
     )
 
 
-def lost(url: str, why: str, cause: BaseException | None) -> Failed:
+def lost(url: str, why: str, cause: BaseException | None, login: Login) -> Failed:
     """Why a connection ended before the answer was there. The request may have had its effect."""
     if isinstance(cause, ssl.SSLError):
-        finding = tls_alert(url, cause)
+        finding = tls_alert(url, cause, login)
         return Failed(finding.why, finding.refused, uncertain=not finding.refused)
     if "not HTTP" in why:
-        return Failed(f"{url} is not etcd: {why}; another server has taken that port", refused=True, uncertain=False)
-    return Failed(f"{url} broke off ({why})", uncertain=True)
+        return Failed(f"{url} is not etcd: {why}; another server has taken that port", refused=True)
+    hint = "; if it speaks TLS, write https:// in store.endpoints" if url.startswith("http:") else ""
+    return Failed(f"{url} broke off ({why}){hint}", uncertain=True)
+
+
+def stale_token(code: int, text: str) -> bool:
+    """Whether a member says that it does not know our token."""
+    return code == UNAUTHENTICATED or any(sign in text for sign in _STALE_TOKEN)
 
 
 def answer(url: str, status: int, body: bytes, login: Login) -> Finding | None:
@@ -113,7 +129,7 @@ def answer(url: str, status: int, body: bytes, login: Login) -> Finding | None:
     if not said.message:
         return _without_message(url, status, body)
     code, text = said.code or said.grpc_code, said.message
-    if code == UNAUTHENTICATED or any(stale in text for stale in _STALE_TOKEN):
+    if stale_token(code, text):
         return StaleToken()
     return _refusal(url, code, text, login) or _named(text) or _by_code(url, code, text)
 
@@ -121,6 +137,12 @@ def answer(url: str, status: int, body: bytes, login: Login) -> Finding | None:
 def _without_message(url: str, status: int, body: bytes) -> Finding | None:
     if status == 404:
         return None
+    if b"CommonName of client" in body:
+        return Failed(
+            f"{url} refuses client certificates with a Common Name while etcd's authentication is on; "
+            "issue one without CN and keep store.user and store.password_file",
+            refused=True,
+        )
     if b"HTTP request to an HTTPS server" in body:
         return Failed(f"{url} speaks TLS only; write https:// in store.endpoints", refused=True)
     if status >= 500:
@@ -153,12 +175,6 @@ def _refusal(url: str, code: int, text: str, login: Login) -> Failed | None:
         return Failed(
             f"{url} refuses our password; check store.user and the content of store.password_file", refused=True
         )
-    if login.certificate and "CommonName" in text:
-        return Failed(
-            f"{url} refuses client certificates with a Common Name while etcd's authentication is on; "
-            "issue one without CN and keep store.user and store.password_file",
-            refused=True,
-        )
     if "user name is empty" in text:
         return Failed(f"{url} has authentication on; set store.user and store.password_file", refused=True)
     if code == PERMISSION or "permission denied" in text:
@@ -166,7 +182,7 @@ def _refusal(url: str, code: int, text: str, login: Login) -> Failed | None:
             f"{url} denies our user this key; grant its role read and write on Holdfast's and Calico's prefixes",
             refused=True,
         )
-    if (code == UNAVAILABLE and "handshake failed" in text) or (login.certificate and "connection closed" in text):
+    if login.certificate and code == UNAVAILABLE and any(sign in text for sign in _OWN_HANDSHAKE):
         return Failed(
             f"{url}: the member's gateway cannot log in to its own API ({text}); "
             "under --client-cert-auth its server certificate needs the clientAuth usage too: issue it with both usages",
@@ -198,6 +214,4 @@ def _by_code(url: str, code: int, text: str) -> Finding:
     if code in _AWAY_CODES:
         proposed = not any(sign in text for sign in _NEVER_PROPOSED)
         return Failed(f"{url} cannot serve now ({text})", uncertain=proposed)
-    if code == INVALID_ARGUMENT or code:
-        return StoreError(f"etcd refuses the request: {text}")
-    return Refused(f"{url}: {text}")
+    return StoreError(f"etcd refuses the request: {text}")

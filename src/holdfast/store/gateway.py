@@ -157,11 +157,11 @@ class Gateway:
                     finally:
                         pool.give_back(connection)
         except TimeoutError as error:
-            return Failed(explain.connection(url, error).why, uncertain=sent)
+            return Failed(explain.connection(url, error, self.login).why, uncertain=sent)
         except NotSent as error:
-            return explain.connection(url, error.__cause__ or error)
+            return explain.connection(url, error.__cause__ or error, self.login)
         except Lost as error:
-            return explain.lost(url, str(error), error.__cause__)
+            return explain.lost(url, str(error), error.__cause__, self.login)
 
     async def _authenticate(self) -> str:
         password = self.connection.password() if self.connection.password is not None else ""

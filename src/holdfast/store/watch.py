@@ -141,7 +141,8 @@ class Watch:
                 stream = await connect(endpoint, self.gateway.tls, Stream(endpoint, wire.WATCH, self._request(), token))
         except (TimeoutError, NotSent) as error:
             self.gateway.endpoints.failed(url, self.gateway.now())
-            return explain.connection(url, error.__cause__ if isinstance(error, NotSent) else error)
+            cause = error.__cause__ if isinstance(error, NotSent) else error
+            return explain.connection(url, cause, self.gateway.login)
         return Opened(stream, url, reached.header.member_id, token)
 
     async def _probe(self, url: str, timeout: float) -> wire.RangeReply | Failed:
@@ -166,15 +167,16 @@ class Watch:
         head = 0
         for line in lines:
             said = _decode(line)
-            if said.error is not None:
-                raise self._refusal(opened, said.error)
-            if said.result.watch_id == OWN_ID:
-                self._own_line(said.result)
-            elif said.result.events:
-                batch += [event.event() for event in said.result.events]
-                head = max(head, said.result.header.revision)
-            else:
-                self._control(said.result)
+            result = said.result
+            if said.error is not None or result.canceled:
+                raise self._ended(opened, said)
+            if result.watch_id == OWN_ID:
+                self._own_line(result)
+            elif result.events:
+                batch += [event.event() for event in result.events]
+                head = max(head, result.header.revision)
+            elif result.created:
+                self._created()
         if not batch:
             return None
         last = batch[-1].mod_revision
@@ -185,8 +187,6 @@ class Watch:
         return Events(last, batch, max(head, last))
 
     def _own_line(self, result: wire.WatchResult) -> None:
-        if result.canceled:
-            raise Lost(f"the watch of our own key was cancelled ({result.cancel_reason})")
         if self._echo is None:
             return
         if result.created:
@@ -194,21 +194,19 @@ class Watch:
         for event in result.events:
             self._echo.came_back(event.kv.mod_revision)
 
-    def _control(self, result: wire.WatchResult) -> None:
-        if result.compact_revision:  # C18: the stream stays open, and silent for ever
-            raise Compacted(result.compact_revision)
-        if result.canceled:
-            raise Lost(f"the watch was cancelled ({result.cancel_reason or 'no reason given'})")
-        if result.created:
-            self._attempts, self._said = 0, ""
-            if self._echo is not None and self._echo.own.key.startswith(self.prefix):
-                self._echo.reopened(self._next - 1)
+    def _created(self) -> None:
+        self._attempts, self._said = 0, ""
+        if self._echo is not None and self._echo.own.key.startswith(self.prefix):
+            self._echo.reopened(self._next - 1)
 
-    def _refusal(self, opened: Opened, error: wire.ErrorBody) -> Lost:
-        body = wire.encode(error)
-        if isinstance(explain.answer(opened.url, 200, body, self.gateway.login), StaleToken):
+    def _ended(self, opened: Opened, said: wire.WatchLine) -> Compacted | Lost:
+        """Why etcd has cancelled the watch; the stream itself would stay open and silent for ever (C18)."""
+        if said.result.compact_revision:
+            return Compacted(said.result.compact_revision)
+        error = said.error or wire.ErrorBody(said.result.cancel_reason or "no reason given")
+        if explain.stale_token(error.code or error.grpc_code, error.message):
             self.gateway.tokens.renewable(opened.token)
-        return Lost(error.message)
+        return Lost(f"the watch was cancelled: {error.message}")
 
     def _left(self, opened: Opened, error: Lost | Rejected) -> StoreAway:
         if isinstance(error, Lost):
@@ -216,12 +214,7 @@ class Watch:
         finding = explain.answer(opened.url, error.status, error.body, self.gateway.login)
         if isinstance(finding, StaleToken):
             self.gateway.tokens.renewable(opened.token)
-        why = (
-            finding.why
-            if isinstance(finding, Failed)
-            else str(finding or explain.not_etcd(opened.url, error.status).why)
-        )
-        return StoreAway(why)
+        return StoreAway(finding.why if isinstance(finding, Failed) else f"{opened.url} answers a watch with {error}")
 
     async def _wait(self, why: str) -> None:
         if why != self._said:
