@@ -173,12 +173,8 @@ def test_a_broken_list_in_the_environment_names_the_variable() -> None:
 
 
 def test_an_empty_variable_is_refused() -> None:
-    assert wrong(None, {"HOLDFAST_STORE_REGION": ""}) == [
-        (
-            "environment HOLDFAST_STORE_REGION: store.region: has no value: give it one, write null for none, or remove "
-            "it to have the default (null)"
-        )
-    ]
+    (said,) = wrong(None, {"HOLDFAST_STORE_REGION": ""})
+    assert said.startswith("environment HOLDFAST_STORE_REGION: store.region: has no value: give it one, write null for")
 
 
 def test_variables_of_the_command_line_are_left_alone() -> None:
@@ -203,6 +199,18 @@ def test_a_key_that_looks_like_a_secret_is_refused_as_one() -> None:
             "f.yaml:2:3: log.api_token: looks like a secret, and those are never written into the configuration: use a "
             "…_file field"
         )
+    ]
+
+
+def test_a_file_that_is_no_secret_is_merely_misnamed() -> None:
+    assert wrong("store:\n  ca: /etc/ca.pem\n") == [
+        "f.yaml:2:3: store.ca: is not known in section store; did you mean store.ca_file?"
+    ]
+
+
+def test_a_path_with_dots_is_not_a_key() -> None:
+    assert wrong("store.region: ams\n") == [
+        "f.yaml:1:1: store.region: is written with a dot: write region below store:, indented"
     ]
 
 

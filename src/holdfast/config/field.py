@@ -53,12 +53,14 @@ SIZE = Kind("size", text.size, text.show_size)
 NAME = Kind("name", text.name, quoted=True)
 FOLDER = Kind("absolute path", text.path, quoted=True)
 FILE = Kind("absolute path, or `credential:NAME`", text.file, quoted=True)
+SECRET = Kind("absolute path of a file that not everybody can read, or `credential:NAME`", text.file, quoted=True)
 ENDPOINT = Kind("http or https URL", text.endpoint, quoted=True)
 
 Size = Annotated[int, SIZE]
 Name = Annotated[str, NAME]
 Folder = Annotated[str, FOLDER]
 File = Annotated[str, FILE]
+SecretFile = Annotated[str, SECRET]
 Endpoint = Annotated[str, ENDPOINT]
 
 _PLAIN: dict[object, Kind] = {str: TEXT, int: WHOLE, bool: TRUTH, timedelta: DURATION}

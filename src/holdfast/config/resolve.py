@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.config.document import Document, Fault, Mark, Scalar, Table, Unusable, decode, parse
-from holdfast.config.field import ENVIRONMENT_PREFIX, Leaf, Section, leaves, sections
+from holdfast.config.field import ENVIRONMENT_PREFIX, SECRET, Leaf, Section, leaves, sections
 from holdfast.config.origin import Layer, Origin, Problem, Rejected, reject
 from holdfast.config.reading import UNSOUND, node_of, read
 from holdfast.config.root import Config
@@ -113,7 +113,7 @@ def _take_section(source: Source, section: type[Section], table: Table, path: tu
             # A section whose every line is a comment is an empty section.
             if not (isinstance(node, Unusable) or (isinstance(node, Scalar) and node.is_empty)):
                 sheet.complain(_in_file(source, node.mark), name, "is a section: write its fields below it, indented")
-        elif name in LEAVES:
+        elif key.text in section.__struct_fields__:
             faults: list[Fault] = []
             value = read(LEAVES[name], node, faults)
             for fault in faults:
@@ -126,16 +126,19 @@ def _take_section(source: Source, section: type[Section], table: Table, path: tu
 def _unknown_key(key: str, path: tuple[str, ...], section: type[Section]) -> str:
     if refusal := _secret(key, ".".join((*path, f"{key}_file"))):
         return refusal
+    if key in LEAVES and not path:
+        section_name, _, field = key.rpartition(".")
+        return f"is written with a dot: write {field} below {section_name}:, indented"
     where = f"in section {'.'.join(path)}" if path else "as a section"
     near = closest(key, section.__struct_fields__)
-    elsewhere = [name for name, leaf in LEAVES.items() if leaf.path[-1] == key]
+    elsewhere = [name for name, leaf in LEAVES.items() if leaf.path[-1] in (key, f"{key}_file")]
     if not near and elsewhere:
         near = f"; did you mean {' or '.join(elsewhere)}?"
     return f"is not known {where}{near}"
 
 
 def _secret(key: str, file_field: str) -> str | None:
-    if file_field in LEAVES:
+    if file_field in LEAVES and LEAVES[file_field].kind is SECRET:
         return f"would be a secret in the configuration: write it into a file of its own, and name that in {file_field}"
     if any(word in key.lower() for word in _SECRET_WORDS):
         return "looks like a secret, and those are never written into the configuration: use a …_file field"
@@ -152,8 +155,9 @@ def _take_environment(environ: Mapping[str, str], sheet: _Sheet) -> None:
 
 
 def _unknown_variable(variable: str) -> str:
-    if leaf := VARIABLES.get(f"{variable}_FILE"):
-        return str(_secret(leaf.path[-1], leaf.name))
+    leaf = VARIABLES.get(f"{variable}_FILE")
+    if leaf and (refusal := _secret(leaf.path[-1], leaf.name)):
+        return refusal
     # The common prefix would make every name look like every other.
     bare = {name.removeprefix(ENVIRONMENT_PREFIX): name for name in (*VARIABLES, *RESERVED)}
     match = nearest(variable.removeprefix(ENVIRONMENT_PREFIX), bare)

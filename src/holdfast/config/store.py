@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.field import About, Conflict, Endpoint, File, Name, Section
+from holdfast.config.field import About, Conflict, Endpoint, File, Name, SecretFile, Section
 from holdfast.config.text import is_loopback
 
 
@@ -36,11 +36,11 @@ class Store(Section, frozen=True, kw_only=True):
         ),
     ] = None
     key_file: Annotated[
-        File | None, About("The key of `cert_file` (PEM). Refused when every user of the machine could read it.")
+        SecretFile | None, About("The key of `cert_file` (PEM). Refused when every user of the machine could read it.")
     ] = None
     user: Annotated[Name | None, About("Our name in etcd, for an etcd with authentication; `null` for none.")] = None
     password_file: Annotated[
-        File | None,
+        SecretFile | None,
         About(
             "File with the password of `user` and nothing else. Refused when every user of the machine could read it."
         ),
