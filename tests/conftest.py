@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-pytest_plugins = ["holdfast.testing.fixtures"]
+pytest_plugins = ["holdfast.testing.fault", "holdfast.testing.fixtures"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

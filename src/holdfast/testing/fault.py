@@ -1,0 +1,88 @@
+"""`@fault`: a scenario of the fault matrix, run with its protection and without it.
+
+    @fault("C5", without="holdfast.runtime.pulse:is_completed", returns=False)
+    def test_C5_a_finished_one_shot_job_is_left_alone(…): …
+
+The test runs twice, each time with fresh fixtures: as it is, when it must pass; and with the named function replaced,
+when it must fail. A protection whose removal nobody notices is not tested. The replacement also holds in every Python
+process that the test starts (`PYTHONPATH` and `HOLDFAST_TEST_REMOVED` are set for it), so that scenarios with real
+processes are no exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+VARIABLE = "HOLDFAST_TEST_REMOVED"
+_FOLDER = Path(__file__).parent / "removal"
+
+
+def fault(*rows: str, without: str, returns: object = None, by: str | None = None) -> pytest.MarkDecorator:
+    """Marks a test as the proof of these rows.
+
+    `without` names the protection (`module:function` or `module:Class.method`); it is replaced by the function that
+    `by` names, or by one that does nothing and returns `returns`, which must be plain JSON.
+    """
+    return pytest.mark.fault(rows=rows, without=without, returns=returns, by=by)
+
+
+def apply_removal(without: str, returns: object, by: str | None) -> tuple[Any, str, Any]:
+    """Where the protection is, what it is called there, and what stands in for it."""
+    owner, _, name = _find(without)
+    if by is None:
+        return owner, name, lambda *_args, **_kwargs: returns
+    other, _, stand_in = _find(by)
+    return owner, name, getattr(other, stand_in)
+
+
+def _find(place: str) -> tuple[Any, str, str]:
+    module, _, path = place.partition(":")
+    *outer, name = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for part in outer:
+        owner = getattr(owner, part)
+    getattr(owner, name)  # a protection that is not there cannot be removed: say so here
+    return owner, path, name
+
+
+@contextlib.contextmanager
+def removed(without: str, returns: object = None, by: str | None = None) -> Iterator[None]:
+    """Removes a protection in this process and in every Python process started meanwhile."""
+    owner, path, stand_in = apply_removal(without, returns, by)
+    told = json.dumps({"without": without, "returns": returns, "by": by})
+    here = os.pathsep.join([str(_FOLDER), str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with (
+        patch.object(owner, path.rpartition(".")[2], stand_in),
+        patch.dict(os.environ, {VARIABLE: told, "PYTHONPATH": here}),
+    ):
+        yield
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("fault") is not None:
+        metafunc.fixturenames.append("protection")
+        metafunc.parametrize("protection", ["held", "removed"])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    mark = pyfuncitem.get_closest_marker("fault")
+    if mark is None or pyfuncitem.callspec.params.get("protection") != "removed":
+        return (yield)
+    with removed(mark.kwargs["without"], mark.kwargs["returns"], mark.kwargs["by"]):
+        try:
+            yield
+        except pytest.skip.Exception:
+            raise
+        except (Exception, pytest.fail.Exception):  # noqa: BLE001 - any failure is what we hope for here
+            return True
+    pytest.fail(f"{', '.join(mark.kwargs['rows'])}: nothing noticed that {mark.kwargs['without']} was removed")
