@@ -11,7 +11,7 @@ uv=$(command -v uv) || {
     uv=.tools/uv/bin/uv
     [ -x "$uv" ] || {
         python3 -m venv .tools/uv
-        .tools/uv/bin/python -m pip --quiet --disable-pip-version-check install "uv==$uv_version"
+        .tools/uv/bin/python -m pip -qq --disable-pip-version-check install "uv==$uv_version"
     }
 }
 
