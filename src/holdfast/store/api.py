@@ -177,6 +177,14 @@ class LeaseGone(StoreError):
     """The lease has expired or was revoked."""
 
 
+class Conflict(StoreError):
+    """A key is not (any more) what the writer compared it with. Nothing was written: read it again and decide again."""
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__(f"{key.decode(errors='backslashreplace')} was changed by somebody else meanwhile")
+        self.key = key
+
+
 class Deposed(StoreError):
     """The term that this write was made under is over. Nothing was written."""
 

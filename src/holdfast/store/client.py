@@ -16,6 +16,7 @@ from holdfast.store.api import (
     Compare,
     Entry,
     Events,
+    Get,
     LeaseGone,
     Operation,
     OwnKey,
@@ -92,7 +93,7 @@ class EtcdStore:
     async def txn(
         self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        effect = bool(then or otherwise)
+        effect = any(not isinstance(op, Get) for op in (*then, *otherwise))
         reply = await self._gateway.call(
             Question(wire.TXN, wire.transaction(compares, then, otherwise), _TXN, effect=effect)
         )

@@ -64,6 +64,7 @@ class Watch:
     _echo: Echo | None = None
     _attempts: int = 0
     _said: str = ""
+    _rewound: bool = False
 
     async def run(self) -> AsyncGenerator[Snapshot | Events, None]:
         yield await self._first_snapshot()
@@ -98,7 +99,8 @@ class Watch:
         await asyncio.sleep(self.rng.uniform(0, self.relist_spread.total_seconds()))
         while True:
             try:
-                if self.held is None:
+                # After a restore the same revision can name another value: then nothing that is held counts.
+                if self.held is None or self._rewound:
                     return self._taken(await full_list(self.gateway, self.prefix))
                 return self._taken(await changed_list(self.gateway, self.prefix, self.held))
             except (StoreAway, StoreError) as error:
@@ -106,6 +108,7 @@ class Watch:
 
     def _taken(self, snapshot: Snapshot) -> Snapshot:
         self._next = snapshot.revision + 1
+        self._rewound = False
         return snapshot
 
     @asynccontextmanager
@@ -151,7 +154,8 @@ class Watch:
         question = Question(wire.RANGE, wire.encode(request), _RANGE)
         reply = await self.gateway.ask(url, question, self.gateway.endpoints.floor, timeout)
         if not isinstance(reply, Failed) and reply.header.revision < self._next - 1:
-            raise Compacted(0)  # C29: every member went backwards, so there is no continuity to keep
+            self._rewound = True  # C29: every member went backwards, so there is no continuity to keep
+            raise Compacted(0)
         return reply
 
     def _request(self) -> bytes:

@@ -1,0 +1,159 @@
+"""Whose store this is, and which life of it: what may be believed of an etcd that answers.
+
+`/holdfast/v1/R/identity` holds the fleet id and the epoch. Whoever acts on the store remembers (fleet, epoch, highest
+revision), because a wiped data folder comes back with the same cluster id, member id and raft term; only the revision
+falls. Decides, purely, between: ours; another fleet's (`foreign_store`); ours, but thrown back (`store_restored`: add
+and keep only, until an operator raises the epoch); and what a leader does when one side or both are empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from holdfast.model.bad import Bad
+from holdfast.model.identity import IDENTITY, Identity
+from holdfast.model.region import Region
+from holdfast.store.api import Aspect, Compare, Conflict, Put, Store, StoreError, TxnResult
+from holdfast.store.fenced import FencedStore
+
+ADOPT = "holdfast store adopt --reason WHY"
+
+
+class Verdict(Enum):
+    """What a store is to somebody who remembers it."""
+
+    OURS = "ours"
+    UNNAMED = "unnamed_store"
+    FOREIGN = "foreign_store"
+    RESTORED = "store_restored"
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """What journal, fence row and balancer state keep of the store they last acted on."""
+
+    fleet: str
+    epoch: int
+    revision: int
+
+    def seen(self, identity: Identity, revision: int) -> Remembered:
+        """What to remember after a store that was judged ours; the revision only falls when the epoch rises."""
+        if identity.epoch > self.epoch:
+            return Remembered(identity.fleet, identity.epoch, revision)
+        return Remembered(self.fleet, self.epoch, max(self.revision, revision))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, the sentence that explains it, and the command that changes it, where there is one."""
+
+    verdict: Verdict
+    sentence: str
+    opens: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands in the store: its identity (or a value that is none), and its revision at that moment."""
+
+    identity: Identity | Bad | None
+    revision: int
+    mod_revision: int = 0
+
+
+def judge(remembered: Remembered | None, found: Found) -> Judgement:
+    """Whether the store is the one that is remembered."""
+    identity = found.identity
+    if isinstance(identity, Bad):
+        return Judgement(Verdict.RESTORED, f"the store's identity cannot be read ({identity.reason.value})", ADOPT)
+    if identity is None:
+        return _without_identity(remembered)
+    if remembered is None:
+        return Judgement(Verdict.OURS, f"first seen: fleet {identity.fleet}, epoch {identity.epoch}")
+    if identity.fleet != remembered.fleet:
+        return Judgement(
+            Verdict.FOREIGN,
+            f"this store belongs to fleet {identity.fleet}, but we belong to fleet {remembered.fleet}; "
+            "nothing is written: check store.endpoints and store.region",
+        )
+    if (identity.epoch, found.revision) >= (remembered.epoch, remembered.revision):
+        return Judgement(Verdict.OURS, f"fleet {identity.fleet}, epoch {identity.epoch}, revision {found.revision}")
+    return Judgement(
+        Verdict.RESTORED,
+        f"the store went back to epoch {identity.epoch}, revision {found.revision}, but epoch {remembered.epoch}, "
+        f"revision {remembered.revision} was seen before; nothing is deleted until an operator has looked",
+        ADOPT,
+    )
+
+
+def _without_identity(remembered: Remembered | None) -> Judgement:
+    if remembered is None:
+        return Judgement(Verdict.UNNAMED, "the store has no identity yet; the leader will write it")
+    return Judgement(
+        Verdict.RESTORED,
+        f"the store has lost its identity (fleet {remembered.fleet} was here): it was wiped or restored; "
+        "nothing is deleted until the leader has refilled it",
+        ADOPT,
+    )
+
+
+class Founding(Enum):
+    """What a leader does about the ids of inventory and store."""
+
+    AGREED = "both carry the same fleet id"
+    CREATE_BOTH = "both are empty: create a fleet id in both"
+    REFILL_STORE = "only the store is empty: refill it from the inventory, write the identity last"
+    REFUSE_EMPTY_INVENTORY = (
+        "the store belongs to a fleet, but the inventory is empty: it is the wrong database, or it was lost; "
+        "nothing is written: restore the inventory, or point to the right one"
+    )
+    REFUSE_FOREIGN = "inventory and store belong to different fleets; nothing is written: check both addresses"
+
+
+def founding(inventory_fleet: str | None, store_fleet: str | None) -> Founding:
+    """Compares the two sides' fleet ids; None is a side that has none."""
+    if inventory_fleet is None:
+        return Founding.CREATE_BOTH if store_fleet is None else Founding.REFUSE_EMPTY_INVENTORY
+    if store_fleet is None:
+        return Founding.REFILL_STORE
+    return Founding.AGREED if inventory_fleet == store_fleet else Founding.REFUSE_FOREIGN
+
+
+def identity_key(region: Region) -> bytes:
+    return IDENTITY.key(region, "identity")
+
+
+async def read_identity(store: Store, region: Region) -> Found:
+    """The identity and the store's revision, read at one moment."""
+    key = identity_key(region)
+    async for page in store.list(key, page=1):
+        for entry in page.entries:
+            if entry.key == key:
+                return Found(IDENTITY.decode(key, entry.value), page.revision, entry.mod_revision)
+        return Found(None, page.revision)
+    raise StoreError("the store answered a list with nothing at all")
+
+
+async def create_identity(fenced: FencedStore, region: Region, identity: Identity) -> None:
+    """Writes the first identity. Raises `Deposed`, or `Conflict` when there is one already."""
+    key = identity_key(region)
+    absent = Compare(key, Aspect.CREATE_REVISION, 0)
+    _require(await fenced.txn([absent], [Put(key, IDENTITY.encode(identity))]), key)
+
+
+async def raise_epoch(store: Store, region: Region, found: Found, remembered: Remembered) -> Identity:
+    """An operator adopts a restored store: an epoch above all that was seen before, on top of exactly what was found.
+    Raises `Conflict`."""
+    key = identity_key(region)
+    epoch = found.identity.epoch if isinstance(found.identity, Identity) else 0
+    adopted = Identity(fleet=remembered.fleet, epoch=max(epoch, remembered.epoch) + 1)
+    same = Compare(key, Aspect.MOD_REVISION, found.mod_revision)
+    _require(await store.txn([same], [Put(key, IDENTITY.encode(adopted))]), key)
+    return adopted
+
+
+def _require(result: TxnResult, key: bytes) -> None:
+    if not result.succeeded:
+        raise Conflict(key)

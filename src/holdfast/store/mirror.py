@@ -1,0 +1,245 @@
+"""A watched prefix as a dict of decoded objects, and what has changed in it since its reader last asked.
+
+Promises: a snapshot is taken over whole or not at all (C14); an object that is what it was has not changed, however
+often it is listed (C15); a value that cannot be decoded is present, not absent (C39): the last good object stays, and
+without one the key is listed as unreadable; a reader that falls behind finds at most one change per key, and can see
+how far behind it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from holdfast.model.bad import Bad, BadReason
+from holdfast.model.time import Duration, Instant
+from holdfast.store.api import Entry, Event, Events, OwnKey, Snapshot, Store
+from holdfast.store.boottime import Now, boot_now
+from holdfast.store.garbage import resting
+from holdfast.store.pending import Pending
+
+T = TypeVar("T")
+
+SLICE = 1_000
+"""Objects handled between two turns of the event loop, so that a large snapshot never blocks it for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta(Generic[T]):
+    """What became of one key since its reader last heard of it. `old` and `new` are never both None."""
+
+    key: bytes
+    old: T | None
+    new: T | None
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far the reader is behind the store: revisions, and the age of the oldest change it has not taken."""
+
+    revisions: int
+    oldest: Duration
+
+
+@dataclass(slots=True)
+class _State(Generic[T]):
+    """One consistent view of the prefix. A snapshot builds a new one beside it, then the two are swapped."""
+
+    objects: dict[bytes, T] = field(default_factory=dict)
+    bad: dict[bytes, Bad] = field(default_factory=dict)
+    revisions: dict[bytes, int] = field(default_factory=dict)
+
+
+class Mirror(Generic[T]):
+    """Run `run()` as a task; read `objects`, `bad` and `unreadable` at any time, or `take()` what has changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: bytes,
+        decode: Callable[[bytes, bytes], T | Bad],
+        *,
+        own: OwnKey | None = None,
+        now: Now = boot_now,
+    ) -> None:
+        """`decode` gets key and value and never raises; `Bad` with reason OTHER_KIND means: not for this mirror."""
+        self._store = store
+        self._prefix = prefix
+        self._decode = decode
+        self._own = own
+        self._now = now
+        self._state: _State[T] = _State()
+        self._pending: Pending[T] = Pending()
+        self._arrived = asyncio.Event()
+        self._synced = asyncio.Event()
+        self._revision = 0
+        self._head = 0
+
+    @property
+    def objects(self) -> Mapping[bytes, T]:
+        """Every key's last good object."""
+        return MappingProxyType(self._state.objects)
+
+    @property
+    def bad(self) -> Mapping[bytes, Bad]:
+        """Every key whose present value cannot be decoded, whether or not an older object of it is known."""
+        return MappingProxyType(self._state.bad)
+
+    @property
+    def unreadable(self) -> Sequence[bytes]:
+        """Keys that exist and of which no object is known: nothing that could be their state may be pruned."""
+        return sorted(key for key in self._state.bad if key not in self._state.objects)
+
+    @property
+    def synced(self) -> bool:
+        """Whether one complete list has been taken in."""
+        return self._synced.is_set()
+
+    @property
+    def revision(self) -> int:
+        """The mirror shows the prefix as it was at this revision of the store."""
+        return self._revision
+
+    @property
+    def backlog(self) -> int:
+        """How many keys have changed since the reader last took them."""
+        return len(self._pending)
+
+    def mod_revision(self, key: bytes) -> int:
+        """The revision that the key was last written at; 0 when it does not exist."""
+        return self._state.revisions.get(key, 0)
+
+    def lag(self, now: Instant) -> Lag:
+        head = max(self._head, self._revision)
+        oldest = self._pending.oldest()
+        if oldest is None:
+            return Lag(head - self._revision, Duration(0))
+        return Lag(head - oldest.revision + 1, now - oldest.since)
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    async def take(self, most: int = 1_000) -> Sequence[Delta[T]]:
+        """What has changed, up to `most` keys, live changes first; waits until something has. What is taken is the
+        reader's: it is not handed out again unless it changes again."""
+        while True:
+            await self._arrived.wait()
+            deltas = list(self._deltas(most))
+            if not self._pending:
+                self._arrived.clear()
+            if deltas:
+                return deltas
+
+    async def run(self) -> None:
+        """Follows the store for ever. While the store is away, everything stays as it is."""
+        async for seen in self._store.watch(self._prefix, own=self._own, held=_Held(self)):
+            if isinstance(seen, Snapshot):
+                await self._take_over(seen)
+            else:
+                await self._follow(seen)
+            if self._pending:
+                self._arrived.set()
+
+    def _deltas(self, most: int) -> Iterator[Delta[T]]:
+        for key, waiting, live in self._pending.take(most):
+            new = self._state.objects.get(key)
+            if new is not waiting.known and new != waiting.known:
+                yield Delta(key, waiting.known, new, live)
+
+    async def _take_over(self, snapshot: Snapshot) -> None:
+        with resting(len(snapshot.items)):
+            fresh = await self._built(snapshot)
+            before, self._state = self._state.objects, fresh
+            self._revision = self._head = snapshot.revision
+            now = self._now()
+            for keys in _slices([*(key for key in before if key not in fresh.objects), *fresh.objects]):
+                for key in keys:
+                    known = before.get(key)
+                    if fresh.objects.get(key) is not known:
+                        self._pending.listed(key, known, snapshot.revision, now)
+                await asyncio.sleep(0)
+        self._synced.set()
+
+    async def _built(self, snapshot: Snapshot) -> _State[T]:
+        """The state that the snapshot describes; what has not changed is the very same object as before."""
+        fresh: _State[T] = _State()
+        for keys in _slices(snapshot.unchanged):
+            for key in keys:
+                self._carry(key, fresh)
+            await asyncio.sleep(0)
+        for entries in _slices(snapshot.items):
+            for entry in entries:
+                self._settle(entry, fresh)
+            await asyncio.sleep(0)
+        return fresh
+
+    def _carry(self, key: bytes, into: _State[T]) -> None:
+        into.revisions[key] = self._state.revisions[key]
+        if key in self._state.objects:
+            into.objects[key] = self._state.objects[key]
+        if key in self._state.bad:
+            into.bad[key] = self._state.bad[key]
+
+    def _settle(self, entry: Entry, into: _State[T]) -> None:
+        """Decodes one entry into a state; what cannot be decoded leaves its last good object in place."""
+        key = entry.key
+        decoded = self._decode(key, entry.value)
+        into.revisions[key] = entry.mod_revision
+        known = self._state.objects.get(key)
+        if not isinstance(decoded, Bad):
+            into.bad.pop(key, None)
+            into.objects[key] = known if known is not None and known == decoded else decoded  # C15
+        elif decoded.reason is not BadReason.OTHER_KIND:
+            into.bad[key] = decoded
+            if known is not None:
+                into.objects[key] = known
+
+    async def _follow(self, events: Events) -> None:
+        now = self._now()
+        for batch in _slices(events.batch):
+            for event in batch:
+                self._event(event, now)
+            self._arrived.set()
+            if len(events.batch) > SLICE:
+                await asyncio.sleep(0)
+        self._revision = events.revision
+        self._head = max(events.head, events.revision)
+
+    def _event(self, event: Event, now: Instant) -> None:
+        state, key = self._state, event.key
+        before = state.objects.get(key)
+        if event.entry is not None:
+            self._settle(event.entry, state)
+        else:
+            state.objects.pop(key, None)
+            state.bad.pop(key, None)
+            state.revisions.pop(key, None)
+        if state.objects.get(key) is not before:
+            self._pending.changed(key, before, event.mod_revision, now)
+
+
+V = TypeVar("V")
+
+
+def _slices(items: Sequence[V]) -> Iterator[Sequence[V]]:
+    return (items[i : i + SLICE] for i in range(0, len(items), SLICE))
+
+
+class _Held(Mapping[bytes, int]):
+    """The mirror's mod_revisions, as they are at the moment of asking."""
+
+    def __init__(self, mirror: Mirror[T]) -> None:
+        self._mirror = mirror
+
+    def __getitem__(self, key: bytes) -> int:
+        return self._mirror._state.revisions[key]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._mirror._state.revisions)
+
+    def __len__(self) -> int:
+        return len(self._mirror._state.revisions)

@@ -1,0 +1,57 @@
+"""Changes that wait for their reader, coalesced: however far behind, at most one per key (rule 10).
+
+What has changed is remembered as "what the reader knows of this key", never as a history: a key that came and went in
+between is no change at all. Live changes are handed out before those that a snapshot has brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from holdfast.model.time import Instant
+
+T = TypeVar("T")
+
+
+class Waiting(NamedTuple, Generic[T]):
+    """One key that the reader has not heard of yet: what it knows, and when and at which revision that got old."""
+
+    known: T | None
+    since: Instant
+    revision: int
+
+
+@dataclass(slots=True)
+class Pending(Generic[T]):
+    """All keys that wait, oldest first."""
+
+    _live: dict[bytes, Waiting[T]] = field(default_factory=dict)
+    _listed: dict[bytes, Waiting[T]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._live) + len(self._listed)
+
+    def changed(self, key: bytes, known: T | None, revision: int, now: Instant) -> None:
+        """A live change. `known` counts only if the key was not waiting already."""
+        if key not in self._live:
+            waiting = self._listed.pop(key) if key in self._listed else Waiting(known, now, revision)
+            self._live[key] = waiting
+
+    def listed(self, key: bytes, known: T | None, revision: int, now: Instant) -> None:
+        """A change that a snapshot has brought."""
+        if key not in self._live and key not in self._listed:
+            self._listed[key] = Waiting(known, now, revision)
+
+    def oldest(self) -> Waiting[T] | None:
+        firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]
+        return min(firsts, key=lambda waiting: waiting.since, default=None)
+
+    def take(self, most: int) -> Iterator[tuple[bytes, Waiting[T], bool]]:
+        """Hands out up to `most` keys, with whether the change was live; they wait no more."""
+        for waiting, live in ((self._live, True), (self._listed, False)):
+            while waiting and most > 0:
+                key = next(iter(waiting))
+                most -= 1
+                yield key, waiting.pop(key), live
