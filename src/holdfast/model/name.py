@@ -38,9 +38,13 @@ def segments(text: str) -> list[str]:
 
 def part(text: str) -> str:
     """The text, if it can be one part of a joined name."""
-    if text[:1] == "-" or text[-1:] == "-":
-        raise NameRefused(f"{shown(text)} begins or ends with a hyphen, so a name made of it could be read in two ways")
+    _unambiguous(text)
     return segment(text)
+
+
+def _unambiguous(text: str) -> None:
+    if not text or text[0] == "-" or text[-1] == "-":
+        raise NameRefused(f"{shown(text)} is empty or begins or ends with a hyphen: the name could be read in two ways")
 
 
 def join(parts: Sequence[str]) -> str:
@@ -54,7 +58,7 @@ def split(name: str, count: int) -> list[str]:
     if len(parts) != count:
         raise NameRefused(f"{shown(name)} has {len(parts)} parts, not {count}")
     for each in parts:
-        part(each)
+        _unambiguous(each)
     return parts
 
 
