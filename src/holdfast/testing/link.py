@@ -107,6 +107,13 @@ class Link:
             if not reply.done():
                 reply.set_result(_Answer(error=StoreAway("the connection was reset", uncertain=True)))
 
+    def sever(self) -> None:
+        """For good: calls are refused at once, those under way fail, streams are silent."""
+        self.cut()
+        self.weather = lambda _method: Fate.REFUSED
+        self._asked.clear()
+        self.disconnect()
+
     def lose_continuity(self) -> None:
         """Every watch begins again with a new snapshot."""
         for stream in self._streams:
@@ -176,5 +183,5 @@ class Link:
 def _answer(work: Callable[[], T]) -> _Answer[T]:
     try:
         return _Answer(value=work())
-    except StoreError as refusal:
+    except (StoreError, TypeError, ValueError) as refusal:
         return _Answer(error=refusal)

@@ -62,6 +62,8 @@ class FakeStore:
         self.keys = Keyspace()
         self.history: list[Write] = []
         """Every accepted change, in order, lease expiries included."""
+        self.observers: list[Callable[[Write], None]] = []
+        """Told every accepted change at the moment of its revision: where an invariant is checked."""
         self.alarms: tuple[str, ...] = ()
         self.raft_term = 2
         self.acknowledges_gone_leases = False
@@ -172,7 +174,10 @@ class FakeStore:
 
     def _commit(self, client: str, compares: Sequence[Compare], changes: Sequence[Event]) -> None:
         if changes:
-            self.history.append(Write(self.revision, self._now(), client, compares, changes))
+            write = Write(self.revision, self._now(), client, compares, changes)
+            self.history.append(write)
+            for observer in self.observers:
+                observer(write)
             self._notify()
 
     def _notify(self) -> None:

@@ -1,0 +1,110 @@
+"""The world of one simulation: its nodes, its store, its seed, and the story of what happened in it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.model.time import Duration, seconds
+from holdfast.testing.client import FakeClient
+from holdfast.testing.nodes import Node, NodeClock, ProcessLife
+from holdfast.testing.store import FakeStore, Write
+from holdfast.testing.virtual_loop import VirtualLoop
+
+
+@dataclass
+class Trace:
+    """Everything that happened, in order. Equal seeds give equal text."""
+
+    lines: list[tuple[float, str, str, bool]] = field(default_factory=list)
+
+    def step(self, at: float, who: str, what: str) -> None:
+        self.lines.append((at, who, what, False))
+
+    def note(self, at: float, what: str) -> None:
+        self.lines.append((at, "", what, True))
+
+    @property
+    def text(self) -> str:
+        """Every step and every note."""
+        return "".join(f"{at:.9f} {who}{':' if who else '-'} {what}\n" for at, who, what, _ in self.lines)
+
+    @property
+    def story(self) -> list[str]:
+        """The notes alone: writes, kills, pauses, faults, and what the scenario said."""
+        return [f"{at:.3f} {what}" for at, _, what, noted in self.lines if noted]
+
+
+class World:
+    """What a scenario is handed. Everything random in it comes from the seed, each part from a stream of its own."""
+
+    def __init__(self, seed: int, loop: VirtualLoop, trace: Trace) -> None:
+        self.seed = seed
+        self.loop = loop
+        self.trace = trace
+        self.random = self.stream("scenario")
+        """For the scenario: when faults come, and which."""
+        self.store = FakeStore(now=lambda: loop.world_time)
+        self.store.observers.append(self._note_write)
+        self.latency: Callable[[], float] = lambda: self._latency.uniform(0.000_2, 0.005)
+        """Seconds for one way between a node and the store."""
+        self.lives: list[ProcessLife] = []
+        self.failures: list[BaseException] = []
+        """What went wrong in node processes; any of it fails the simulation."""
+        self.main: asyncio.Task[Any] | None = None
+        self._latency = self.stream("latency")
+        self._nodes: dict[str, Node] = {}
+
+    @property
+    def time(self) -> float:
+        """Seconds since the simulation began."""
+        return self.loop.world_time
+
+    def stream(self, name: str) -> random.Random:
+        """A source of randomness that depends on the seed and the name alone."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def node(self, name: str, *, rate: float = 1.0, wall_error: Duration = seconds(0)) -> Node:
+        """The machine of that name; `rate` is the speed of its boot clock, its uptime comes from the seed."""
+        if name not in self._nodes:
+            seed = self.stream(f"node {name}")
+            clock = NodeClock(self, uptime=seed.uniform(100, 1e6), rate=rate, wall_error=wall_error)
+            self._nodes[name] = Node(self, name, clock, seed)
+        return self._nodes[name]
+
+    def note(self, what: str) -> None:
+        """A line of the story."""
+        self.trace.note(self.time, what)
+
+    async def until(self, condition: Callable[[], bool], *, within: Duration = seconds(3600)) -> None:
+        """Waits, in virtual time, until the condition holds; `TimeoutError` when it does not come to hold."""
+        async with asyncio.timeout(within.total_seconds()):
+            while not condition():  # noqa: ASYNC110 -- a condition of anything, in time that costs nothing
+                await asyncio.sleep(0.01)
+
+    def connect(self, name: str, deadline: Duration | None = None) -> FakeClient:
+        client = self.store.client(name, deadline=deadline or seconds(5))
+        client.link.latency = lambda: self.latency()
+        return client
+
+    def next_life(self) -> int:
+        return len(self.lives) + 1
+
+    def judge(self, task: asyncio.Task[Any]) -> None:
+        """A node's coroutine has ended: by itself, cancelled, or by an error that must not go unseen."""
+        if not task.cancelled() and task.exception() is not None:
+            self.fail(task.get_name(), task.exception())
+
+    def fail(self, where: str, error: BaseException | None) -> None:
+        """Ends the simulation with an error that nobody awaits."""
+        self.note(f"{where} failed: {error!r}")
+        self.failures.append(error or RuntimeError(where))
+        if self.main is not None:
+            self.main.cancel()
+
+    def _note_write(self, write: Write) -> None:
+        changed = ", ".join(f"{'put' if e.entry else 'delete'} {e.key!r}" for e in write.events)
+        self.note(f"{write.client} writes revision {write.revision}: {changed}")
