@@ -33,14 +33,14 @@ class Collector:
         self._rows: dict[str, tuple[tuple[str, ...], str]] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        kept = []
+        kept: list[pytest.Item] = []
         for item in items:
             mark = item.get_closest_marker("fault")
             if mark is None or not isinstance(item, pytest.Function):
                 continue
             rows = mark.kwargs["rows"]
             if not self.wanted or self.wanted & set(rows):
-                self._rows[item.nodeid] = rows, item.callspec.params["protection"]
+                self._rows[item.nodeid] = rows, str(item.callspec.params["protection"])
                 kept.append(item)
         items[:] = kept
 

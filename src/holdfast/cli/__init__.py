@@ -18,6 +18,7 @@ class _Lazy(NamedTuple):
 
 COMMANDS: dict[str, _Lazy] = {
     "up": _Lazy("run", "holdfast.cli.up:up", "Run a small fleet on this machine, without root."),
+    "server": _Lazy("run", "holdfast.cli.server:server", "Run one controller of the fleet."),
     "status": _Lazy("see", "holdfast.cli.status:status", "What runs here, how it is, and what needs you."),
     "history": _Lazy("see", "holdfast.cli.history:history", "What was decided, when, by which worker and why."),
     "plan": _Lazy("understand", "holdfast.cli.intent:plan", "What is not as wanted now, and what stands in its way."),

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from pathlib import Path
 
 import click
 
-from holdfast.cli.configuration import effective
 from holdfast.cli.daemon import LAB_FOLDER
-from holdfast.config import Config, Flag, Rejected
+from holdfast.cli.run import run_role
+from holdfast.config import Flag
 from holdfast.lab import demo
-from holdfast.runtime import log as logging
-from holdfast.runtime.configuration import load
-from holdfast.runtime.paths import FolderError, Paths
-from holdfast.runtime.process import AlreadyRunning
-from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.paths import Paths
 
 ROLE = "lab"
 
@@ -31,20 +25,7 @@ def up(folder: str, config_file: str | None) -> None:
         Flag("--dir", "paths.state", str(base / "state")),
         Flag("--dir", "paths.runtime", str(base / "run")),
     )
-    config = effective(config_file, flags).config
-
-    def reload() -> Config | str:
-        loaded = load(config_file, os.environ, flags)
-        return str(loaded) if isinstance(loaded, Rejected) else loaded.config
-
-    logging.setup(config.log, role=ROLE, worker="supervisor")
-    paths = Paths(ROLE, base / "run", base / "state")
-    supervisor = Supervisor(ROLE, demo.WORKERS, config, paths, reload=reload, ready=lambda: _welcome(paths))
-    try:
-        code = asyncio.run(supervisor.run())
-    except (AlreadyRunning, FolderError) as error:
-        raise click.ClickException(str(error)) from error
-    raise click.exceptions.Exit(code)
+    run_role(ROLE, demo.WORKERS, config_file, flags, ready=_welcome)
 
 
 def _welcome(paths: Paths) -> None:

@@ -19,7 +19,7 @@ from holdfast.config.root import Config
 from holdfast.config.text import closest, nearest, printable
 
 # Variables that the command line reads for itself.
-RESERVED = ("HOLDFAST_CONFIG", "HOLDFAST_SERVER", "HOLDFAST_TOKEN")
+RESERVED = ("HOLDFAST_CONFIG", "HOLDFAST_ETCD", "HOLDFAST_SERVER", "HOLDFAST_TOKEN")
 
 _SECRET_WORDS = ("password", "passphrase", "secret", "token")
 

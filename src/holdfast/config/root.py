@@ -8,6 +8,7 @@ from holdfast.config.field import Section
 from holdfast.config.log import Log
 from holdfast.config.paths import Paths
 from holdfast.config.pulse import Pulse
+from holdfast.config.server import Server
 from holdfast.config.store import Store
 
 
@@ -17,6 +18,7 @@ class Config(Section, frozen=True, kw_only=True):
     paths: Paths = Paths()
     log: Log = Log()
     store: Store = Store()
+    server: Server = Server()
     runtime: Pulse = Pulse()
 
 

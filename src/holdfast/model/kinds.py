@@ -17,6 +17,7 @@ from holdfast.model.identity import IDENTITY
 from holdfast.model.intent import INTENT
 from holdfast.model.kind import Kind
 from holdfast.model.leader import LEADER, NEUTRON_LEADER
+from holdfast.model.leadership import LEADERSHIP
 from holdfast.model.migration import MIGRATION
 from holdfast.model.policy import POLICY
 from holdfast.model.region import Region
@@ -38,6 +39,7 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     IDENTITY,
     LEADER,
     NEUTRON_LEADER,
+    LEADERSHIP,
     SERVER,
     INTENT,
     ALLOWANCE,

@@ -5,7 +5,7 @@
 
 The test runs twice, each time with fresh fixtures: as it is, when it must pass; and with the named function replaced,
 when it must fail. A protection whose removal nobody notices is not tested. The replacement also holds in every Python
-process that the test starts (`PYTHONPATH` and `HOLDFAST_TEST_REMOVED` are set for it), so that scenarios with real
+process that the test starts (`PYTHONPATH` and `FAULT_TEST_REMOVES` are set for it), so that scenarios with real
 processes are no exception.
 """
 
@@ -22,7 +22,8 @@ from unittest.mock import patch
 
 import pytest
 
-VARIABLE = "HOLDFAST_TEST_REMOVED"
+VARIABLE = "FAULT_TEST_REMOVES"
+_OUR_OWN_FAULTS = (ImportError, AttributeError, NameError, TypeError, SyntaxError)
 _FOLDER = Path(__file__).parent / "removal"
 
 
@@ -81,8 +82,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     with removed(mark.kwargs["without"], mark.kwargs["returns"], mark.kwargs["by"]):
         try:
             yield
-        except pytest.skip.Exception:
-            raise
+        except (pytest.skip.Exception, *_OUR_OWN_FAULTS):
+            raise  # a removal that breaks the test itself proves nothing
         except (Exception, pytest.fail.Exception):  # noqa: BLE001 - any failure is what we hope for here
             return True
     pytest.fail(f"{', '.join(mark.kwargs['rows'])}: nothing noticed that {mark.kwargs['without']} was removed")

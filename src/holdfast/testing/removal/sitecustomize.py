@@ -3,9 +3,9 @@
 import json
 import os
 
-if "HOLDFAST_TEST_REMOVED" in os.environ:
+if "FAULT_TEST_REMOVES" in os.environ:
     from holdfast.testing.fault import apply_removal
 
-    _told = json.loads(os.environ["HOLDFAST_TEST_REMOVED"])
+    _told = json.loads(os.environ["FAULT_TEST_REMOVES"])
     _owner, _path, _stand_in = apply_removal(_told["without"], _told["returns"], _told["by"])
     setattr(_owner, _path.rpartition(".")[2], _stand_in)

@@ -1,0 +1,45 @@
+"""Runs a role: reads the configuration, starts its supervisor, and tells in one sentence when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from holdfast.cli.configuration import effective
+from holdfast.config import Config, Flag, Rejected
+from holdfast.runtime import log as logging
+from holdfast.runtime.configuration import load
+from holdfast.runtime.paths import FolderError, Paths
+from holdfast.runtime.process import AlreadyRunning
+from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.worker import Spec
+
+
+def run_role(
+    role: str,
+    workers: Sequence[Spec],
+    config_file: str | None,
+    flags: Sequence[Flag],
+    *,
+    cells: Sequence[str] = (),
+    ready: Callable[[Paths], None] = lambda _paths: None,
+) -> None:
+    """Runs until told to stop, then ends the command with the supervisor's exit code."""
+    config = effective(config_file, flags).config
+
+    def reload() -> Config | str:
+        loaded = load(config_file, os.environ, flags)
+        return str(loaded) if isinstance(loaded, Rejected) else loaded.config
+
+    logging.setup(config.log, role=role, worker="supervisor")
+    paths = Paths(role, Path(config.paths.runtime), Path(config.paths.state))
+    supervisor = Supervisor(role, workers, config, paths, reload=reload, cells=cells, ready=lambda: ready(paths))
+    try:
+        code = asyncio.run(supervisor.run())
+    except (AlreadyRunning, FolderError) as error:
+        raise click.ClickException(str(error)) from error
+    raise click.exceptions.Exit(code)

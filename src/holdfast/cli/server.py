@@ -1,0 +1,19 @@
+"""`holdfast server`: one controller of the fleet. Any number of them, one leads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from holdfast.cli.configuration import configuration_flags
+from holdfast.cli.run import run_role
+from holdfast.config import Flag
+from holdfast.server.workers import WORKERS, cells
+
+
+@click.command()
+@configuration_flags
+def server(config_file: str | None, settings: Sequence[Flag]) -> None:
+    """Run one controller of the fleet. Any number can run; one leads."""
+    run_role("server", WORKERS, config_file, settings, cells=cells(WORKERS))

@@ -1,0 +1,29 @@
+"""From the configuration to a store: which etcd, with which credentials. Secrets are read when they are needed."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.config.store import Store as StoreConfig
+from holdfast.runtime.configuration import file_path, read_secret, secret_file
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+
+
+def connection(config: StoreConfig) -> Connection:
+    """How to reach the configured store. Raises `SecretRefused`, one sentence."""
+    password_file = config.password_file
+    return Connection(
+        endpoints=config.endpoints,
+        ca=file_path(config.ca_file, os.environ) if config.ca_file else None,
+        cert=file_path(config.cert_file, os.environ) if config.cert_file else None,
+        key=secret_file(config.key_file, os.environ) if config.key_file else None,
+        user=config.user or "",
+        password=(lambda: read_secret(password_file, os.environ)) if password_file else None,
+        deadline=config.call_deadline,
+    )
+
+
+def open_store(config: StoreConfig) -> EtcdStore:
+    """A client of the configured store. Nothing is connected yet."""
+    return EtcdStore(connection(config))

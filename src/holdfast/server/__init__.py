@@ -1,0 +1,4 @@
+"""The control plane: one leader among any number of servers, and the work that only a leader does.
+
+`election` decides, `elector` does it; `leadership` is how the other workers ask whether they may write.
+"""

@@ -1,0 +1,275 @@
+"""The elector: does what `election` decides. Thin: asks the store, feeds the answers back, shows the result.
+
+One task does things one after another, one ticks, one watches the leader key. Whatever the store answers becomes an
+event; a store that is away becomes a failed attempt. The leader key is put again with every renewal, by the same
+transaction that proves the term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from holdfast.config.server import Server as Timings
+from holdfast.model.bad import Bad
+from holdfast.model.leader import LEADER, Leader
+from holdfast.model.leadership import LEADERSHIP, Reign
+from holdfast.model.leadership import Leadership as History
+from holdfast.model.region import Region
+from holdfast.model.time import Duration, Instant
+from holdfast.runtime.clock import Clock
+from holdfast.server import election
+from holdfast.server.election import (
+    Campaign,
+    Clear,
+    Effect,
+    Election,
+    Event,
+    Lost,
+    Phase,
+    Record,
+    Renew,
+    Resign,
+    Seen,
+    Tell,
+)
+from holdfast.server.leadership import LeaderReason, Shown
+from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, LeaseGone, Put, Store, StoreAway, StoreError
+
+log = structlog.get_logger(__name__)
+
+TICK = 0.25
+_GAVE_UP = (StoreAway, StoreError, TimeoutError)
+_FAILURES = (election.CampaignFailed, election.RenewFailed, election.LookFailed)
+
+
+class Attempted(Protocol):
+    def __call__(self, state: Election, *, success: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the elector needs to know of the world besides the store."""
+
+    clock: Clock
+    me: Leader
+    region: Region
+    dead: Callable[[Leader], bool]
+    """Whether that process certainly is no more; False unless it can be known from here."""
+    show: Callable[[Shown], None]
+    attempted: Attempted
+    """Called after each finished attempt: a sign of life for the pulse."""
+    doubted: Callable[[int], bool]
+    """Whether a worker found this term to be over."""
+    told: Callable[[int, str], None]
+    """Called with each change of leadership: its term, and one sentence."""
+
+
+class Elector:
+    def __init__(self, store: Store, timings: Timings, around: Surroundings) -> None:
+        self.state = Election()
+        self._store = store
+        self._timings = timings
+        self._around = around
+        self._key = LEADER.key(around.region, "leader")
+        self._history_key = LEADERSHIP.key(around.region, "leadership")
+        self._to_do: asyncio.Queue[Effect] = asyncio.Queue()
+        self._since = around.clock.now()
+        self._why_vacant = "its lease ran out"
+        self._done = asyncio.Event()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Takes part in the election until told to stop; then gives leadership back, in bounded time."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in (self._do_things(), self._tick(), self._watch())]
+            await stopping.wait()
+            self.leave(Lost.STOPPED)
+            try:
+                async with asyncio.timeout(self._timings.rpc_timeout.total_seconds()):
+                    await self._done.wait()
+            except TimeoutError:
+                log.warning("leadership could not be given back in time; its lease runs out")
+            for task in tasks:
+                task.cancel()
+
+    def leave(self, why: Lost, rest: Duration | None = None) -> None:
+        """Gives up leadership and the wish for it."""
+        self._feed(election.Leave(self._now(), why, rest))
+
+    def go_on(self) -> None:
+        self._feed(election.GoOn(self._now()))
+
+    def look(self) -> None:
+        """Something may have changed: look at the key."""
+        self._to_do.put_nowait(election.Look.NOW)
+
+    def _now(self) -> Instant:
+        return self._around.clock.now()
+
+    def _feed(self, event: Event) -> None:
+        before = self.state
+        self.state, effects = election.step(before, event, self._timings)
+        if self.state.phase is not before.phase:
+            self._since = self._now()
+        for effect in effects:
+            if isinstance(effect, Tell):
+                self._tell(effect)
+            else:
+                self._to_do.put_nowait(effect)
+        self._show()
+        if self.state.phase is Phase.STOPPED:
+            self._done.set()
+
+    def _show(self) -> None:
+        state, seen = self.state, self.state.seen
+        leading = state.phase is Phase.LEADING
+        named = seen.leader.name if seen and seen.term and seen.leader else ""
+        self._around.show(
+            Shown(
+                phase=state.phase.value,
+                term=state.term if leading else 0,
+                until=election.leading_until(state, self._timings),
+                work_until=election.work_until(state, self._timings),
+                leader=self._around.me.name if leading else named,
+                since=self._since,
+                why=LeaderReason.PAUSED.label if state.lost is Lost.PAUSED else "",
+            )
+        )
+
+    def _tell(self, told: Tell) -> None:
+        name = self._around.me.name
+        if told.lost is None:
+            sentence = f"{name} leads, term {told.term}: the place was vacant, {self._why_vacant}"
+        else:
+            sentence = f"{name} does not lead any more, term {told.term}: {told.lost.value}"
+        log.info(sentence)
+        self._around.told(told.term, sentence)
+
+    async def _tick(self) -> None:
+        while True:
+            state = self.state
+            if state.phase is Phase.LEADING and self._around.doubted(state.term):
+                self.look()
+            seen = state.seen
+            dead = state.phase is Phase.FOLLOWING and bool(seen and seen.leader and self._around.dead(seen.leader))
+            self._feed(election.Tick(self._now(), dead))
+            await asyncio.sleep(min(TICK, self._timings.renew_every.total_seconds() / 4))
+
+    async def _watch(self) -> None:
+        """The watch is a hint that makes us look at once; correctness does not rest on it."""
+        async for _change in self._store.watch(self._key):
+            if self.state.phase in (Phase.FOLLOWING, Phase.RESTING):
+                self.look()
+
+    async def _do_things(self) -> None:
+        while True:
+            effect = await self._to_do.get()
+            event = await self._do(effect)
+            if event is not None:
+                self._feed(event)
+            self._around.attempted(self.state, success=not isinstance(event, _FAILURES))
+
+    async def _do(self, effect: Effect) -> Event | None:
+        """One attempt, as one event. An answer that does not come in time is a failed attempt."""
+        try:
+            async with asyncio.timeout(self._timings.rpc_timeout.total_seconds()):
+                return await self._attempt(effect)
+        except _GAVE_UP as error:
+            return self._failed(effect, error)
+
+    async def _attempt(self, effect: Effect) -> Event | None:
+        if isinstance(effect, Campaign):
+            return await self._campaign()
+        if isinstance(effect, Renew):
+            return await self._renew(effect)
+        if isinstance(effect, Clear):
+            return await self._clear(effect)
+        if isinstance(effect, Resign):
+            return await self._resign(effect)
+        if isinstance(effect, Record):
+            await self._record(effect)
+            return None
+        return election.Looked(self._now(), await self._seen())
+
+    def _failed(self, effect: Effect, error: Exception) -> Event | None:
+        log.debug(f"an attempt of the election failed: {type(effect).__name__}: {error}")
+        now = self._now()
+        if isinstance(effect, Campaign):
+            return election.CampaignFailed(now)
+        if isinstance(effect, Renew):
+            gone = isinstance(error, LeaseGone)
+            return election.TermOver(now, effect.term) if gone else election.RenewFailed(now)
+        if isinstance(effect, Record):
+            return None  # the history lacks a line; leadership does not depend on it
+        return election.Resigned(now) if isinstance(effect, Resign) else election.LookFailed(now)
+
+    async def _seen(self) -> Seen:
+        return _seen(await self._store.get(self._key))
+
+    async def _campaign(self) -> Event:
+        sent = self._now()
+        lease = await self._store.grant(self._timings.ttl)
+        self._feed(election.Leased(self._now(), sent, lease))
+        absent = Compare(self._key, Aspect.CREATE_REVISION, 0)
+        result = await self._store.txn([absent], [Put(self._key, self._value(), lease)], [Get(self._key)])
+        if result.succeeded:
+            return election.Won(self._now(), result.revision)
+        await self._store.revoke(lease)
+        (entries,) = result.results
+        assert not isinstance(entries, int)
+        return election.Beaten(self._now(), _seen(entries[0] if entries else None))
+
+    def _value(self) -> bytes:
+        return LEADER.encode(self._around.me)
+
+    async def _renew(self, effect: Renew) -> Event:
+        sent = self._now()
+        await self._store.renew(effect.lease)
+        if not await self._proven(effect):
+            return election.TermOver(self._now(), effect.term)
+        return election.Renewed(self._now(), sent, effect.term)
+
+    async def _proven(self, effect: Renew) -> bool:
+        """C11: an old etcd acknowledges the renewal of a revoked lease; only this transaction is a proof."""
+        ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
+        return (await self._store.txn([ours], [Put(self._key, self._value(), effect.lease)])).succeeded
+
+    async def _clear(self, effect: Clear) -> Event:
+        same = Compare(self._key, Aspect.MOD_REVISION, effect.mod_revision)
+        term = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
+        if (await self._store.txn([same, term], [Delete(self._key)])).succeeded:
+            self._why_vacant = "its process died on this machine"
+            log.info(f"the leader of term {effect.term} died on this machine; its key is cleared")
+        return election.Looked(self._now(), await self._seen())
+
+    async def _resign(self, effect: Resign) -> Event:
+        ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
+        history = (await self._history()).ended_at(self._around.clock.wall(), effect.why.value)
+        put = Put(self._history_key, LEADERSHIP.encode(history))
+        await self._store.txn([ours], [Delete(self._key), put])
+        await self._store.revoke(effect.lease)
+        return election.Resigned(self._now())
+
+    async def _history(self) -> History:
+        entry = await self._store.get(self._history_key)
+        history = LEADERSHIP.decode(self._history_key, entry.value) if entry else History()
+        return History() if isinstance(history, Bad) else history
+
+    async def _record(self, effect: Record) -> None:
+        me = self._around.me
+        reign = Reign(me.name, me.host, effect.term, self._around.clock.wall())
+        history = (await self._history()).begun(reign, self._why_vacant)
+        ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
+        await self._store.txn([ours], [Put(self._history_key, LEADERSHIP.encode(history))])
+        self._why_vacant = "its lease ran out"
+
+
+def _seen(entry: Entry | None) -> Seen:
+    if entry is None:
+        return Seen()
+    leader = LEADER.decode(entry.key, entry.value)
+    return Seen(entry.create_revision, entry.mod_revision, entry.lease, None if isinstance(leader, Bad) else leader)

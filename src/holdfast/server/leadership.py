@@ -1,0 +1,188 @@
+"""Leadership as the other workers see it: may I write, under which term, and until when.
+
+The elector shows it on the board; `check` reads it there and believes it no longer than the last proven renewal allows
+(C1: an elector that died silently cannot prolong anything). `confirm` asks the store itself before anything long (C2).
+Between the two, the fence in every write makes a late belief harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.reconcile import Change, Closed, Op, Reason
+from holdfast.reconcile.change import K, V
+from holdfast.runtime.board import Cell
+from holdfast.runtime.clock import Clock
+from holdfast.store.api import Store
+
+log = structlog.get_logger(__name__)
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What the elector shows on the board."""
+
+    phase: str
+    term: int = 0
+    until: Instant = NEVER
+    """Until when leadership may be believed."""
+    work_until: Instant = NEVER
+    """When the lease may have run out: leader work that has not stopped by then ends its process."""
+    leader: str = ""
+    """Who leads, as far as this server knows."""
+    since: Instant = NEVER
+    why: str = ""
+    """Why this server does not lead."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a worker that asked the store found: this term is over."""
+
+    term: int = 0
+
+
+class LeaderReason(Reason):
+    NOT_LEADER = "another server leads"
+    STALE = "its leadership could not be renewed in time"
+    DEPOSED = "its term is over"
+    PAUSED = "an operator paused this server"
+
+
+OPENS: Mapping[LeaderReason, str] = {
+    LeaderReason.NOT_LEADER: "this server winning an election (holdfast leader tells who leads)",
+    LeaderReason.STALE: "the elector reaching the store again (holdfast doctor)",
+    LeaderReason.DEPOSED: "this server winning an election (holdfast leader tells who leads)",
+    LeaderReason.PAUSED: "holdfast resume server",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    term: int
+    until: Instant
+    work_until: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class NotLeading:
+    reason: LeaderReason
+    since: Instant
+    detail: str = ""
+
+
+def judge(shown: Shown | None, found: Sequence[Found | None], now: Instant) -> Leading | NotLeading:
+    """Reads the board's word on leadership."""
+    if shown is None:
+        return NotLeading(LeaderReason.NOT_LEADER, NEVER, "the elector has not said anything yet")
+    if shown.why == LeaderReason.PAUSED.label:
+        return NotLeading(LeaderReason.PAUSED, shown.since)
+    if shown.phase != "leading" or not shown.term:
+        return NotLeading(LeaderReason.NOT_LEADER, shown.since, shown.leader)
+    if any(one is not None and one.term >= shown.term for one in found):
+        return NotLeading(LeaderReason.DEPOSED, shown.since, f"term {shown.term}")
+    if not is_fresh(shown, now):
+        return NotLeading(LeaderReason.STALE, shown.until, f"term {shown.term}")
+    return Leading(shown.term, shown.until, shown.work_until)
+
+
+def is_fresh(shown: Shown, now: Instant) -> bool:
+    """C1: belief ends with the deadline on the board, whether or not the elector lives to say so."""
+    return now < shown.until
+
+
+class Leadership:
+    """One worker's view of its server's leadership."""
+
+    def __init__(self, shown: Cell[Shown], own: Cell[Found], all_found: Sequence[Cell[Found]], clock: Clock) -> None:
+        self._shown = shown
+        self._own = own
+        self._all = all_found
+        self._clock = clock
+
+    def check(self) -> Leading | NotLeading:
+        return judge(self._shown.read(), [cell.read() for cell in self._all], self._clock.now())
+
+    async def confirm(self, store: Store, leader_key: bytes) -> Leading | NotLeading:
+        """Asks the store, before anything long. When it disagrees, that goes on the board for all to see (C2)."""
+        said = self.check()
+        if isinstance(said, NotLeading):
+            return said
+        entry = await store.get(leader_key)
+        if entry is None or entry.create_revision != said.term:
+            self._own.write(Found(said.term))
+            log.warning(f"the store says that term {said.term} is over; the work is not begun")
+        return self.check()
+
+
+@dataclass
+class LeaderGate:
+    """Holds every change unless this server leads."""
+
+    leadership: Leadership
+
+    def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        said = self.leadership.check()
+        if isinstance(said, Leading):
+            return None
+        return Closed("leader", said.reason, said.since, OPENS[said.reason], said.detail)
+
+
+Work = Callable[[Leading], Awaitable[None]]
+
+
+async def while_leading(
+    leadership: Leadership, work: Work, stopping: asyncio.Event, *, die: Callable[[str], NoReturn]
+) -> None:
+    """Runs `work` whenever this server leads, once per term; cancels it when leadership is lost.
+
+    Work that does not stop before the lease may have run out ends the process (`die`): the fence would refuse its
+    writes, but nobody should have to rely on it.
+    """
+    while not stopping.is_set():
+        said = leadership.check()
+        if isinstance(said, Leading):
+            await _work_one_term(leadership, said, work, stopping, die)
+        else:
+            await _pause(stopping)
+
+
+async def _work_one_term(
+    leadership: Leadership, said: Leading, work: Work, stopping: asyncio.Event, die: Callable[[str], NoReturn]
+) -> None:
+    task = asyncio.ensure_future(work(said))
+    last = said
+    while not task.done() and not stopping.is_set():
+        await _pause(stopping)
+        now = leadership.check()
+        if not isinstance(now, Leading) or now.term != said.term:
+            break
+        last = now
+    await _stopped(task, last, leadership, die)
+    if task.done() and not task.cancelled():
+        task.result()
+
+
+async def _stopped(
+    task: asyncio.Future[None], last: Leading, leadership: Leadership, die: Callable[[str], NoReturn]
+) -> None:
+    if task.done():
+        return
+    task.cancel()
+    left = max(Duration(milliseconds=100), last.work_until - leadership._clock.now())
+    done, _ = await asyncio.wait({task}, timeout=left.total_seconds())
+    if not done:
+        die(f"leader work of term {last.term} did not stop before its lease ran out")
+
+
+async def _pause(stopping: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(0.1):
+            await stopping.wait()
+    except TimeoutError:
+        return

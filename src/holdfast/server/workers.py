@@ -1,0 +1,209 @@
+"""The workers of a server, and the elector's job: elect, register, give way; answer `step-down`, `pause`, `resume`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from holdfast import __version__
+from holdfast.model.leader import Leader
+from holdfast.model.region import Region
+from holdfast.model.server import Server, WorkerHealth
+from holdfast.model.time import Duration
+from holdfast.runtime.connect import open_store
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.decisions import Decision
+from holdfast.runtime.process import boot_id
+from holdfast.runtime.report import WorkerReport, report
+from holdfast.runtime.worker import Spec, Worker
+from holdfast.server.election import Election, Lost, Phase
+from holdfast.server.elector import Elector, Surroundings
+from holdfast.server.giveway import Ability, successor
+from holdfast.server.leadership import Found, Leadership, Shown
+from holdfast.server.metrics import ElectionMetrics
+from holdfast.server.registrar import Around, Registrar
+
+log = structlog.get_logger(__name__)
+
+ELECTOR = Spec("elector", "holdfast.server.workers:elect")
+WORKERS: tuple[Spec, ...] = (ELECTOR,)
+LEADERSHIP_CELL = "leadership"
+_HEALTH_EVERY = Duration(seconds=1)
+
+
+def cells(workers: Sequence[Spec]) -> list[str]:
+    """What a server's board has besides the pulses: the elector's word, and each worker's findings about it."""
+    return [LEADERSHIP_CELL, *(f"{spec.name}/found" for spec in workers)]
+
+
+def leadership(worker: Worker) -> Leadership:
+    """How this worker asks whether it may write."""
+    found = {name: worker.board.cell(name, Found) for name in worker.board.cells() if name.endswith("/found")}
+    shown = worker.board.cell(LEADERSHIP_CELL, Shown)
+    return Leadership(shown, found[f"{worker.name}/found"], list(found.values()), worker.clock)
+
+
+def server_name(worker: Worker) -> str:
+    return worker.config.server.name or socket.gethostname()
+
+
+def pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    # A zombie is no more, though its number is still taken.
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+class ElectorJob:
+    """Everything of the elector that is not the election itself."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._store = open_store(worker.config.store)
+        self._region = Region(worker.config.store.region or "")
+        self._shown = worker.board.cell(LEADERSHIP_CELL, Shown)
+        self._found = [worker.board.cell(name, Found) for name in worker.board.cells() if name.endswith("/found")]
+        self._metrics = ElectionMetrics(worker.metrics.registry)
+        self._ability = Ability()
+        self._taken = ""
+        now = worker.clock.wall()
+        self._me = Leader(server_name(worker), socket.gethostname(), os.getpid(), boot_id(), pid_namespace(), now)
+        self._since = now
+        around = Surroundings(
+            worker.clock, self._me, self._region, self._dead, self._show, self._attempted, self._doubted, self._told
+        )
+        self.elector = Elector(self._store, worker.config.server, around)
+        ours = Around(self._report, self._dead, self._name_taken)
+        self.registrar = Registrar(self._store, self._region, self._me.name, worker.config.server.ttl, ours)
+        worker.handlers |= {"step-down": self._step_down, "pause": self._pause, "resume": self._resume}
+
+    async def run(self) -> None:
+        stopping = self._worker.stopping
+        register = asyncio.create_task(self.registrar.run(), name="registrar")
+        watch = asyncio.create_task(self._watch_ability(), name="ability")
+        try:
+            elect = asyncio.create_task(self.elector.run(stopping), name="elector")
+            done, _ = await asyncio.wait({elect, register, watch}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            await self.registrar.withdraw()
+        finally:
+            register.cancel()
+            watch.cancel()
+            await self._store.close()
+
+    def _dead(self, other: Leader | Server) -> bool:
+        """C12: only in the same boot and the same PID namespace does a pid that is gone prove anything."""
+        same = (other.boot_id, other.pid_namespace) == (self._me.boot_id, self._me.pid_namespace)
+        return bool(other.boot_id and other.pid_namespace) and same and is_gone(other.pid)
+
+    def _show(self, shown: Shown) -> None:
+        self._shown.write(shown)
+        self._metrics.show(shown, self._worker.clock.now())
+
+    def _attempted(self, state: Election, *, success: bool) -> None:
+        ttl = self._worker.config.server.ttl
+        now = self._worker.clock.now()
+        # A leader must renew within its TTL, a follower look within twice that: else it does not do its job.
+        self._worker.vitals.duty = now + (ttl if state.phase is Phase.LEADING else 2 * ttl)
+        said = self._taken and "refused: name taken"
+        self._worker.vitals.attempted(success=success, state=said or _state(state, success=success))
+
+    def _doubted(self, term: int) -> bool:
+        return any(found is not None and found.term >= term for found in (cell.read() for cell in self._found))
+
+    def _told(self, term: int, sentence: str) -> None:
+        self._metrics.transitions.inc()
+        record = Decision(self._worker.clock.wall(), "elector", "lead", "leader", "told", sentence, term=term)
+        self._worker.decisions.write([record])
+
+    def _name_taken(self, sentence: str) -> None:
+        if sentence and not self._taken:
+            log.error(sentence)
+            self.elector.leave(Lost.DUPLICATE)
+        elif self._taken and not sentence:
+            log.info(f"the name {self._me.name} is ours again")
+            self.elector.go_on()
+        self._taken = sentence
+
+    def _report(self) -> Server:
+        board = self._worker.board
+        workers = report(board, self._worker.role, __version__, self._worker.clock.now()).workers
+        return Server(
+            host=self._me.host,
+            pid=self._me.pid,
+            boot_id=self._me.boot_id,
+            pid_namespace=self._me.pid_namespace,
+            version=__version__,
+            since=self._since,
+            database=not any(one.state == "waiting: database" for one in workers),
+            warm=True,
+            workers={one.name: WorkerHealth(_is_healthy(one), one.state) for one in workers if one.name != "elector"},
+        )
+
+    async def _watch_ability(self) -> None:
+        while not await self._worker.stopped(_HEALTH_EVERY):
+            now = self._worker.clock.now()
+            self._ability = self._ability.seen(self._report(), now)
+            better = successor(self._ability, self.registrar.others, now)
+            if better is not None and self.elector.state.phase is Phase.LEADING:
+                log.warning(f"this server cannot do a leader's work, and {better} says that it can: it gives way")
+                self.elector.leave(Lost.GAVE_WAY)
+
+    async def _step_down(self, request: Request, who: Who) -> str:
+        if self.elector.state.phase is not Phase.LEADING:
+            raise Declined(f"{self._me.name} does not lead; holdfast leader tells who does")
+        self._said("step-down", request, who)
+        self.elector.leave(Lost.STEPPED_DOWN, 2 * self._worker.config.server.ttl)
+        return f"{self._me.name} steps down"
+
+    async def _pause(self, request: Request, who: Who) -> str:
+        self._said("pause", request, who)
+        self.elector.leave(Lost.PAUSED)
+        return f"{self._me.name} neither leads nor campaigns; end it with: holdfast resume elector"
+
+    async def _resume(self, request: Request, who: Who) -> str:
+        if self.elector.state.lost is not Lost.PAUSED:
+            raise Declined(f"{self._me.name} is not paused")
+        self.elector.go_on()
+        return f"{self._me.name} takes part in elections again"
+
+    def _said(self, what: str, request: Request, who: Who) -> None:
+        why = request.args.get("reason")
+        if not isinstance(why, str) or not why.strip():
+            raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
+        sentence = f"{who.name} asked {self._me.name} to {what}: “{why.strip()}”"
+        log.info(sentence)
+        record = Decision(self._worker.clock.wall(), "elector", what, "leader", "asked", sentence)
+        self._worker.decisions.write([record])
+
+
+def _state(state: Election, *, success: bool) -> str:
+    if not success and state.phase is not Phase.LEADING:
+        return "waiting: store"
+    leader = state.seen.leader if state.seen and state.seen.term else None
+    return f"following {leader.name}" if state.phase is Phase.FOLLOWING and leader else state.phase.value
+
+
+def _is_healthy(worker: WorkerReport) -> bool:
+    return not (worker.crash_looping or worker.state.startswith("waiting"))
+
+
+async def elect(worker: Worker) -> None:
+    await ElectorJob(worker).run()
