@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,7 +62,7 @@ class FakeClient:
 
     async def list(
         self, prefix: bytes, *, after: bytes | None = None, revision: int = 0, page: int = 5_000
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncGenerator[Page, None]:
         start = prefix or b"\0"
         if after is not None:
             start = max(start, after + b"\0")
@@ -86,7 +86,7 @@ class FakeClient:
 
     async def watch(
         self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
-    ) -> AsyncIterator[Snapshot | Events]:
+    ) -> AsyncGenerator[Snapshot | Events, None]:
         watching = Watching(self, prefix, own, held)
         try:
             yield await watching.snapshot()

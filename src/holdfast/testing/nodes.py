@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -91,6 +91,11 @@ class Node:
     @property
     def paused(self) -> bool:
         return self._paused_at is not None
+
+    @property
+    def clients(self) -> Sequence[FakeClient]:
+        """The store clients of the process that runs now, or ran last."""
+        return tuple(self._life.clients) if self._life is not None else ()
 
     def run(self, work: Coroutine[Any, Any, T], *, may_fail: bool = False) -> asyncio.Task[T]:
         """Runs a coroutine in this node's process; after a kill, in a new one. If it fails, so does the simulation,
