@@ -69,6 +69,8 @@ def connection(url: str, error: BaseException | None, login: Login) -> Failed:
         return tls_alert(url, error, login)
     if isinstance(error, TimeoutError):
         return Failed(f"{url} does not answer in time; check that etcd runs there and that no firewall drops the port")
+    if isinstance(error, ConnectionResetError | ConnectionAbortedError) and url.startswith("https:"):
+        return Failed(f"{url} broke off the TLS handshake; if it does not speak TLS, write http:// in store.endpoints")
     detail = getattr(error, "strerror", None) or error or "connection failed"
     return Failed(f"{url} cannot be reached ({detail}); check that etcd listens there")
 

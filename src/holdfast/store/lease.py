@@ -107,6 +107,9 @@ class LeaseKeeper:
     async def _renew(self, lease: Lease) -> None:
         sent = self._now()
         renewed = Lease(lease.id, sent + await self._store.renew(lease.id))
-        if self._proof is not None:
-            await self._proof(renewed)
+        await self._prove(renewed)
         self._lease = renewed
+
+    async def _prove(self, lease: Lease) -> None:
+        if self._proof is not None:
+            await self._proof(lease)

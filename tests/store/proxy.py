@@ -1,0 +1,97 @@
+"""A TCP proxy between a store and its etcd, to break single connections in the ways that networks do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+from holdfast.store.gateway import Connection
+from holdfast.store.http import Endpoint
+
+
+@dataclass(eq=False)
+class Flow:
+    """One proxied connection: what was asked first, and whether its answers still get through."""
+
+    client: asyncio.StreamWriter
+    first: bytes = b""
+    silent: bool = False
+    left: int | None = None
+
+    @property
+    def is_watch(self) -> bool:
+        return b"/v3/watch" in self.first
+
+
+@dataclass
+class Proxy:
+    """Forwards to `target`. `cut_answers_after` resets each new connection after that many bytes of answers."""
+
+    target: str
+    cut_answers_after: int | None = None
+    flows: list[Flow] = field(default_factory=list)
+    _server: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def connection(self) -> Connection:
+        return Connection((self.url,))
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.reset()
+        await asyncio.sleep(0)
+
+    def watches(self) -> list[Flow]:
+        return [flow for flow in self.flows if flow.is_watch and not flow.client.is_closing()]
+
+    def silence_watches(self) -> None:
+        """Half-opens every watch stream: open for both sides, but nothing comes through any more."""
+        for flow in self.watches():
+            flow.silent = True
+
+    def reset(self) -> None:
+        for flow in self.flows:
+            flow.client.transport.abort()
+        self.flows.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = Endpoint.parse(self.target)
+        try:
+            up_reader, up_writer = await asyncio.open_connection(target.host, target.port)
+        except OSError:
+            writer.transport.abort()
+            return
+        flow = Flow(writer, left=self.cut_answers_after)
+        self.flows.append(flow)
+        with contextlib.suppress(OSError):
+            await asyncio.gather(self._up(reader, up_writer, flow), self._down(up_reader, flow))
+        up_writer.transport.abort()
+        writer.transport.abort()
+
+    async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: Flow) -> None:
+        while data := await reader.read(1 << 16):
+            flow.first = flow.first or data
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError
+
+    async def _down(self, reader: asyncio.StreamReader, flow: Flow) -> None:
+        while data := await reader.read(1 << 16):
+            if flow.left is not None:
+                flow.left -= len(data)
+                if flow.left < 0:
+                    break
+            if not flow.silent:
+                flow.client.write(data)
+                await flow.client.drain()
+        raise ConnectionResetError

@@ -1,0 +1,233 @@
+"""The watch against a real etcd: nothing is lost, whatever happens to its stream."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.time import Duration
+from holdfast.store.api import OwnKey, Put, Snapshot, StoreAway
+from holdfast.store.client import EtcdStore
+from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.store.http import Lost
+from holdfast.testing.fault import fault
+from tests.store.following import Follower, opened, run, until
+from tests.store.proxy import Proxy
+
+
+async def state(store: EtcdStore, prefix: bytes) -> dict[bytes, tuple[int, bytes]]:
+    return {e.key: (e.mod_revision, e.value) async for page in store.list(prefix) for e in page.entries}
+
+
+def test_changes_follow_the_snapshot_without_a_gap(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def scenario(store: EtcdStore) -> None:
+        await store.put(prefix + b"before", b"1")
+        async with Follower(store, prefix) as follower:
+            await store.put(prefix + b"after", b"2")
+            await store.delete(prefix + b"before")
+            await until(lambda: set(follower.seen) == {prefix + b"after"})
+            assert [len(follower.snapshots), follower.history[-1][1]] == [1, prefix + b"before"]
+
+    run(etcd.connection(), scenario)
+
+
+def test_a_lone_change_arrives_at_once_and_many_arrive_together(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def scenario(store: EtcdStore) -> None:
+        async with Follower(store, prefix) as follower:
+            await asyncio.gather(*(store.put(prefix + b"%d" % i, b"") for i in range(500)))
+            await until(lambda: len(follower.seen) == 500)
+            assert len(follower.batches) < 250
+
+    run(etcd.connection(), scenario)
+
+
+def test_a_broken_stream_is_resumed_after_the_last_event(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+            Follower(store, prefix) as follower,
+        ):
+            for i in range(20):
+                revision = await other.put(prefix + b"%d" % i, b"")
+                if i % 5 == 0:
+                    proxy.reset()
+            await until(lambda: follower.revision >= revision)
+            assert follower.seen == await state(other, prefix)
+            assert [key for _, key in follower.history] == [prefix + b"%d" % i for i in range(20)]
+            assert len(follower.snapshots) == 1
+
+    asyncio.run(main())
+
+
+def forget_compaction(*_: object) -> Lost:
+    """Stands in for the reading of a cancelled watch: the stream stays open, and silent."""
+    return Lost("not understood")
+
+
+@fault("C18", without="holdfast.store.watch:Watch._ended", by="tests.store.test_watch:forget_compaction")
+def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+        ):
+            await other.put(prefix + b"gone", b"")
+            async with Follower(store, prefix) as follower:
+                await until(lambda: bool(proxy.watches()))
+                proxy.target = "http://127.0.0.1:1"
+                proxy.reset()
+                await other.delete(prefix + b"gone")
+                await other.compact(await other.put(prefix + b"new", b""))
+                proxy.target = etcd.endpoint
+                await until(lambda: len(follower.snapshots) == 2, within=5)
+                assert follower.seen == await state(other, prefix)
+
+    asyncio.run(main())
+
+
+@fault("C38", without="holdfast.store.echo:Echo.missing", returns=0)
+def test_C38_a_half_open_stream_is_noticed_by_own_writes_that_do_not_come_back(
+    etcd: EmbeddedEtcd, prefix: bytes
+) -> None:
+    own = OwnKey(prefix + b"own", Duration(milliseconds=200))
+
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+            Follower(store, prefix + b"watched/", own) as follower,
+        ):
+            await until(lambda: bool(proxy.watches()))
+            proxy.silence_watches()
+            await other.put(prefix + b"watched/a", b"")
+            async with asyncio.timeout(8):
+                while prefix + b"watched/a" not in follower.seen:
+                    await store.put(own.key, b"alive")
+                    await asyncio.sleep(0.1)
+            assert len(follower.snapshots) == 1
+
+    asyncio.run(main())
+
+
+def test_a_half_open_stream_is_noticed_when_another_process_writes_the_own_key(
+    etcd: EmbeddedEtcd, prefix: bytes
+) -> None:
+    own = OwnKey(prefix + b"leader", Duration(milliseconds=200))
+
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+            Follower(store, prefix, own) as follower,
+        ):
+            await until(lambda: bool(proxy.watches()))
+            proxy.silence_watches()
+            async with asyncio.timeout(15):
+                while own.key not in follower.seen:
+                    await other.put(own.key, b"renewed")
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(main())
+
+
+def test_a_quiet_stream_whose_own_writes_come_back_is_left_alone(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    own = OwnKey(prefix + b"own", Duration(milliseconds=100))
+
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            Follower(store, prefix + b"watched/", own),
+        ):
+            await until(lambda: bool(proxy.watches()))
+            stream = proxy.watches()
+            for _ in range(20):
+                await store.put(own.key, b"alive")
+                await asyncio.sleep(0.05)
+            assert proxy.watches() == stream
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_away_keeps_the_watch_silent(folder: Path) -> None:
+    async def main() -> None:
+        etcd = EmbeddedEtcd(folder)
+        await etcd.start()
+        port = int(etcd.endpoint.rpartition(":")[2])
+        async with opened(etcd.connection()) as store:
+            await store.put(b"a", b"1")
+            async with Follower(store, b"") as follower:
+                await etcd.stop()
+                with pytest.raises(StoreAway):
+                    await store.get(b"a")
+                again = EmbeddedEtcd(folder, port=port)
+                await again.start()
+                try:
+                    async with opened(again.connection()) as other:
+                        revision = await other.put(b"b", b"2")
+                    await until(lambda: follower.revision >= revision)
+                    assert set(follower.seen) == {b"a", b"b"}
+                    assert len(follower.snapshots) == 1
+                finally:
+                    await again.stop()
+
+    asyncio.run(main())
+
+
+@fault("C29", without="holdfast.store.watch:Watch._probe", by="tests.store.test_watch:trust_any_member")
+def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
+    async def main() -> None:
+        etcd = EmbeddedEtcd(folder / "first")
+        await etcd.start()
+        port = int(etcd.endpoint.rpartition(":")[2])
+        async with opened(etcd.connection()) as store:
+            for i in range(50):
+                await store.put(b"%d" % i, b"")
+            async with Follower(store, b"") as follower:
+                await etcd.stop()
+                async with EmbeddedEtcd(folder / "wiped", port=port) as wiped, opened(wiped.connection()) as other:
+                    await other.put(b"only", b"")
+                    await until(lambda: set(follower.seen) == {b"only"}, within=6)
+                    assert follower.snapshots[-1].revision < follower.snapshots[0].revision
+
+    asyncio.run(main())
+
+
+async def trust_any_member(watch: object, url: str, timeout: float) -> object:
+    """Stands in for the look at where a member stands before it is watched."""
+    from holdfast.store import wire
+
+    return wire.RangeReply(wire.Header())
+
+
+def test_a_relist_brings_only_what_the_reader_does_not_hold(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+        ):
+            await other.txn([], [Put(prefix + b"%03d" % i, b"v") for i in range(100)])
+            held = {key: revision for key, (revision, _) in (await state(other, prefix)).items()}
+            watch = store.watch(prefix, held=held)
+            await anext(watch)
+            opening = asyncio.ensure_future(anext(watch))
+            await until(lambda: bool(proxy.watches()))
+            proxy.target = "http://127.0.0.1:1"
+            proxy.reset()
+            await other.delete(prefix + b"000")
+            await other.compact(await other.put(prefix + b"001", b"changed"))
+            proxy.target = etcd.endpoint
+            snapshot = await opening
+            assert isinstance(snapshot, Snapshot)
+            assert [entry.key for entry in snapshot.items] == [prefix + b"001"]
+            assert list(snapshot.unchanged) == [prefix + b"%03d" % i for i in range(2, 100)]
+
+    asyncio.run(main())
