@@ -111,8 +111,8 @@ def _kill_when_due(care: Care, look: Look, bounds: Bounds) -> Step:
 
 def _replace(care: Care, look: Look, bounds: Bounds) -> Step:
     ended_by_us = care.phase in (Phase.ENDING, Phase.KILLED)
-    trouble = care.trouble if ended_by_us else Trouble(look.verdict, look.evidence, look.now)
-    failures = 0 if look.now - care.started >= bounds.healthy_after else care.failures
+    trouble = care.trouble if ended_by_us and care.trouble else Trouble(look.verdict, look.evidence, look.now)
+    failures = 0 if trouble.at - care.started >= bounds.healthy_after else care.failures
     pause = backoff(failures, look.jitter, bounds)
     day = tuple(at for at in care.restarts if look.now - at < Duration(hours=24))[-_REMEMBERED:]
     after = replace(
@@ -147,12 +147,13 @@ TRANSITIONS: Mapping[tuple[Phase, Action], Callable[[Care, Look, Bounds], Step]]
     (Phase.RUNNING, Action.ALERT): _carry_on,
     (Phase.RUNNING, Action.END): _end,
     (Phase.RUNNING, Action.REPLACE): _replace,
-    (Phase.ENDING, Action.RETIRE): _retire,
+    # A one-shot job that exits with 0 because we ended it has not finished: it gets another try.
+    (Phase.ENDING, Action.RETIRE): _replace,
     (Phase.ENDING, Action.NOTHING): _kill_when_due,
     (Phase.ENDING, Action.ALERT): _kill_when_due,
     (Phase.ENDING, Action.END): _kill_when_due,
     (Phase.ENDING, Action.REPLACE): _replace,
-    (Phase.KILLED, Action.RETIRE): _retire,
+    (Phase.KILLED, Action.RETIRE): _replace,
     (Phase.KILLED, Action.NOTHING): _nothing,
     (Phase.KILLED, Action.ALERT): _nothing,
     (Phase.KILLED, Action.END): _nothing,

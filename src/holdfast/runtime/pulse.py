@@ -49,7 +49,7 @@ class Verdict(Enum):
     DEAD = "exited"
     HUNG = "hung"
     STALLED = "stalled"
-    NEGLECTS = "does not do its duty"
+    NEGLECTS = "neglected its duty"
     WAITING = "waits"
     OVERDUE = "is overdue with its audit"
     STARTING = "is starting"
@@ -132,15 +132,23 @@ def neglects_duty(signs: Signs, bounds: Bounds, now: Instant) -> bool:
     pulse = signs.pulse
     if pulse is None or not pulse.duty:
         return False
-    return now > pulse.duty and now - signs.back > bounds.heartbeat_after
+    return now > pulse.duty and not _just_back(signs, bounds, now)
 
 
 def is_waiting(signs: Signs) -> bool:
     return signs.pulse is not None and signs.pulse.state.startswith("waiting")
 
 
-def is_overdue(signs: Signs, now: Instant) -> bool:
-    return signs.pulse is not None and bool(signs.pulse.audit) and now > signs.pulse.audit
+def is_overdue(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+    pulse = signs.pulse
+    if pulse is None or not pulse.audit:
+        return False
+    return now > pulse.audit and not _just_back(signs, bounds, now)
+
+
+def _just_back(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+    """Promises that ran out while everybody was away get the time of a heartbeat to be kept."""
+    return bool(signs.back) and now - signs.back <= bounds.heartbeat_after
 
 
 Rule = Callable[[Signs, Bounds, Instant], bool]
@@ -152,8 +160,9 @@ RULES: Sequence[tuple[Verdict, Rule]] = (
     (Verdict.HUNG, lambda signs, bounds, now: is_hung(signs, bounds, now)),
     (Verdict.STALLED, lambda signs, bounds, now: is_stalled(signs, bounds, now)),
     (Verdict.NEGLECTS, lambda signs, bounds, now: neglects_duty(signs, bounds, now)),
+    # Before waiting, which its state tells anyway: that a database is away for long is no reason to keep quiet.
+    (Verdict.OVERDUE, lambda signs, bounds, now: is_overdue(signs, bounds, now)),
     (Verdict.WAITING, lambda signs, _bounds, _now: is_waiting(signs)),
-    (Verdict.OVERDUE, lambda signs, _bounds, now: is_overdue(signs, now)),
     (Verdict.HEALTHY, lambda _signs, _bounds, _now: True),
 )
 
@@ -166,16 +175,23 @@ def evidence(verdict: Verdict, signs: Signs, now: Instant) -> str:
     """What the verdict rests on, as the second half of a sentence."""
     pulse = signs.pulse
     if verdict is Verdict.DEAD:
-        code = signs.exit or 0
-        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        return _end(signs.exit)
     if verdict is Verdict.HUNG:
         beat = pulse.beat if pulse else signs.started
         return f"no heartbeat for {_age(beat, now)}"
     if verdict is Verdict.STALLED and pulse:
         return f"{pulse.backlog:,} waiting, no attempt finished for {_age(max(pulse.attempt, pulse.pending), now)}"
     if verdict is Verdict.NEGLECTS and pulse:
-        return f"its duty was due {_age(pulse.duty, now)} ago"
+        return f"it was due {_age(pulse.duty, now)} ago"
+    if verdict is Verdict.OVERDUE and pulse:
+        return f"it was due {_age(pulse.audit, now)} ago"
     return ""
+
+
+def _end(code: int | None) -> str:
+    if code is None:
+        return "it could not be started"
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _age(since: Instant, now: Instant) -> str:
