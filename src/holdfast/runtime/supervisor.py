@@ -50,6 +50,7 @@ class Charge:
     sheet: Cell[Sheet]
     care: Care = field(default_factory=Care)
     verdict: Verdict = Verdict.STARTING
+    alerted: bool = False
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
 
@@ -68,6 +69,7 @@ class Supervisor:
         paths: Paths,
         *,
         reload: Reload,
+        cells: Sequence[str] = (),
         clock: Clock | None = None,
         ready: Callable[[], None] | None = None,
     ) -> None:
@@ -78,6 +80,7 @@ class Supervisor:
         self.started = self.clock.now()
         self._reload_from = reload
         self._specs = workers
+        self._cells = cells
         self._ready = ready
         self._manager = ServiceManager.of_this_process()
         self._decisions = DecisionLog(paths.decisions, f"{role}.supervisor", ring=8 << 20)
@@ -107,14 +110,12 @@ class Supervisor:
     def reload(self) -> str:
         """Takes over a changed configuration if all of it is right; else the running one stays. Says which."""
         self._manager.reloading()
-        loaded = self._reload_from()
-        if isinstance(loaded, str):
-            log.error(f"the new configuration makes no sense, the running one stays:\n{loaded}")
-            self._manager.ready("the running configuration stays: the new one makes no sense")
-            return loaded
-        self.config = loaded
-        write_atomically(self.paths.config, dump(loaded))
-        logging.setup(loaded.log, role=self.role, worker="supervisor")
+        wrong = self._take_over()
+        if wrong:
+            log.error(f"the new configuration cannot be used, the running one stays:\n{wrong}")
+            self._manager.ready("the running configuration stays: the new one cannot be used")
+            return wrong
+        logging.setup(self.config.log, role=self.role, worker="supervisor")
         for charge in self.charges:
             if charge.process and charge.shown():
                 charge.process.send_signal(signal.SIGHUP)
@@ -122,10 +123,24 @@ class Supervisor:
         self._manager.ready("running")
         return ""
 
+    def _take_over(self) -> str:
+        """Puts a changed configuration where workers find it; what is wrong with it, if anything is."""
+        loaded = self._reload_from()
+        if isinstance(loaded, str):
+            return loaded
+        if loaded.paths != self.config.paths:
+            return "paths.state and paths.runtime cannot change under a running daemon: restart it to move its files"
+        try:
+            write_atomically(self.paths.config, dump(loaded))
+        except OSError as error:
+            return f"{self.paths.config} cannot be written ({error.strerror})"
+        self.config = loaded
+        return ""
+
     def _open_board(self) -> None:
         write_atomically(self.paths.config, dump(self.config))
         names = [name for spec in self._specs for name in (spec.name, f"{spec.name}/sheet")]
-        board = Board.create(self.paths.board, ["supervisor", *names])
+        board = Board.create(self.paths.board, ["supervisor", *names, *self._cells])
         self._own = board.cell("supervisor", Pulse)
         self.charges = [
             Charge(spec, board.cell(spec.name, Pulse), board.cell(f"{spec.name}/sheet", Sheet)) for spec in self._specs
@@ -150,7 +165,13 @@ class Supervisor:
                 announced = True
                 self._announce()
             self._manager.alive()
-            await _first(LOOK, self._stop)
+            await _first(self._until_next_look(), self._stop)
+
+    def _until_next_look(self) -> float:
+        """A second, or less when a worker is to be started before that."""
+        now = self.clock.now()
+        starts = [(one.care.start - now).total_seconds() for one in self.charges if one.care.phase is Phase.DUE]
+        return max(0.0, min([LOOK, *starts]))
 
     def _announce(self) -> None:
         log.info(f"holdfast {self.role} runs with {len(self.charges)} workers")
@@ -174,7 +195,8 @@ class Supervisor:
         running = charge.process is not None
         charge.verdict = judge(signs, self.config.runtime, now) if running else _without_process(charge.care)
         why = evidence(charge.verdict, signs, now)
-        before = charge.care
+        before, alerted = charge.care, charge.alerted
+        charge.alerted = charge.verdict is Verdict.OVERDUE
         look = Look(charge.verdict, why, now, random.random())
         charge.care, effects = step(before, look, self.config.runtime)
         for effect in effects:
@@ -182,6 +204,8 @@ class Supervisor:
         if signs.exit is not None:
             self._let_go(charge)
         self._tell(charge, before, now)
+        if charge.alerted and not alerted:
+            self._say(charge, "resync_overdue", f"{charge.spec.name} {charge.verdict.value} ({why})")
         charge.sheet.write(Sheet.of(charge.care, charge.verdict, self.config.runtime, now))
 
     def _signs(self, charge: Charge) -> Signs:
@@ -198,7 +222,11 @@ class Supervisor:
         spec = charge.spec
         command = [sys.executable, "-P", "-m", "holdfast.runtime.worker", self.role, spec.name, spec.entry]
         command += [str(self.paths.runtime), str(os.getpid()), *(["--once"] if spec.once else [])]
-        charge.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own interpreter and names
+        try:
+            charge.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own interpreter and names
+        except OSError as error:  # no memory, no pids: the next look finds it dead, and backs off
+            log.error(f"{spec.name} cannot be started: {error.strerror}")
+            return
         charge.pidfd = os.pidfd_open(charge.process.pid)
         asyncio.get_running_loop().add_reader(charge.pidfd, self._look_soon, charge)
 
@@ -222,7 +250,7 @@ class Supervisor:
         elif care.phase is Phase.ENDING and before.phase is Phase.RUNNING and trouble:
             self._say(charge, "ending", f"{name} {trouble.verdict.value} ({trouble.evidence}): it is ended")
         elif care.phase is Phase.KILLED and before.phase is Phase.ENDING:
-            self._say(charge, "killed", f"{name} did not end within {_s(self.config.runtime.term_grace)}: it is killed")
+            self._say(charge, "killed", f"{name} did not end within {_s(self._patience)}: it is killed")
         elif care.phase is Phase.DUE and before.phase is not Phase.DUE and trouble:
             pause = _s(care.start - now)
             self._say(
@@ -248,11 +276,16 @@ class Supervisor:
             if charge.process is None:
                 continue
             charge.process.send_signal(signal.SIGTERM)
-            if not await self._ended(charge, self.config.runtime.term_grace):
-                log.warning(f"{charge.spec.name} did not end within {_s(self.config.runtime.term_grace)}: it is killed")
+            if not await self._ended(charge, self._patience):
+                why = "has not ended yet" if self._hurry.is_set() else f"did not end within {_s(self._patience)}"
+                log.warning(f"{charge.spec.name} {why}: it is killed")
                 charge.process.kill()
                 charge.process.wait()
             self._let_go(charge)
+
+    @property
+    def _patience(self) -> Duration:
+        return self.config.runtime.term_grace
 
     async def _ended(self, charge: Charge, most: Duration) -> bool:
         assert charge.process is not None
@@ -266,6 +299,8 @@ class Supervisor:
 
 
 def _without_process(care: Care) -> Verdict:
+    if care.phase is Phase.RUNNING:
+        return Verdict.DEAD  # it was to be started and could not be
     return Verdict.COMPLETED if care.phase is Phase.COMPLETED else Verdict.STARTING
 
 

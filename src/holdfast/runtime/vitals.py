@@ -8,6 +8,8 @@ from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
 
+_STATE_BYTES = 120  # a cell of the board has room for little more
+
 
 class Queue(Protocol):
     """Something with work in it."""
@@ -61,7 +63,7 @@ class Vitals:
             backlog=backlog,
             pending=self._pending,
             oldest=NEVER if self._queue is None else self._queue.oldest(),
-            state=self.state,
+            state=self.state.encode()[:_STATE_BYTES].decode(errors="ignore"),
             duty=self.duty,
             audit=self.audit,
         )

@@ -32,14 +32,15 @@ from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import Paths
 from holdfast.runtime.process import die_with, name_process
-from holdfast.runtime.pulse import Pulse
+from holdfast.runtime.pulse import Pulse, came_back
 from holdfast.runtime.vitals import Vitals
 
 log = structlog.get_logger(__name__)
 
 BEAT = 0.5
-DRAIN = Duration(seconds=3)
+_DRAIN = 0.6  # of the supervisor's patience: what is left is for resigning and closing
 _ABANDONED = 75
+_UNFINISHED = 71
 _RETURNED = 70
 
 
@@ -61,12 +62,13 @@ class Job(Protocol):
 class Worker:
     """What a job is handed: its configuration, clock, vitals, metrics, decision log, and when to stop."""
 
-    def __init__(self, spec: Spec, role: str, paths: Paths, config: Config, clock: Clock) -> None:
+    def __init__(self, spec: Spec, role: str, paths: Paths, config: Config, clock: Clock, board: Board) -> None:
         self.name = spec.name
         self.role = role
         self.paths = paths
         self.config = config
         self.clock = clock
+        self.board = board
         self.vitals = Vitals(clock)
         self.metrics = WorkerMetrics()
         self.decisions = DecisionLog(paths.decisions, f"{role}.{spec.name}", ring=config.log.decisions_size)
@@ -91,47 +93,55 @@ class Worker:
         self.reloaded.set()
         log.info(f"{self.name} runs with the new configuration")
 
+    def catch_up(self) -> None:
+        """Nobody signals a worker that has not shown a pulse: a reload between its start and that is noticed here."""
+        if restore(self.paths.config.read_bytes()) != self.config:
+            self.reload()
+
 
 class Heart:
     """Beats twice a second, and watches the supervisor in return."""
 
-    def __init__(self, worker: Worker, board: Board) -> None:
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._pulse = board.cell(worker.name, Pulse)
-        self._supervisor = board.cell("supervisor", Pulse)
+        self._pulse = worker.board.cell(worker.name, Pulse)
+        self._supervisor = worker.board.cell("supervisor", Pulse)
         self._last = NEVER
+        self._back = NEVER
+
+    def beat(self) -> Instant:
+        now = self._worker.clock.now()
+        pulse = self._worker.vitals.pulse(os.getpid(), now)
+        self._pulse.write(pulse)
+        self._worker.metrics.backlog.set(pulse.backlog or 0)
+        self._worker.metrics.lag.set((now - pulse.oldest).total_seconds() if pulse.oldest else 0)
+        return now
 
     async def beat_on(self) -> None:
-        while True:
-            now = self._worker.clock.now()
-            self._pulse.write(self._worker.vitals.pulse(os.getpid(), now))
-            self._measure()
-            if self._abandoned(now):
-                return
-            self._last = now
+        """Returns when the supervisor hangs."""
+        while not self._abandoned(self.beat()):
             due = asyncio.get_running_loop().time() + BEAT
             await asyncio.sleep(BEAT)
             self._worker.metrics.loop_lag.set(max(0.0, asyncio.get_running_loop().time() - due))
 
-    def _measure(self) -> None:
-        pulse = self._worker.vitals.pulse(os.getpid(), self._worker.clock.now())
-        self._worker.metrics.backlog.set(pulse.backlog or 0)
-        self._worker.metrics.lag.set((pulse.beat - pulse.oldest).total_seconds() if pulse.oldest else 0)
-
     def _abandoned(self, now: Instant) -> bool:
-        """Whether the supervisor hangs. Not asked right after we were away ourselves: it may have been, too."""
+        """Whether the supervisor hangs. When we were away ourselves, it may have been, too: it gets its time again."""
         bounds = self._worker.config.runtime
+        if came_back(self._last, now, bounds):
+            self._back = now
+        self._last = now
         supervisor = self._supervisor.read()
-        if supervisor is None or (self._last and now - self._last > bounds.grace_after):
-            return False
-        return now - supervisor.beat > bounds.supervisor_silent_after
+        return supervisor is not None and now - max(supervisor.beat, self._back) > bounds.supervisor_silent_after
 
 
-async def live(worker: Worker, job: Job, board: Board, supervisor: int, *, once: bool) -> int:
+async def live(worker: Worker, job: Job, supervisor: int, *, once: bool) -> int:
     """Runs the job with a heartbeat beside it. Returns the exit code."""
     _listen_to_signals(worker)
     async with ControlServer(worker.paths.socket(worker.name), worker.handlers, trusted=supervisor):
-        heart = asyncio.create_task(Heart(worker, board).beat_on(), name="heart")
+        beating = Heart(worker)
+        beating.beat()
+        worker.catch_up()
+        heart = asyncio.create_task(beating.beat_on(), name="heart")
         work = asyncio.ensure_future(job(worker))
         stop = asyncio.create_task(worker.stopping.wait(), name="stop")
         await asyncio.wait({heart, work, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -151,18 +161,17 @@ async def live(worker: Worker, job: Job, board: Board, supervisor: int, *, once:
 
 async def _drained(worker: Worker, work: asyncio.Future[None]) -> None:
     """Gives the job a bounded time to finish what it is doing, then cancels it."""
-    done, _ = await asyncio.wait({work}, timeout=DRAIN.total_seconds())
+    most = (_DRAIN * worker.config.runtime.term_grace).total_seconds()
+    done, _ = await asyncio.wait({work}, timeout=most)
     if not done:
-        log.warning(
-            f"{worker.name} did not finish within {DRAIN.total_seconds():g} s; what is left is left to the next start"
-        )
+        log.warning(f"{worker.name} did not finish within {most:g} s; what is left is left to the next start")
         work.cancel()
         await asyncio.wait({work})
 
 
 def _exit_code(worker: Worker, work: asyncio.Future[None], *, once: bool) -> int:
     if work.cancelled():
-        return 0
+        return _UNFINISHED if once else 0
     work.result()
     if once or worker.stopping.is_set():
         return 0
@@ -173,7 +182,6 @@ def _exit_code(worker: Worker, work: asyncio.Future[None], *, once: bool) -> int
 def _listen_to_signals(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stopping.set)
-    loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C reaches the whole group; the supervisor decides
     loop.add_signal_handler(signal.SIGHUP, worker.reload)
     loop.set_exception_handler(_no_silent_death)
 
@@ -190,6 +198,7 @@ def load(entry: str) -> Job:
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
     role, name, entry, folder, parent = arguments[:5]
     if not die_with(int(parent)):
         return _ABANDONED
@@ -207,9 +216,8 @@ def main(arguments: list[str]) -> int:
 
 
 async def _run(spec: Spec, role: str, paths: Paths, config: Config, supervisor: int) -> int:
-    worker = Worker(spec, role, paths, config, SystemClock())
-    board = Board.open(paths.board)
-    return await live(worker, load(spec.entry), board, supervisor, once=spec.once)
+    worker = Worker(spec, role, paths, config, SystemClock(), Board.open(paths.board))
+    return await live(worker, load(spec.entry), supervisor, once=spec.once)
 
 
 if __name__ == "__main__":
