@@ -108,6 +108,8 @@ class Board:
         except (OSError, ValueError, struct.error, msgspec.MsgspecError) as error:
             raise BoardError(f"cannot read the board {path}: {error}") from error
         start = -(-(_HEAD.size + length) // _CELL) * _CELL
+        if len(page) < start + _CELL * len(names):
+            raise BoardError(f"cannot read the board {path}: it has only {len(page)} bytes")
         return cls(page, {name: start + _CELL * place for place, name in enumerate(names)})
 
     def cell(self, name: str, kind: type[T]) -> Cell[T]:

@@ -77,12 +77,14 @@ _answer = msgspec.json.Decoder(Answer)
 class ControlServer:
     """Listens on one socket and answers with the handlers it was given."""
 
-    def __init__(self, path: Path, handlers: Mapping[str, Handler], *, trusted: int = 0) -> None:
+    def __init__(self, path: Path, handlers: Mapping[str, Handler], *, trusted: int | None = None) -> None:
         self._path = path
         self._handlers = handlers
         self._trusted = trusted
         self._server: asyncio.Server | None = None
         self._peers = 0
+        self._idle: dict[asyncio.StreamWriter, None] = {}
+        """Peers of which we wait for a request, the longest waiting first."""
 
     async def __aenter__(self) -> ControlServer:
         self._path.unlink(missing_ok=True)
@@ -99,8 +101,8 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._peers += 1
         try:
-            if self._peers > _PEERS:
-                await _send(writer, Answer(error=f"more than {_PEERS} connections at once: try again"))
+            if self._peers > _PEERS and not self._make_room():
+                await _send(writer, Answer(error=f"more than {_PEERS} commands at once: try again"))
                 return
             await self._converse(reader, writer)
         except (ConnectionError, TimeoutError):
@@ -109,14 +111,25 @@ class ControlServer:
             self._peers -= 1
             writer.close()
 
+    def _make_room(self) -> bool:
+        """Sends the peer away that has been silent for longest; whether there is one."""
+        silent = next(iter(self._idle), None)
+        if silent is not None:
+            del self._idle[silent]
+            silent.close()
+        return silent is not None
+
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         who = Who.of(writer.get_extra_info("socket"))
         while True:
+            self._idle[writer] = None
             try:
                 line = await asyncio.wait_for(reader.readline(), _IDLE)
             except ValueError:
                 await _send(writer, Answer(error=f"the request is longer than {LINE_LIMIT} bytes"))
                 return
+            finally:
+                self._idle.pop(writer, None)
             if not line:
                 return
             await _send(writer, await self._answer(line, who))

@@ -8,7 +8,7 @@ skipped by readers. A log that cannot be written never stops the work: it is cou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -62,18 +62,14 @@ class DecisionLog:
         """Records that could not be written since the start."""
 
     def write(self, decisions: Sequence[Decision]) -> None:
-        if not decisions:
-            return
-        text = b"".join(_encode(decision) + b"\n" for decision in decisions)
-        try:
-            self._append(text)
-        except OSError as error:
-            if self.lost == 0:
-                log.error(
-                    "decisions cannot be written down; the work goes on", folder=str(self._folder), error=str(error)
-                )
-            self.lost += len(decisions)
-            self.close()
+        for text, count in _pieces(decisions, self._file_bytes):
+            try:
+                self._append(text)
+            except OSError as error:
+                if self.lost == 0:
+                    log.error(f"decisions cannot be written down in {self._folder}, the work goes on: {error}")
+                self.lost += count
+                self.close()
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -105,6 +101,20 @@ class DecisionLog:
             self._size += os.write(self._fd, b"\n")  # a torn line of a killed predecessor stays by itself
 
 
+def _pieces(decisions: Sequence[Decision], most: int) -> Iterator[tuple[bytes, int]]:
+    """The records as text that fits a file each, with how many they are: one write for all but the largest batches."""
+    lines: list[bytes] = []
+    size = 0
+    for line in (_encode(decision) + b"\n" for decision in decisions):
+        if lines and size + len(line) > most:
+            yield b"".join(lines), len(lines)
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line)
+    if lines:
+        yield b"".join(lines), len(lines)
+
+
 def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
@@ -116,19 +126,17 @@ def segments(folder: Path, worker: str) -> list[Path]:
     return sorted(folder.glob(f"{worker}.{'[0-9]' * 8}.jsonl"))
 
 
-def read(folder: Path, workers: Iterable[str]) -> Iterator[Decision]:
-    """All decisions of these workers, each worker's oldest first. Lines that cannot be read are passed over."""
-    for worker in workers:
-        for path in segments(folder, worker):
-            try:
-                lines = path.read_bytes().splitlines()
-            except FileNotFoundError:
-                continue  # the ring moved on while we read
-            for line in lines:
-                try:
-                    yield _decode(line)
-                except msgspec.MsgspecError:
-                    continue
+def read(path: Path) -> Iterator[Decision]:
+    """The decisions in one file of a ring, oldest first. Lines that cannot be read are passed over."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return  # the ring moved on while we read
+    for line in lines:
+        try:
+            yield _decode(line)
+        except msgspec.MsgspecError:
+            continue
 
 
 def workers_in(folder: Path) -> list[str]:
@@ -136,7 +144,17 @@ def workers_in(folder: Path) -> list[str]:
 
 
 def history(folder: Path, key: str | None = None, last: int = 50) -> list[Decision]:
-    """The last decisions, or the last about one key, in the order of time."""
-    found = [one for one in read(folder, workers_in(folder)) if key is None or one.key == key]
+    """The last decisions, or the last about one key, in the order of time; all of them when `last` is 0."""
+    found = [one for worker in workers_in(folder) for one in _last(folder, worker, key, last)]
     found.sort(key=lambda decision: decision.time)
-    return found[-last:] if last else found
+    return found[-last:]
+
+
+def _last(folder: Path, worker: str, key: str | None, last: int) -> list[Decision]:
+    """Reads no further back than it has to: a ring holds a hundred thousand records."""
+    found: list[Decision] = []
+    for path in reversed(segments(folder, worker)):
+        found = [one for one in read(path) if key is None or one.key == key] + found
+        if last and len(found) >= last:
+            break
+    return found[-last:]

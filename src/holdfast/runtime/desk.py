@@ -13,9 +13,9 @@ from holdfast.runtime.board import Board
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Answer, Declined, Handler, Request, Who, ask
 from holdfast.runtime.decisions import history
-from holdfast.runtime.metrics import gather
+from holdfast.runtime.metrics import gather, of_report
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.report import report
+from holdfast.runtime.report import Report, report
 
 
 class Desk:
@@ -35,14 +35,19 @@ class Desk:
         }
 
     async def _status(self, _request: Request, _who: Who) -> Any:
+        return msgspec.to_builtins(self._report())
+
+    def _report(self) -> Report:
         board = Board.open(self._paths.board, read_only=True)
-        said = report(board, self._paths.role, __version__, self._clock.now())
-        return msgspec.to_builtins(said)
+        return report(board, self._paths.role, __version__, self._clock.now())
 
     async def _metrics(self, _request: Request, _who: Who) -> str:
-        answers = await asyncio.gather(*(self._pass_on(name, Request("metrics")) for name in self._workers))
-        texts = {n: None if a.error else str(a.result) for n, a in zip(self._workers, answers, strict=True)}
-        return gather(texts)
+        workers = self._report().workers
+        # C5: a one-shot job that has finished is not down.
+        names = [worker.name for worker in workers if worker.phase != "completed"]
+        answers = await asyncio.gather(*(self._pass_on(name, Request("metrics")) for name in names))
+        texts = {n: None if a.error else str(a.result) for n, a in zip(names, answers, strict=True)}
+        return of_report(workers) + gather(texts)
 
     async def _history(self, request: Request, _who: Who) -> Any:
         key, last = request.args.get("key"), request.args.get("last", 50)

@@ -20,6 +20,7 @@ class ServiceManager:
     def __init__(self, environ: Mapping[str, str], pid: int) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._socket: socket.socket | None = None
+        self._told = True
         self.watchdog = _watchdog(environ, pid)
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -49,8 +50,11 @@ class ServiceManager:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             self._socket.sendto(message.encode(), address)
+            self._told = True
         except OSError as error:
-            log.warning("the service manager cannot be told: it will think us silent", error=str(error))
+            if self._told:
+                log.warning(f"the service manager cannot be told, it will think us silent: {error}")
+            self._told = False
 
 
 def _watchdog(environ: Mapping[str, str], pid: int) -> Duration | None:

@@ -55,7 +55,9 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
     new = path.with_name(path.name + ".new")
     fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
-        os.write(fd, content)
+        rest = memoryview(content)
+        while rest:  # a disk that fills up takes a part first, and refuses the rest
+            rest = rest[os.write(fd, rest) :]
         os.fsync(fd)
     finally:
         os.close(fd)
