@@ -56,17 +56,23 @@ def answer(runtime: Path, role: str, request: Request) -> Any:
     return said.result
 
 
+def workers(runtime: Path) -> dict[str, str]:
+    """The workers of all daemons here that have work to do, and whose they are."""
+    found: dict[str, str] = {}
+    for role in roles(runtime):
+        running = [one for one in answer(runtime, role, Request("status"))["workers"] if one["phase"] != "completed"]
+        found |= {one["name"]: role for one in running}
+    if not found:
+        raise nobody(runtime)
+    return found
+
+
 def role_of(runtime: Path, worker: str) -> str:
     """Which daemon here has this worker."""
-    known: list[str] = []
-    for role in roles(runtime):
-        workers = [one["name"] for one in answer(runtime, role, Request("status"))["workers"]]
-        if worker in workers:
-            return role
-        known += workers
-    if not known:
-        raise nobody(runtime)
-    raise click.ClickException(f"there is no worker {worker!r} here; there are: {', '.join(known)}")
+    known = workers(runtime)
+    if worker not in known:
+        raise click.ClickException(f"there is no worker {worker!r} here; there are: {', '.join(known)}")
+    return known[worker]
 
 
 def tell(runtime: Path, worker: str, command: str, **args: object) -> Any:

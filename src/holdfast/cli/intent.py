@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.daemon import answer, nobody, roles, runtime_flag, tell
+from holdfast.cli.daemon import answer, nobody, roles, runtime_flag, tell, workers
 from holdfast.cli.text import short
 from holdfast.runtime.control import Request
 
@@ -53,10 +53,10 @@ def plan(worker: str, output: str, runtime: Path) -> None:
     held = tell(runtime, worker, "held")
     if output == "json":
         click.echo(json.dumps(held, indent=2))
-    elif not held:
+    elif not held["objects"]:
         click.echo("everything is as wanted", err=True)
     else:
-        _show(held)
+        _show(held["objects"], held["total"])
 
 
 @click.command()
@@ -73,11 +73,13 @@ def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, run
         raise click.UsageError(f"{gate!r} cannot be allowed: only a brake can, as in {worker or 'routes'}/brake.")
     if once == bool(within):
         raise click.UsageError("say either --once or --for TIME.")
-    held = [one for one in tell(runtime, worker, "held") if one["gate"] == kind]
-    _show(held)
-    if not yes:
-        click.confirm(f"let {len(held):,} through?" if once else f"let everything through for {within}?", abort=True)
-    click.echo(tell(runtime, worker, "allow", reason=reason, **({"for": within} if within else {})), err=True)
+    held = tell(runtime, worker, "held")
+    count = held["gates"].get(kind, 0)
+    _show([one for one in held["objects"] if one["gate"] == kind], count)
+    if not yes and (count or not once):
+        click.confirm(f"let {count:,} through?" if once else f"let everything through for {within}?", abort=True)
+    how = {"for": within} if within else {"shown": count}
+    click.echo(tell(runtime, worker, "allow", reason=reason, **how), err=True)
 
 
 @click.group()
@@ -87,12 +89,20 @@ def source() -> None:
 
 @source.command()
 @click.argument("name")
-@click.option("--worker", required=True, help="Which worker is to forget it.")
+@click.option("--worker", help="Which worker is to forget it. Default: every one that has it.")
 @reason
 @runtime_flag
-def forget(name: str, worker: str, reason: str, runtime: Path) -> None:
+def forget(name: str, worker: str | None, reason: str, runtime: Path) -> None:
     """Count source NAME as complete and empty: what only it wanted goes, behind the brake."""
-    click.echo(tell(runtime, worker, "forget", source=name, reason=reason), err=True)
+    declined = []
+    told = [worker] if worker else workers(runtime)
+    for one in told:
+        try:
+            click.echo(tell(runtime, one, "forget", source=name, reason=reason), err=True)
+        except click.ClickException as error:
+            declined.append(f"{one}: {error.message}")
+    if len(declined) == len(told):
+        raise click.ClickException("; ".join(declined))
 
 
 @click.command()
@@ -106,11 +116,11 @@ def reload(runtime: Path) -> None:
         click.echo(f"{role}: {answer(runtime, role, Request('reload'))}", err=True)
 
 
-def _show(held: list[dict[str, Any]]) -> None:
+def _show(held: list[dict[str, Any]], total: int) -> None:
     for one in held[:_SHOWN]:
         why = f"held by {one['gate']}: {one['reason']}" if one["gate"] else one["error"] or "about to be done"
         click.echo(f"{one['op']:<8} {one['key']:<40} {short(one['since_s']):>7}  {why}")
-    if len(held) > _SHOWN:
-        click.echo(f"… and {len(held) - _SHOWN:,} more")
+    if total > _SHOWN:
+        click.echo(f"… and {total - _SHOWN:,} more")
     for opens in dict.fromkeys(one["opens"] for one in held if one["opens"] and one["gate"] != "backoff"):
         click.echo(f"opens by: {opens}")

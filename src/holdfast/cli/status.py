@@ -97,7 +97,8 @@ async def look(runtime: Path) -> View:
         for worker in one.workers:
             if worker.state.startswith("held"):
                 request = Request("tell", {"do": "held"}, worker.name)
-                held[worker.name] = (await ask(runtime / f"{role}.sock", request)).result or []
+                answer = await ask(runtime / f"{role}.sock", request)
+                held[worker.name] = [] if answer.error else answer.result["objects"]
     return View(reports, held, silent)
 
 
@@ -186,12 +187,13 @@ def _problem(problem: Problem, number: int) -> list[str]:
 
 def _workers(one: Report) -> list[str]:
     title = f"WORKER ({one.role})"
-    lines = [f"{title:<18}{'PULSE':>8}   {'STATE':<20}{'BACKLOG':>9}{'LAG':>8}   RESTARTS 24h"]
+    wide = max([18, *(len(worker.state) for worker in one.workers)])
+    lines = [f"{title:<18}{'PULSE':>8}   {'STATE':<{wide}}  {'BACKLOG':>9}{'LAG':>8}   RESTARTS 24h"]
     for worker in one.workers:
         pulse = "–" if worker.pulse_s is None else short(worker.pulse_s)
         lag = "–" if worker.lag_s is None else short(worker.lag_s)
-        row = f"{worker.name:<18}{pulse:>8}   {worker.state:<20}{count(worker.backlog):>9}{lag:>8}   {worker.restarts}"
-        lines.append(row + _last_trouble(worker))
+        row = f"{worker.name:<18}{pulse:>8}   {worker.state:<{wide}}  {count(worker.backlog):>9}{lag:>8}"
+        lines.append(f"{row}   {worker.restarts}{_last_trouble(worker)}")
     return lines
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -111,19 +111,30 @@ class FileDataplane(MemoryTarget[Key, str]):
         self._path = path
 
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[str]]], Key | None]:
-        try:
-            content = self._path.read_bytes()
-            self.objects = {key: Owned(gateway, "", 0) for key, gateway in decode(content).items()}
-        except FileNotFoundError:
-            self.objects = {}
-        except (OSError, BadRoutes) as error:
-            raise Away("dataplane", f"{self._path}: {error}; delete it for an empty one") from error
+        self._load()
         return await super().read(after)
 
+    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[str]]:
+        self._load()
+        return await super().look(keys)
+
     async def apply(self, ready: Sequence[Change[Key, str]]) -> Sequence[Outcome[Key, str]]:
+        self._load()
         outcomes = await super().apply(ready)
-        write_atomically(self._path, encode({key: owned.value for key, owned in self.objects.items()}))
+        try:
+            write_atomically(self._path, encode({key: owned.value for key, owned in self.objects.items()}))
+        except OSError as error:
+            raise Away("dataplane", f"{self._path} cannot be written ({error.strerror})") from error
         return outcomes
+
+    def _load(self) -> None:
+        try:
+            routes = decode(self._path.read_bytes())
+        except FileNotFoundError:
+            routes = {}
+        except (OSError, BadRoutes) as error:
+            raise Away("dataplane", f"{self._path}: {error}; delete it for an empty one") from error
+        self.objects = {key: Owned(gateway, "", 0) for key, gateway in routes.items()}
 
 
 async def seed(worker: Worker) -> None:

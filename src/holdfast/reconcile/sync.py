@@ -58,6 +58,6 @@ class Sync:
             if synced.unreadable:
                 named = synced.unreadable[0]
                 more = f" and {len(synced.unreadable) - 1} more" if len(synced.unreadable) > 1 else ""
-                opens = f"mend or delete {named}{more} (holdfast doctor)"
+                opens = f"mend or delete {named}{more}"
                 return Closed("sync", SyncReason.UNREADABLE, synced.since, opens, f"{name}: {named}{more}")
         return None

@@ -55,6 +55,8 @@ class Intents(Generic[K, V]):
         self._path: Path = worker.paths.state / "intents" / f"{worker.role}.{worker.name}.json"
         self._wishes = self._remembered()
         self._take_effect()
+        for name in self._wishes.forgotten:
+            sync.forget(name)
 
     def offer(self) -> None:
         """Adds the commands to the worker's control socket."""
@@ -86,9 +88,14 @@ class Intents(Generic[K, V]):
         if wish.until is not None:
             self._keep(msgspec.structs.replace(self._wishes, allow=wish), "allow", wish)
             return f"{self._brake.name} lets everything through{_until(wish)}"
-        count = self._brake.allow()
-        if not count:
+        held, shown = self._reconciler.held()["brake"], request.args.get("shown")
+        if not held:
             raise Declined(f"{self._brake.name} holds nothing, so there is nothing to allow")
+        if shown is not None and shown != held:
+            raise Declined(
+                f"{shown} were shown but {held} are held now: look again (holdfast plan {self._intent.name})"
+            )
+        count = self._brake.allow()
         self._tell("allow", wish, f"{who.name} let {count:,} held deletes through once: “{wish.why}”")
         self._reconciler.dirty.mark_all()
         return f"{count:,} held deletes go through once"
@@ -100,11 +107,13 @@ class Intents(Generic[K, V]):
             raise Declined(f"there is no source {name!r}; there are: {known}")
         forgotten = {**self._wishes.forgotten, name: wish}
         self._keep(msgspec.structs.replace(self._wishes, forgotten=forgotten), "forget", wish)
+        self._sync.forget(name)
         return f"{name} counts as complete and empty; what only it wanted goes, behind the brake"
 
     async def _held(self, _request: Request, _who: Who) -> Any:
-        """The held plan, as shown before an operator opens a gate."""
-        return self._reconciler.outstanding()
+        """The held plan, as shown before an operator opens a gate: how much in all, and the first of it."""
+        shown = self._reconciler.outstanding()
+        return {"total": len(self._reconciler.ledger), "gates": self._reconciler.held(), "objects": shown}
 
     async def _look_at_all(self, _request: Request, _who: Who) -> str:
         self._reconciler.dirty.mark_all()
@@ -127,7 +136,8 @@ class Intents(Generic[K, V]):
         write_atomically(self._path, msgspec.json.encode(wishes))
         self._wishes = wishes
         self._take_effect()
-        self._tell(what, wish, f"{wish.who} asked for {what} of {self._intent.name}{_until(wish)}: “{wish.why}”")
+        why = f": “{wish.why}”" if wish.why else ""
+        self._tell(what, wish, f"{wish.who} asked for {what} of {self._intent.name}{_until(wish)}{why}")
         self._reconciler.dirty.mark_all()
 
     def _tell(self, what: str, wish: Wish, sentence: str) -> None:
@@ -142,8 +152,6 @@ class Intents(Generic[K, V]):
             self._intent.pause = Pause(pause.who, pause.why, self._instant(pause.at), self._deadline(pause))
         if allow is not None and self._brake is not None:
             self._brake.allow(until=self._deadline(allow))
-        for name in self._wishes.forgotten:
-            self._sync.forget(name)
 
     def _deadline(self, wish: Wish) -> Instant | None:
         return None if wish.until is None else self._instant(wish.until)

@@ -39,6 +39,10 @@ class _Stopped(Exception):
         self.what = what
 
 
+class _Ending(Exception):
+    """The worker is to stop: what has not begun is left to the next start."""
+
+
 class Reconciler(Generic[K, V]):
     def __init__(
         self,
@@ -63,7 +67,9 @@ class Reconciler(Generic[K, V]):
         self._audit = NEVER
         self._recheck = NEVER
         self._failures = 0
+        self._stopping = asyncio.Event()
         vitals.consumes(self)
+        vitals.audited(self._pace.audit)  # the first one has its time, too
 
     def backlog(self) -> int:
         return len(self.dirty) + len(self.ledger)
@@ -74,6 +80,7 @@ class Reconciler(Generic[K, V]):
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Keeps the target as wanted until told to stop; a batch under way is finished first."""
+        self._stopping = stopping
         waker = asyncio.create_task(self._wake_at(stopping))
         try:
             while not stopping.is_set():
@@ -91,8 +98,12 @@ class Reconciler(Generic[K, V]):
                 await self._full_pass()
             elif keys:
                 await self._carry_out(await self._compare(keys), keys)
+            if self._failures:
+                log.info(f"{self.place.name} goes on: what it waited for is there again")
             self._failures = 0
             self._vitals.attempted(success=True, state=self._state())
+        except _Ending:
+            self._put_back(everything, keys, since)
         except (Away, _Stopped) as obstacle:
             self._put_back(everything, keys, since)
             self._failures += 1
@@ -115,7 +126,7 @@ class Reconciler(Generic[K, V]):
 
     def _until_next_turn(self) -> Duration:
         now = self._clock.now()
-        times = [self._audit, self.ledger.next_due(), now + self._pace.recheck if len(self.ledger) else None]
+        times = [self._audit, self.ledger.next_due(), self._recheck if len(self.ledger) else None]
         return min(time for time in times if time is not None) - now
 
     def _take_due(self) -> tuple[bool, set[K], Instant]:
@@ -136,7 +147,6 @@ class Reconciler(Generic[K, V]):
         now = self._clock.now()
         if not len(self.ledger) or now < self._recheck:
             return
-        self._recheck = now + self._pace.recheck
         if self.place.brake is not None and self.place.brake.wants_list(now):
             await self.place.source.refresh()
             self.place.brake.listed(now)
@@ -144,6 +154,9 @@ class Reconciler(Generic[K, V]):
         tallies = self.ledger.outstanding()
         held = [story.change for story in self.ledger if story.closed is not None]
         self.dirty.mark(c.key for c in held if self._closed(c, tallies[self.place.kinds.of(c.key)], now) is None)
+        # However much is held, looking at the gates takes no more than a twentieth of the time.
+        took = self._clock.now() - now
+        self._recheck = now + max(self._pace.recheck, 20 * took)
 
     def _closed(self, change: Change[K, V], tally: Mapping[Op, int], now: Instant) -> Closed | None:
         have = self._have[self.place.kinds.of(change.key)]
@@ -156,6 +169,7 @@ class Reconciler(Generic[K, V]):
         """
         deletes: list[Change[K, V]] = []
         counts: Counter[str] = Counter()
+        before = self._have.copy()
         settled = {story.change.key for story in self.ledger}
         after: K | None = None
         while True:
@@ -170,7 +184,7 @@ class Reconciler(Generic[K, V]):
             if upto is None:
                 break
             after = upto
-        self._have = counts
+        self._have = counts + (self._have - before)  # what was there, and what this pass has created since
         self.ledger.note(Plan((), (), settled), self._clock.now())
         await self._carry_out(deletes, {change.key for change in deletes} | settled)
         self._audit = self._clock.now() + self._pace.audit
@@ -184,6 +198,8 @@ class Reconciler(Generic[K, V]):
         if self.place.brake is not None:
             self.place.brake.note(made, now)
         for batch in _batches(made.ready, self._pace.batch):
+            if self._stopping.is_set():
+                raise _Ending
             outcomes = await self._applied(await self._still_wanted(batch))
             self._note(outcomes)
             stopped = next((outcome.error for outcome in outcomes if outcome.stop), None)
@@ -236,12 +252,16 @@ class Reconciler(Generic[K, V]):
         self._narrator.applied(outcomes)
 
     def _state(self) -> str:
-        gates = Counter(story.closed.gate for story in self.ledger if story.closed)
+        gates = self.held()
         failing = sum(1 for story in self.ledger if story.error)
         gates.pop("backoff", None)
         if gates:
             return f"held: {', '.join(sorted(gates))}"
         return f"failing: {failing}" if failing else "ok"
+
+    def held(self) -> Counter[str]:
+        """How many changes each gate holds."""
+        return Counter(story.closed.gate for story in self.ledger if story.closed)
 
     def outstanding(self, most: int = 1_000) -> list[dict[str, Any]]:
         """What is not as wanted now, each with what stands in its way, as `plan`, `allow` and `explain` show it."""
