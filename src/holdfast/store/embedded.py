@@ -84,9 +84,13 @@ class EmbeddedEtcd:
             self._port = self._wanted_port or ports[0]
             self._refuse_taken_port()
             await self._spawn(executable, self._port, ports[1])
-            if await self._serves():
-                return
-            reason = self._last_words()
+            try:
+                if await self._serves():
+                    return
+                reason = self._last_words()
+            except BaseException:
+                await self.stop()
+                raise
             await self.stop()
             if "address already in use" not in reason:
                 raise StoreError(f"etcd did not start ({reason}); its log is {self.folder / 'etcd.log'}")
@@ -171,7 +175,7 @@ class EmbeddedEtcd:
 async def _answers(store: EtcdStore) -> bool:
     try:
         await store.get(b"\0")
-    except (StoreAway, StoreError):
+    except StoreAway:
         return False
     return True
 

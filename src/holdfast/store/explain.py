@@ -29,7 +29,8 @@ _AWAY_CODES = (CANCELLED, UNKNOWN, DEADLINE, EXHAUSTED, ABORTED, INTERNAL, UNAVA
 _NEVER_PROPOSED = ("no leader", "not leader", "too many requests", "not capable")
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "token is not provided")
 
-_OWN_HANDSHAKE = ("connection closed", "handshake failed")
+_OWN_HANDSHAKE = ("connection closed", "handshake failed", "bad certificate", "broken pipe", "connection reset")
+"""How a gateway words it that its own server does not let it in."""
 
 _error = decoder(ErrorBody)
 _version = decoder(VersionReply)
@@ -177,9 +178,10 @@ def _refusal(url: str, code: int, text: str, login: Login) -> Failed | None:
         return Failed(
             f"{url} refuses our password; check store.user and the content of store.password_file", refused=True
         )
-    if "user name is empty" in text:
+    denied = code == PERMISSION or "permission denied" in text
+    if "user name is empty" in text or (denied and not login.user):
         return Failed(f"{url} has authentication on; set store.user and store.password_file", refused=True)
-    if code == PERMISSION or "permission denied" in text:
+    if denied:
         return Failed(
             f"{url} denies our user this key; grant its role read and write on Holdfast's and Calico's prefixes",
             refused=True,

@@ -98,6 +98,7 @@ class HttpConnection(asyncio.Protocol):
         self._reply: asyncio.Future[Reply] | None = None
         self._status = 0
         self._body: list[bytes] = []
+        self._begun = False
 
     @property
     def usable(self) -> bool:
@@ -118,7 +119,7 @@ class HttpConnection(asyncio.Protocol):
         head = self._http.send(h11.Request(method=method, target=path, headers=headers)) or b""
         payload = self._http.send(h11.Data(data=body)) or b"" if body else b""
         tail = self._http.send(h11.EndOfMessage()) or b""
-        self._body = []
+        self._body, self._begun = [], False
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._reply = reply
         self._transport.write(b"".join((head, payload, tail)))
@@ -137,6 +138,10 @@ class HttpConnection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        if not self._begun and not data.startswith(b"HTTP/"[: len(data)]):
+            self._fail(f"the answer is not HTTP, it begins with {data[:12]!r}")
+            return
+        self._begun = True
         try:
             self._http.receive_data(data)
             self._take_events()

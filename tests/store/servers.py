@@ -1,0 +1,90 @@
+"""Servers that a store must explain: etcd behind TLS, etcd with authentication on, and servers that are no etcd."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import os
+import socket
+import socketserver
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.testing.processes import Process, free_ports, tool, wait_until
+from tests.store.certificates import Authority, Pair
+
+
+@contextlib.contextmanager
+def tls_etcd(folder: Path, authority: Authority, server: Pair) -> Iterator[str]:
+    """An etcd that asks for client certificates; gives its URL."""
+    port, peer_port = free_ports(2)
+    url, peer = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    command = [tool("etcd"), "--data-dir", str(folder / "data"), "--listen-client-urls", url]
+    command += ["--advertise-client-urls", url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+    command += ["--initial-cluster", f"default={peer}", "--cert-file", str(server.cert), "--key-file", str(server.key)]
+    command += ["--client-cert-auth", "--trusted-ca-file", str(authority.pem)]
+    process = Process(command, log=folder / "etcd.log")
+    process.start()
+    try:
+        wait_until(lambda: _listens(port), "etcd listens")
+        yield url
+    finally:
+        process.kill()
+
+
+def switch_authentication_on(url: str, password: str, *login: str) -> None:
+    """Makes the user root and turns authentication on; `login` are etcdctl's TLS flags."""
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    for command in (["user", "add", f"root:{password}"], ["user", "grant-role", "root", "root"], ["auth", "enable"]):
+        call = [tool("etcdctl"), f"--endpoints={url}", *login, *command]
+        subprocess.run(call, env=environment, check=True, capture_output=True, timeout=30)
+
+
+@contextlib.contextmanager
+def some_web_server() -> Iterator[str]:
+    """A server that speaks HTTP and is not etcd."""
+    with _threaded(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Quiet)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def some_other_server() -> Iterator[str]:
+    """A server that does not speak HTTP at all."""
+    with _threaded(socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Banner)) as url:
+        yield url
+
+
+class _Quiet(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_error(404)
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        """The test's output is not the place for it."""
+
+
+class _Banner(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+        self.request.recv(1 << 16)
+
+
+@contextlib.contextmanager
+def _threaded(server: socketserver.TCPServer) -> Iterator[str]:
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
