@@ -7,13 +7,16 @@ machine becomes a skip with its reason.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
 
 from holdfast.testing.etcd import Cluster, etcd_cluster
+from holdfast.testing.netns import Network, network
+from holdfast.testing.postgres import Postgres, postgres_cluster
 from holdfast.testing.processes import Unavailable
+from holdfast.testing.proxy import FaultProxy, fault_proxy
 
 T = TypeVar("T")
 
@@ -41,3 +44,24 @@ def three_etcds() -> Iterator[Cluster]:
     """Three etcd members of this test's own, to kill, pause and restart."""
     with or_skip(etcd_cluster(3)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for the whole session. Take a database of your own from it."""
+    with or_skip(postgres_cluster()) as server:
+        yield server
+
+
+@pytest.fixture
+def namespaces() -> Iterator[Network]:
+    """An empty network of this test's own."""
+    with or_skip(network()) as made:
+        yield made
+
+
+@pytest.fixture
+def proxy_to() -> Iterator[Callable[[int], FaultProxy]]:
+    """Puts a fault proxy in front of a port on loopback."""
+    with contextlib.ExitStack() as held:
+        yield lambda target: held.enter_context(fault_proxy(target))

@@ -1,6 +1,6 @@
 """Processes and folders of a test run that never outlive it, however the run ends.
 
-A child gets SIGKILL when the thread that started it is gone (PDEATHSIG, set by `setpriv`). A folder or namespace
+A child gets a signal when the thread that started it is gone (PDEATHSIG, set by `setpriv`). A folder or namespace
 carries the identity of the run in its name, pid and start time, so that the next run can tell what was left behind
 by a dead one and sweep it.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import IO, Final
 
 PREFIX: Final = "hft"
+_UNLESS_ORPHANED: Final = '[ "$PPID" = "$0" ] && exec "$@"'
+"""Who is orphaned before the signal was arranged would never get it."""
 _OWNER = re.compile(rf"{PREFIX}-(\d+)-(\d+)-")
 
 
@@ -91,12 +94,48 @@ def wait_until(condition: Callable[[], bool], what: str, *, within: float = 30.0
         time.sleep(0.02)
 
 
+def running(pid: int) -> bool:
+    """Whether a process still does anything. A zombie does not, even if nobody has noticed its end yet."""
+    return bool(_states(pid) - {"Z"})
+
+
+def _states(pid: int) -> set[str]:
+    """The states of a process's threads, in the kernel's letters; none when it is gone."""
+    states = set()
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may end while we look
+            states.add(stat.read_text().rpartition(")")[2].split()[0])
+    return states
+
+
+def children(pid: int) -> Sequence[int]:
+    """The processes that a process has started and that are still its own."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def as_user(user: str | None, *options: str) -> Sequence[str]:
+    """The beginning of a command line that runs the rest as that user, or as it is."""
+    if user is None:
+        return [tool("setpriv"), *options, "--"]
+    account = pwd.getpwnam(user)
+    ids = ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups"]
+    return [tool("setpriv"), *ids, *options, "--"]
+
+
 class Process:
     """One child process that can be killed, frozen, thawed and started again with the same command."""
 
-    def __init__(self, command: Sequence[str], *, log: Path, user: str | None = None) -> None:
-        as_user = ["--reuid", user, "--regid", user, "--init-groups"] if user else []
-        self._command = [tool("setpriv"), "--pdeathsig", "KILL", *as_user, "--", *command]
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        user: str | None = None,
+        orphaned: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        """`orphaned` is the signal that the process gets when this one is gone."""
+        guarded = as_user(user, "--pdeathsig", orphaned.name.removeprefix("SIG"))
+        self._command = [*guarded, "/bin/sh", "-c", _UNLESS_ORPHANED, str(os.getpid()), *command]
         self._log = log
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -120,8 +159,9 @@ class Process:
             self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)  # noqa: S603
 
     def pause(self) -> None:
-        """Freezes it (SIGSTOP): connections stay open, nothing answers."""
+        """Freezes it (SIGSTOP): connections stay open, nothing answers. Returns when its last thread stands."""
         self._signal(signal.SIGSTOP)
+        wait_until(lambda: _states(self.pid) <= {"T"}, f"process {self.pid} is stopped")
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

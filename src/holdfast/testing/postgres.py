@@ -1,0 +1,113 @@
+"""A PostgreSQL of the test run's own: one cluster in a temporary folder, reachable over a unix socket alone.
+
+It never syncs to disk, so it is quick: it survives its own kill, and only a power cut would find it out. PostgreSQL
+refuses to run as root; as root it runs as the user `postgres`, or `nobody`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.testing.processes import Process, Unavailable, as_user, children, folder, run, running, tool, wait_until
+
+_PATIENCE = 60.0
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "dynamic_shared_memory_type": "mmap",  # inside the folder, where it goes with it
+    "full_page_writes": "off",
+    "max_connections": "60",
+    "shared_buffers": "16MB",
+    "log_min_messages": "warning",
+}
+
+
+class Postgres:
+    """A running PostgreSQL. Databases are cheap: take a fresh one per test."""
+
+    def __init__(self, home: Path, programs: Path, user: str | None) -> None:
+        self.home = home
+        self._programs = programs
+        self._user = user
+        self._made = 0
+        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = [str(programs / "postgres"), "-D", str(home / "data"), "-k", str(home), *settings]
+        self.process = Process(command, log=home / "postgres.log", user=user, orphaned=signal.SIGQUIT)
+
+    def create_database(self) -> str:
+        """A new, empty database; its SQLAlchemy address."""
+        self._made += 1
+        name = f"test{self._made}"
+        self.query("postgres", f"CREATE DATABASE {name}")
+        return f"postgresql+psycopg://holdfast@/{name}?host={self.home}"
+
+    def query(self, database: str, sql: str) -> str:
+        """Runs one statement with psql; what it printed, rows as lines."""
+        where = ["-h", str(self.home), "-U", "holdfast", "-d", database]
+        return run([str(self._programs / "psql"), *where, "-qAtX", "-v", "ON_ERROR_STOP=1", "-c", sql]).strip()
+
+    def start(self) -> None:
+        self.process.start()
+        wait_until(self._answers, "PostgreSQL answers", within=_PATIENCE)
+
+    def kill(self) -> None:
+        """The whole server goes without a goodbye. What was committed is there after the next start."""
+        sessions = children(self.process.pid)
+        self.process.kill()
+        # They notice by themselves that their parent is gone, and until then keep a new one from starting.
+        wait_until(lambda: not any(map(running, sessions)), "the sessions of PostgreSQL end", within=_PATIENCE)
+
+    def restart(self) -> None:
+        """Starts it again, after ending it (and every session) if it runs."""
+        self.process.stop(signal.SIGINT)
+        self.start()
+
+    def initialise(self) -> None:
+        command = [str(self._programs / "initdb"), "-D", str(self.home / "data"), "-U", "holdfast"]
+        run([*as_user(self._user), *command, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"])
+
+    def _answers(self) -> bool:
+        if not self.process.alive:
+            raise RuntimeError(f"PostgreSQL ended: {self.process.output[-2000:]}")
+        try:
+            return self.query("postgres", "SELECT 1") == "1"
+        except RuntimeError:
+            return False
+
+
+@contextlib.contextmanager
+def postgres_cluster() -> Iterator[Postgres]:
+    """A running PostgreSQL with the superuser `holdfast`. Gone with the block."""
+    programs, user = _programs(), _user()
+    with folder() as home:
+        if user is not None:
+            shutil.chown(home, user)
+        server = Postgres(home, programs, user)
+        server.initialise()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.process.stop(signal.SIGINT)
+
+
+def _programs() -> Path:
+    """Debian keeps the server's programs out of PATH, a folder per version."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
+    return versions[-1].parent if versions else Path(tool("initdb")).resolve().parent
+
+
+def _user() -> str | None:
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    for name in ("postgres", "nobody"):
+        if name in names:
+            return name
+    raise Unavailable("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")

@@ -1,0 +1,203 @@
+"""A TCP proxy that delays, goes silent in one direction or both, resets and refuses, as it is told at run time.
+
+    with fault_proxy(port) as proxy:
+        connect to proxy.port ...
+        proxy.half_open(towards="client")   # the server still hears, the client hears nothing, nobody gets an error
+        proxy.heal()
+
+What is held back is not lost: after `heal` it flows on, as after a network that came back. It runs in a thread of its
+own with its own loop, so it does its work however busy the test is, and ends with the test's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Literal
+
+Side = Literal["client", "server"]
+_CHUNK = 1 << 16
+_ABORT = struct.pack("ii", 1, 0)
+_PATIENCE = 10.0
+
+
+class _Way:
+    """One direction of one connection."""
+
+    def __init__(self) -> None:
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+
+    async def pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay: Callable[[], float]) -> None:
+        while data := await source.read(_CHUNK):
+            await asyncio.sleep(delay())
+            await self.flowing.wait()
+            sink.write(data)
+            await sink.drain()
+        await self.flowing.wait()
+        sink.write_eof()
+
+
+class _Channel:
+    """One connection through the proxy."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.ways: dict[Side, _Way] = {"client": _Way(), "server": _Way()}
+        self._writers = (client, server)
+
+    def reset(self) -> None:
+        """Ends both sides with a TCP reset instead of an orderly end."""
+        for writer in self._writers:
+            sock: socket.socket = writer.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
+            writer.transport.abort()
+
+
+class FaultProxy:
+    """Between its own `port` and `target` on loopback. Every method may be called from any thread."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
+        self._server: asyncio.Server | None = None
+        self._channels: list[_Channel] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._delay = 0.0
+        self._silent: frozenset[Side] = frozenset()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open through the proxy now."""
+        return len(self._channels)
+
+    def delay(self, seconds: float) -> None:
+        """Everything takes that much longer, in each direction."""
+        self._delay = seconds
+
+    def half_open(self, *, towards: Side, new: bool = False) -> None:
+        """What flows towards that side stops, silently; the other direction flows. With `new`, also on connections
+        that are yet to come; without it, those are well."""
+        self._tell(lambda: self._silence(frozenset({towards}), new=new))
+
+    def black_hole(self, *, new: bool = True) -> None:
+        """Nothing flows any more, and nobody is told."""
+        self._tell(lambda: self._silence(frozenset({"client", "server"}), new=new))
+
+    def reset(self) -> None:
+        """Every open connection ends with a TCP reset."""
+        self._tell(self._reset)
+
+    def refuse(self) -> None:
+        """Nobody listens any more: open connections are reset, new ones refused."""
+        self._tell(self._stop_listening)
+        self._tell(self._reset)
+
+    def heal(self) -> None:
+        """Everything passes, at once; what was held back flows on."""
+        self._delay = 0.0
+        self._tell(self._release)
+        if self._server is None:
+            self._await(self._listen())
+
+    def start(self) -> None:
+        self._thread.start()
+        self._await(self._listen())
+
+    def stop(self) -> None:
+        self._tell(self._stop_listening)
+        self._tell(self._reset)
+        self._await(self._drain())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE)
+        self._loop.close()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def _stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        with contextlib.suppress(ConnectionError, OSError):
+            await self._join(reader, writer)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            writer.transport.abort()
+            return
+        channel = _Channel(writer, up_writer)
+        self._channels.append(channel)
+        self._hold(channel, self._silent)
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(channel.ways["server"].pump(reader, up_writer, lambda: self._delay))
+                both.create_task(channel.ways["client"].pump(up_reader, writer, lambda: self._delay))
+        except* (ConnectionError, OSError):
+            channel.reset()
+        finally:
+            self._channels.remove(channel)
+            for end in (writer, up_writer):
+                end.close()
+
+    def _silence(self, sides: frozenset[Side], *, new: bool) -> None:
+        self._silent = sides if new else frozenset()
+        for channel in self._channels:
+            self._hold(channel, sides)
+
+    def _hold(self, channel: _Channel, sides: frozenset[Side]) -> None:
+        for side in sides:
+            channel.ways[side].flowing.clear()
+
+    def _release(self) -> None:
+        self._silent = frozenset()
+        for channel in self._channels:
+            for way in channel.ways.values():
+                way.flowing.set()
+
+    def _reset(self) -> None:
+        for channel in list(self._channels):
+            channel.reset()
+            for way in channel.ways.values():
+                way.flowing.set()
+
+    async def _drain(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+
+    def _tell(self, action: Callable[[], None]) -> None:
+        async def act() -> None:
+            action()
+
+        asyncio.run_coroutine_threadsafe(act(), self._loop).result(_PATIENCE)
+
+    def _await(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
+
+
+@contextlib.contextmanager
+def fault_proxy(target: int) -> Iterator[FaultProxy]:
+    """A running proxy to a port on loopback. Gone with the block."""
+    proxy = FaultProxy(target)
+    proxy.start()
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
