@@ -43,6 +43,7 @@ class Lost(Enum):
     PAUSED = "an operator paused it"
     STOPPED = "it was stopped"
     DUPLICATE = "another server has the same name"
+    FOREIGN = "the store belongs to another fleet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +364,7 @@ def _resigned(state: Election, event: Resigned, timings: Timings) -> Step:
     state = replace(state, term=0, lease=0, looked=NEVER, looking=False, renewing=False)
     if state.lost is Lost.STOPPED:
         return replace(state, phase=Phase.STOPPED), ()
-    resting = state.lost in (Lost.STEPPED_DOWN, Lost.GAVE_WAY, Lost.PAUSED, Lost.DUPLICATE)
+    resting = state.lost in (Lost.STEPPED_DOWN, Lost.GAVE_WAY, Lost.PAUSED, Lost.DUPLICATE, Lost.FOREIGN)
     return replace(state, phase=Phase.RESTING if resting else Phase.FOLLOWING), ()
 
 

@@ -79,7 +79,8 @@ class Elector:
         self._history_key = LEADERSHIP.key(around.region, "leadership")
         self._to_do: asyncio.Queue[Effect] = asyncio.Queue()
         self._since = around.clock.now()
-        self._why_vacant = "its lease ran out"
+        self._predecessor = ""
+        self._why_vacant = "nobody led"
         self._done = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -115,6 +116,10 @@ class Elector:
         self.state, effects = election.step(before, event, self._timings)
         if self.state.phase is not before.phase:
             self._since = self._now()
+        seen = self.state.seen
+        if seen is not before.seen and seen is not None and seen.term:
+            self._predecessor = seen.leader.name if seen.leader else f"the leader of term {seen.term}"
+            self._why_vacant = f"{self._predecessor} gave it up, or its lease ran out"
         for effect in effects:
             if isinstance(effect, Tell):
                 self._tell(effect)
@@ -143,7 +148,7 @@ class Elector:
     def _tell(self, told: Tell) -> None:
         name = self._around.me.name
         if told.lost is None:
-            sentence = f"{name} leads, term {told.term}: the place was vacant, {self._why_vacant}"
+            sentence = f"{name} leads, term {told.term}: {self._why_vacant}"
         else:
             sentence = f"{name} does not lead any more, term {told.term}: {told.lost.value}"
         log.info(sentence)
@@ -242,8 +247,7 @@ class Elector:
         same = Compare(self._key, Aspect.MOD_REVISION, effect.mod_revision)
         term = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         if (await self._store.txn([same, term], [Delete(self._key)])).succeeded:
-            self._why_vacant = "its process died on this machine"
-            log.info(f"the leader of term {effect.term} died on this machine; its key is cleared")
+            self._why_vacant = f"{self._predecessor} died on this machine, and its key was cleared"
         return election.Looked(self._now(), await self._seen())
 
     async def _resign(self, effect: Resign) -> Event:
@@ -265,7 +269,6 @@ class Elector:
         history = (await self._history()).begun(reign, self._why_vacant)
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         await self._store.txn([ours], [Put(self._history_key, LEADERSHIP.encode(history))])
-        self._why_vacant = "its lease ran out"
 
 
 def _seen(entry: Entry | None) -> Seen:

@@ -20,7 +20,8 @@ from holdfast.store.api import Aspect, Compare, Delete, Entry, LeaseGone, Put, S
 
 log = structlog.get_logger(__name__)
 
-EVERY = Duration(seconds=5)
+RENEWALS = 3
+"""In one TTL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,14 @@ class Registrar:
         """Create-revision of our key; 0: the name is not ours."""
         self.others: dict[str, Server] = {}
 
-    async def run(self, every: Duration = EVERY) -> None:
+    async def run(self) -> None:
         while True:
             try:
                 await self.register()
                 await self._look_at_others()
             except (StoreAway, StoreError) as error:
                 log.debug(f"{self._name} cannot register: {error}")
-            await asyncio.sleep(every.total_seconds())
+            await asyncio.sleep((self._ttl / RENEWALS).total_seconds())
 
     async def withdraw(self) -> None:
         """Gives the name back, at a clean stop."""

@@ -11,22 +11,27 @@ from pathlib import Path
 import structlog
 
 from holdfast import __version__
-from holdfast.model.leader import Leader
+from holdfast.model.leader import LEADER, Leader
 from holdfast.model.region import Region
 from holdfast.model.server import Server, WorkerHealth
 from holdfast.model.time import Duration
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import Decision
+from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.process import boot_id
 from holdfast.runtime.report import WorkerReport, report
 from holdfast.runtime.worker import Spec, Worker
 from holdfast.server.election import Election, Lost, Phase
 from holdfast.server.elector import Elector, Surroundings
 from holdfast.server.giveway import Ability, successor
+from holdfast.server.guard import Guard
 from holdfast.server.leadership import Found, Leadership, Shown
 from holdfast.server.metrics import ElectionMetrics
 from holdfast.server.registrar import Around, Registrar
+from holdfast.store.api import StoreAway, StoreError
+from holdfast.store.fenced import FencedStore
+from holdfast.store.identity import Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +39,8 @@ ELECTOR = Spec("elector", "holdfast.server.workers:elect")
 WORKERS: tuple[Spec, ...] = (ELECTOR,)
 LEADERSHIP_CELL = "leadership"
 _HEALTH_EVERY = Duration(seconds=1)
+_GUARD_FIRST = Duration(seconds=1)
+_GUARD_EVERY = Duration(seconds=2)
 
 
 def cells(workers: Sequence[Spec]) -> list[str]:
@@ -81,6 +88,9 @@ class ElectorJob:
         self._found = [worker.board.cell(name, Found) for name in worker.board.cells() if name.endswith("/found")]
         self._metrics = ElectionMetrics(worker.metrics.registry)
         self._ability = Ability()
+        self._leader_key = LEADER.key(self._region, "leader")
+        self._unreached = ""
+        self.guard = Guard(self._store, self._region, StoreMemory(worker.paths.state, "server"))
         self._taken = ""
         now = worker.clock.wall()
         self._me = Leader(server_name(worker), socket.gethostname(), os.getpid(), boot_id(), pid_namespace(), now)
@@ -94,19 +104,60 @@ class ElectorJob:
         worker.handlers |= {"step-down": self._step_down, "pause": self._pause, "resume": self._resume}
 
     async def run(self) -> None:
-        stopping = self._worker.stopping
-        register = asyncio.create_task(self.registrar.run(), name="registrar")
-        watch = asyncio.create_task(self._watch_ability(), name="ability")
+        """Nothing is written, not even a wish to lead, before the store is known to be ours."""
         try:
-            elect = asyncio.create_task(self.elector.run(stopping), name="elector")
-            done, _ = await asyncio.wait({elect, register, watch}, return_when=asyncio.FIRST_COMPLETED)
+            while not await self._store_is_ours():
+                if await self._worker.stopped(_GUARD_FIRST):
+                    return
+            await self._take_part()
+        finally:
+            await self._store.close()
+
+    async def _take_part(self) -> None:
+        elect = asyncio.create_task(self.elector.run(self._worker.stopping), name="elector")
+        beside = [
+            asyncio.create_task(one) for one in (self.registrar.run(), self._watch_ability(), self._stand_guard())
+        ]
+        try:
+            done, _ = await asyncio.wait({elect, *beside}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            await elect
             await self.registrar.withdraw()
         finally:
-            register.cancel()
-            watch.cancel()
-            await self._store.close()
+            for task in (elect, *beside):
+                task.cancel()
+
+    async def _store_is_ours(self) -> bool:
+        """Asks the store who it is. While it is away or foreign, this server waits and says for what."""
+        self._worker.vitals.duty = self._worker.clock.now() + 2 * self._worker.config.server.ttl
+        try:
+            said = await self.guard.look(self._worker.clock.now())
+        except (StoreAway, StoreError) as error:
+            if self._unreached != str(error):
+                log.warning(f"{self._me.name} waits for the store: {error}")
+            self._unreached = str(error)
+            self._worker.vitals.attempted(success=False, state="waiting: store")
+            return False
+        self._unreached = ""
+        foreign = said.verdict is Verdict.FOREIGN
+        self._worker.vitals.attempted(success=not foreign, state="held: foreign_store" if foreign else None)
+        return not foreign
+
+    async def _stand_guard(self) -> None:
+        while not await self._worker.stopped(_GUARD_EVERY):
+            try:
+                said = await self.guard.look(self._worker.clock.now())
+                if said.verdict is Verdict.UNNAMED and self.elector.state.phase is Phase.LEADING:
+                    await self.guard.found(FencedStore(self._store, self._leader_key, self.elector.state.term))
+            except (StoreAway, StoreError) as error:
+                log.debug(f"the store's identity cannot be read: {error}")
+                continue
+            foreign = said.verdict is Verdict.FOREIGN
+            if foreign and self.elector.state.lost is not Lost.FOREIGN:
+                self.elector.leave(Lost.FOREIGN)
+            elif not foreign and self.elector.state.lost is Lost.FOREIGN:
+                self.elector.go_on()
 
     def _dead(self, other: Leader | Server) -> bool:
         """C12: only in the same boot and the same PID namespace does a pid that is gone prove anything."""

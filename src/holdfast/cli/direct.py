@@ -1,0 +1,79 @@
+"""Commands that open etcd themselves, with etcdctl's flags: at 3 a.m. the API may be what is broken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli.configuration import effective
+from holdfast.config import Flag
+from holdfast.model.region import Region
+from holdfast.runtime.configuration import SecretRefused
+from holdfast.runtime.connect import connection
+from holdfast.store.api import StoreAway, StoreError
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+
+F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
+
+_FLAGS = {"endpoints": "endpoints", "cacert": "ca_file", "cert": "cert_file", "key": "key_file", "user": "user"}
+
+
+def store_flags(command: F) -> F:
+    """Adds etcdctl's flags; they arrive as `reach`, a `Reach`."""
+    for name, words in (
+        ("--region", "The region, where several share an etcd."),
+        ("--password-file", "File with the password of --user."),
+        ("--user", "Our name in etcd."),
+        ("--key", "Key of the client certificate."),
+        ("--cert", "Client certificate."),
+        ("--cacert", "CA that signed the members' certificates."),
+        ("--endpoints", "Members of etcd, separated by commas."),
+        ("--config", "Configuration file."),
+    ):
+        command = click.option(name, help=words)(command)
+    return command
+
+
+class Reach:
+    """Which etcd a command was pointed at: flags above the configuration."""
+
+    def __init__(self, given: dict[str, str | None]) -> None:
+        named = {**_FLAGS, "password_file": "password_file", "region": "region"}
+        flags = [
+            Flag(f"--{flag.replace('_', '-')}", f"store.{field}", value)
+            for flag, field in named.items()
+            if (value := given.get(flag)) is not None
+        ]
+        self.config = effective(given.get("config"), flags).config
+        self.region = Region(self.config.store.region or "")
+
+    def connection(self) -> Connection:
+        try:
+            return connection(self.config.store)
+        except SecretRefused as refused:
+            raise click.ClickException(str(refused)) from refused
+
+    def ask(self, question: Callable[[EtcdStore], Awaitable[R]]) -> R:
+        """Runs a question against the store; a store that is away or refuses is one sentence and exit code 1."""
+        try:
+            return asyncio.run(_asked(self.connection(), question))
+        except (StoreAway, StoreError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+async def _asked(reach: Connection, question: Callable[[EtcdStore], Awaitable[R]]) -> R:
+    store = EtcdStore(reach)
+    try:
+        return await question(store)
+    finally:
+        await store.close()
+
+
+def state_folder(reach: Reach) -> Path:
+    return Path(reach.config.paths.state)

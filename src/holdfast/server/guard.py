@@ -1,0 +1,90 @@
+"""The guard: is the store that answers the one this server knows? Asked before it campaigns, and ever again.
+
+A store of another fleet closes the gate: this server neither leads nor writes, and nobody exits (`foreign_store`). A
+store that was thrown back to an older life is led, but nothing is deleted until an operator has looked
+(`store_restored`). A store without an identity gets one from its first leader.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from holdfast.model.identity import Identity
+from holdfast.model.region import Region
+from holdfast.model.time import NEVER, Instant
+from holdfast.reconcile import Change, Closed, Op, Reason
+from holdfast.reconcile.change import K, V
+from holdfast.runtime.memory import StoreMemory
+from holdfast.store.api import Conflict, Store
+from holdfast.store.fenced import FencedStore
+from holdfast.store.identity import ADOPT, Judgement, Remembered, Verdict, create_identity, judge, read_identity
+
+log = structlog.get_logger(__name__)
+
+
+class IdentityReason(Reason):
+    FOREIGN_STORE = "the store belongs to another fleet"
+    STORE_RESTORED = "the store was thrown back to an older life"
+    UNNAMED_STORE = "the store has no identity yet"
+
+
+_REASONS: Mapping[Verdict, IdentityReason] = {
+    Verdict.FOREIGN: IdentityReason.FOREIGN_STORE,
+    Verdict.RESTORED: IdentityReason.STORE_RESTORED,
+    Verdict.UNNAMED: IdentityReason.UNNAMED_STORE,
+}
+
+_OPENS: Mapping[IdentityReason, str] = {
+    IdentityReason.FOREIGN_STORE: "store.endpoints and store.region naming the right store (holdfast doctor)",
+    IdentityReason.STORE_RESTORED: ADOPT,
+    IdentityReason.UNNAMED_STORE: "the first leader writing it (holdfast leader)",
+}
+
+
+@dataclass
+class Guard:
+    """Judges the store again and again, and remembers what was ours."""
+
+    store: Store
+    region: Region
+    memory: StoreMemory
+    judgement: Judgement | None = None
+    since: Instant = field(default=NEVER)
+
+    async def look(self, now: Instant) -> Judgement:
+        """Reads the store's identity and judges it by what is remembered."""
+        remembered = self.memory.recall()
+        found = await read_identity(self.store, self.region)
+        judgement = judge(remembered, found)
+        if judgement.verdict is Verdict.OURS and isinstance(found.identity, Identity):
+            known = remembered or Remembered(found.identity.fleet, found.identity.epoch, 0)
+            self.memory.keep(known.seen(found.identity, found.revision))
+        if self.judgement is None or judgement.verdict is not self.judgement.verdict:
+            self.since = now
+            level = log.info if judgement.verdict in (Verdict.OURS, Verdict.UNNAMED) else log.error
+            level(judgement.sentence + (f"; opens by: {judgement.opens}" if judgement.opens else ""))
+        self.judgement = judgement
+        return judgement
+
+    async def found(self, fenced: FencedStore) -> None:
+        """A new leader names a store that has no name; whoever was faster is right."""
+        remembered = self.memory.recall()
+        identity = Identity(remembered.fleet, remembered.epoch + 1) if remembered else Identity(uuid.uuid4().hex, 1)
+        try:
+            await create_identity(fenced, self.region, identity)
+            log.info(f"the store is named: fleet {identity.fleet}, epoch {identity.epoch}")
+        except Conflict:
+            log.info("the store was named by another leader meanwhile")
+
+    def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        """The identity gate: a foreign store takes nothing, a restored one no deletes."""
+        if self.judgement is None or self.judgement.verdict is Verdict.OURS:
+            return None
+        reason = _REASONS[self.judgement.verdict]
+        if reason is IdentityReason.STORE_RESTORED and change.op is not Op.DELETE:
+            return None
+        return Closed("identity", reason, self.since, _OPENS[reason], self.judgement.sentence)
