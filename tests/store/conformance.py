@@ -4,68 +4,68 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
 from holdfast.model.time import seconds
 from holdfast.store.api import Entry, Events, Page, Snapshot, Store, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection
-from holdfast.testing import FakeStore
+from holdfast.testing import World, simulate
 from holdfast.testing.etcd import Cluster
 
 T = TypeVar("T")
-Scenario = Callable[[Store], Awaitable[None]]
+Scenario = Callable[[Store], Coroutine[Any, Any, T]]
 PATIENCE = 60.0
 
 
 class Ground(Protocol):
-    """Something that a store can be opened on, any number of times. It begins empty."""
+    """Something to run a scenario on, with a store that begins empty."""
 
-    def open(self) -> contextlib.AbstractAsyncContextManager[Store]: ...
+    def run(self, scenario: Scenario[T]) -> T: ...
 
 
 class FakeGround:
-    def __init__(self) -> None:
-        self.fake = FakeStore()
+    """FakeStore on virtual time: an expiring lease costs nothing here."""
 
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[Store]:
-        client = self.fake.client()
-        yield client
-        await client.close()
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def run(self, scenario: Scenario[T]) -> T:
+        async def simulated(world: World) -> T:
+            return await scenario(world.node("client").store())
+
+        return simulate(self.seed, simulated).value
 
 
 class EtcdGround:
-    """Shares one etcd with everybody else; whoever opens it clears it first."""
+    """A real etcd, shared with everybody else: whoever comes clears it first."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[Store]:
+    def run(self, scenario: Scenario[T]) -> T:
+        return asyncio.run(self._run(scenario))
+
+    async def _run(self, scenario: Scenario[T]) -> T:
         store = EtcdStore(Connection(self.cluster.endpoints, deadline=seconds(20)), relist_spread=seconds(0))
-        try:
-            yield store
-        finally:
-            await store.close()
+        async with asyncio.timeout(PATIENCE):
+            try:
+                await store.delete(b"\0", end=b"\0")
+                return await scenario(store)
+            finally:
+                await store.close()
 
 
-def conforms(scenario: Scenario) -> Callable[[Ground], None]:
-    """Makes a test out of a coroutine: it runs on every ground, with a store that begins empty."""
+def conforms(scenario: Scenario[None]) -> Callable[[Ground], None]:
+    """Makes a test out of a coroutine: it runs on every ground."""
 
     def test(ground: Ground) -> None:
-        asyncio.run(on(ground, scenario))
+        ground.run(scenario)
 
     test.__name__ = getattr(scenario, "__name__", "test")
     test.__doc__ = scenario.__doc__
     return test
-
-
-async def on(ground: Ground, scenario: Scenario) -> None:
-    async with asyncio.timeout(PATIENCE), ground.open() as store:
-        await store.delete(b"\0", end=b"\0")
-        await scenario(store)
 
 
 async def entry(store: Store, key: bytes) -> Entry:

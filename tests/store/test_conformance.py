@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -14,12 +15,16 @@ from holdfast.store.api import (
     Delete,
     Get,
     LeaseGone,
+    NoSpace,
     Operation,
     Put,
     Store,
     StoreError,
     TooLarge,
 )
+from holdfast.testing import World, simulate
+from holdfast.testing.etcd import etcd_cluster
+from holdfast.testing.fixtures import or_skip
 from tests.store.conformance import (
     EtcdGround,
     FakeGround,
@@ -27,7 +32,6 @@ from tests.store.conformance import (
     conforms,
     entry,
     keys,
-    on,
     pages,
     refusal,
     revision,
@@ -319,7 +323,7 @@ def test_an_absent_key_compares_as_zero(ground: Ground, aspect: Aspect) -> None:
         assert not (await store.txn([Compare(b"a", aspect, 0, "NOT_EQUAL")], [])).succeeded
         assert not (await store.txn([Compare(b"a", aspect, 0, "GREATER")], [])).succeeded
 
-    asyncio.run(on(ground, scenario))
+    ground.run(scenario)
 
 
 @conforms
@@ -372,7 +376,7 @@ def test_129_operations_are_too_large(ground: Ground, part: str) -> None:
         assert await refusal(store.txn(compares, then, otherwise)) is TooLarge
         assert await keys(store) == []
 
-    asyncio.run(on(ground, scenario))
+    ground.run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +394,7 @@ def test_a_key_is_changed_only_once_in_a_transaction(ground: Ground, branch: lis
         assert await refusal(store.txn([], [], branch)) is StoreError
         assert await keys(store) == []
 
-    asyncio.run(on(ground, scenario))
+    ground.run(scenario)
 
 
 @conforms
@@ -649,6 +653,50 @@ async def test_a_member_says_where_it_stands(store: Store) -> None:
     assert member.raft_term > 0
     assert member.version.startswith("3.")
     assert list(member.alarms) == list(await store.alarms()) == []
+
+
+OUT_OF_SPACE_BYTES = 2 * MIB
+
+
+def test_out_of_space_refuses_puts_and_leases_but_neither_deletes_nor_renewals_nor_compaction() -> None:
+    with or_skip(etcd_cluster(1, options=["--quota-backend-bytes", str(OUT_OF_SPACE_BYTES)])) as small:
+        told = EtcdGround(small).run(lambda store: _out_of_space(store, lambda: _fill(store)))
+
+    async def on_the_fake(world: World) -> list[object]:
+        async def fill() -> None:
+            world.store.run_out_of_space()
+
+        return await _out_of_space(world.node("client").store(), fill)
+
+    assert simulate(0, on_the_fake).value == told
+
+
+async def _fill(store: Store) -> None:
+    for n in range(64):
+        try:
+            await store.put(b"fill/%d" % n, bytes(MIB))
+        except NoSpace:
+            return
+    raise AssertionError("a store of 2 MiB took 64")
+
+
+async def _out_of_space(store: Store, fill: Callable[[], Awaitable[None]]) -> list[object]:
+    lease = await store.grant(seconds(60))
+    before = await store.put(b"a", b"", lease=lease)
+    await fill()
+    return [
+        await refusal(store.put(b"a", b"")),
+        await refusal(store.txn([], [Delete(b"a"), Put(b"b", b"")])),
+        await refusal(store.txn([], [], [Put(b"b", b"")])),
+        await refusal(store.grant(seconds(60))),
+        list(await store.alarms()),
+        list((await store.status())[0].alarms),
+        await store.renew(lease),
+        (await store.txn([], [Get(b"a")])).succeeded,
+        await store.compact(before),  # type: ignore[func-returns-value]  # that it returns at all is the point
+        await store.delete(b"a"),
+        await store.revoke(lease),  # type: ignore[func-returns-value]  # that it returns at all is the point
+    ]
 
 
 def _plain(result: object) -> object:

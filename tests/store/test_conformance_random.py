@@ -6,7 +6,6 @@ sequence that differs is shrunk to the shortest one that does.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -156,10 +155,10 @@ class Run:
         await self.store.compact(self._there(revision))
 
 
-async def play(ground: Ground, sequence: Sequence[Step]) -> tuple[list[Answer], dict[bytes, bytes]]:
+def play(ground: Ground, sequence: Sequence[Step]) -> tuple[list[Answer], dict[bytes, bytes]]:
     """What each step answered, and what the store, and a watch of all of it, held at the end."""
-    async with asyncio.timeout(60), ground.open() as store:
-        await store.delete(b"\0", end=b"\0")
+
+    async def scenario(store: Store) -> tuple[list[Answer], dict[bytes, bytes]]:
         run = Run(store, await store.put(b"start", b""))
         async with watching(store, b"") as view:
             answers = [await run.take(taken) for taken in sequence]
@@ -168,8 +167,10 @@ async def play(ground: Ground, sequence: Sequence[Step]) -> tuple[list[Answer], 
         assert held == now, "the watch ends with what the store holds"
         return answers, now
 
+    return ground.run(scenario)
+
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=st.lists(steps, min_size=1, max_size=25))
 def test_any_sequence_of_operations_answers_alike(one_etcd: Cluster, sequence: list[Step]) -> None:
-    assert asyncio.run(play(FakeGround(), sequence)) == asyncio.run(play(EtcdGround(one_etcd), sequence))
+    assert play(FakeGround(), sequence) == play(EtcdGround(one_etcd), sequence)
