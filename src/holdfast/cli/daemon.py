@@ -41,11 +41,19 @@ def _runtime(_context: click.Context, _parameter: click.Parameter, given: str | 
 
 
 def roles(runtime: Path) -> list[str]:
-    """The roles that have a control socket in this folder."""
+    """The daemons that have a control socket in this folder, or, as in a lab, in a folder of their own below it."""
     try:
-        return sorted(path.stem for path in runtime.glob("*.sock") if "." not in path.stem)
+        found = [
+            path.relative_to(runtime).with_suffix("") for path in (*runtime.glob("*.sock"), *runtime.glob("*/*.sock"))
+        ]
+        return sorted(str(path) for path in found if "." not in path.name)
     except OSError:
         return []
+
+
+def label(role: str) -> str:
+    """What people call a daemon: `server`, or in a lab `ctl-1` for the server that is called so."""
+    return role.rpartition("/")[0] or role
 
 
 def answer(runtime: Path, role: str, request: Request) -> Any:
@@ -61,7 +69,8 @@ def workers(runtime: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for role in roles(runtime):
         running = [one for one in answer(runtime, role, Request("status"))["workers"] if one["phase"] != "completed"]
-        found |= {one["name"]: role for one in running}
+        prefix = f"{label(role)}/" if "/" in role else ""
+        found |= {f"{prefix}{one['name']}": role for one in running}
     if not found:
         raise nobody(runtime)
     return found
@@ -77,8 +86,8 @@ def role_of(runtime: Path, worker: str) -> str:
 
 def tell(runtime: Path, worker: str, command: str, **args: object) -> Any:
     """Passes a command on to one worker."""
-    request = Request("tell", {"do": command, "args": args}, worker)
-    return answer(runtime, role_of(runtime, worker), request)
+    role = role_of(runtime, worker)
+    return answer(runtime, role, Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2]))
 
 
 class CannotTell(click.ClickException):

@@ -18,12 +18,13 @@ import click
 import msgspec
 
 from holdfast import __version__
-from holdfast.cli.daemon import CANNOT_TELL, CannotTell, nobody, roles, runtime_flag
+from holdfast.cli.daemon import CANNOT_TELL, CannotTell, label, nobody, roles, runtime_flag
 from holdfast.cli.text import clock, count, short
 from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.report import Report, WorkerReport, report
+from holdfast.server.about import About
 
 NEEDS_YOU = 1
 
@@ -47,7 +48,9 @@ class View:
     held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Per worker, what its gates hold."""
     silent: Sequence[str] = ()
-    """Roles whose supervisor does not answer; their report comes from the board."""
+    """Daemons whose supervisor does not answer; their report comes from the board."""
+    servers: Sequence[About] = ()
+    """What the electors here say of the store and of leadership."""
 
 
 @click.command()
@@ -86,20 +89,28 @@ async def look(runtime: Path) -> View:
         raise nobody(runtime)
     reports, silent = [], []
     held: dict[str, list[dict[str, Any]]] = {}
+    servers = []
     for role in names:
         said = await ask(runtime / f"{role}.sock", Request("status"), timeout=2.0)
         if said.error:
-            silent.append(role)
-            reports.append(_from_board(runtime, role, said.error))
+            silent.append(label(role))
+            reports.append(_named(_from_board(runtime, role, said.error), role))
             continue
-        one = msgspec.convert(said.result, Report)
+        one = _named(msgspec.convert(said.result, Report), role)
         reports.append(one)
         for worker in one.workers:
             if worker.state.startswith("held"):
                 request = Request("tell", {"do": "held"}, worker.name)
                 answer = await ask(runtime / f"{role}.sock", request)
                 held[worker.name] = [] if answer.error else answer.result["objects"]
-    return View(reports, held, silent)
+            if worker.name == "elector":
+                answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, "elector"))
+                servers += [] if answer.error else [msgspec.convert(answer.result, About)]
+    return View(reports, held, silent, servers)
+
+
+def _named(one: Report, role: str) -> Report:
+    return msgspec.structs.replace(one, role=label(role))
 
 
 def _from_board(runtime: Path, role: str, error: str) -> Report:
@@ -119,6 +130,8 @@ def exit_code(view: View) -> int:
 
 def problems(view: View) -> list[Problem]:
     found = [_silent(one) for one in view.reports if one.role in view.silent]
+    if view.servers and not any(server.leader for server in view.servers):
+        found.append(Problem("leader", "nobody leads: nothing is written until somebody does", look="holdfast leader"))
     for one in view.reports:
         for worker in one.workers:
             found += _troubles(worker, view.held.get(worker.name, []))
@@ -171,9 +184,38 @@ def render(view: View, now: datetime) -> str:
     lines.append(f"NEEDS YOU  {needs}        handled by itself  {len(found) - needs}")
     for number, problem in enumerate(found, 1):
         lines += _problem(problem, number)
+    lines += _leadership(view.servers)
     for one in view.reports:
         lines += ["", *_workers(one)]
     return "\n".join(lines) + "\n"
+
+
+def _leadership(servers: Sequence[About]) -> list[str]:
+    """STORE and LEADER, as the server sees them that leads, else the first."""
+    if not servers:
+        return []
+    one = next((server for server in servers if server.phase == "leading"), servers[0])
+    return ["", f"STORE    {_store(one)}", f"LEADER   {_leader(one)}"]
+
+
+def _store(one: About) -> str:
+    store = one.store
+    if store is None:
+        return f"away: {one.store_error}"
+    return (
+        f"etcd {store.version}   {store.answering} of {store.members} members   rev {store.revision:,}   "
+        f"round trip {store.round_trip_ms:.0f} ms"
+    )
+
+
+def _leader(one: About) -> str:
+    if not one.leader:
+        return f"nobody leads   seen from {one.name} ({one.phase})"
+    followers = ", ".join(f"{name} {'able' if able else 'unable'}" for name, able in sorted(one.followers.items()))
+    tail = f"     followers: {followers}" if followers else "     no followers"
+    if one.phase != "leading":
+        return f"{one.leader}   seen from {one.name} ({one.phase}){tail}"
+    return f"{one.leader}   term {one.term}   {short(one.since_s)}   lease {one.lease_s:.1f} of {one.ttl_s:g} s{tail}"
 
 
 def _problem(problem: Problem, number: int) -> list[str]:

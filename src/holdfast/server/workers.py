@@ -7,7 +7,9 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import structlog
 
 from holdfast import __version__
@@ -22,6 +24,7 @@ from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.process import boot_id
 from holdfast.runtime.report import WorkerReport, report
 from holdfast.runtime.worker import Spec, Worker
+from holdfast.server.about import About, StoreSeen
 from holdfast.server.election import Election, Lost, Phase
 from holdfast.server.elector import Elector, Surroundings
 from holdfast.server.giveway import Ability, successor
@@ -101,7 +104,12 @@ class ElectorJob:
         self.elector = Elector(self._store, worker.config.server, around)
         ours = Around(self._report, self._dead, self._name_taken)
         self.registrar = Registrar(self._store, self._region, self._me.name, worker.config.server.ttl, ours)
-        worker.handlers |= {"step-down": self._step_down, "pause": self._pause, "resume": self._resume}
+        worker.handlers |= {
+            "about": self._about,
+            "step-down": self._step_down,
+            "pause": self._pause,
+            "resume": self._resume,
+        }
 
     async def run(self) -> None:
         """Nothing is written, not even a wish to lead, before the store is known to be ours."""
@@ -216,6 +224,35 @@ class ElectorJob:
             if better is not None and self.elector.state.phase is Phase.LEADING:
                 log.warning(f"this server cannot do a leader's work, and {better} says that it can: it gives way")
                 self.elector.leave(Lost.GAVE_WAY)
+
+    async def _about(self, _request: Request, _who: Who) -> Any:
+        now, shown = self._worker.clock.now(), self._shown.read() or Shown("following")
+        seen, error = None, ""
+        try:
+            seen = await self._store_seen()
+        except (StoreAway, StoreError) as away:
+            error = str(away)
+        about = About(
+            name=self._me.name,
+            phase=shown.phase,
+            leader=shown.leader,
+            term=shown.term,
+            since_s=(now - shown.since).total_seconds(),
+            lease_s=max(0.0, (shown.work_until - now).total_seconds()) if shown.work_until else 0.0,
+            ttl_s=self._worker.config.server.ttl.total_seconds(),
+            followers={name: one.able for name, one in self.registrar.others.items() if name != shown.leader},
+            store=seen,
+            store_error=error,
+        )
+        return msgspec.to_builtins(about)
+
+    async def _store_seen(self) -> StoreSeen:
+        sent = self._worker.clock.now()
+        members = await self._store.status()
+        took = (self._worker.clock.now() - sent).total_seconds() * 1_000
+        newest = max(members, key=lambda member: member.revision)
+        total = max(len(members), len(self._worker.config.store.endpoints))
+        return StoreSeen(newest.version, total, len(members), newest.revision, round(took, 1))
 
     async def _step_down(self, request: Request, who: Who) -> str:
         if self.elector.state.phase is not Phase.LEADING:

@@ -1,0 +1,31 @@
+"""What a server says of the store and of leadership when somebody asks how things are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class StoreSeen(msgspec.Struct, frozen=True):
+    version: str
+    members: int
+    answering: int
+    revision: int
+    round_trip_ms: float
+
+
+class About(msgspec.Struct, frozen=True):
+    """One elector's view. `store` is None while the store is away; `leader` is empty while nobody leads."""
+
+    name: str
+    phase: str
+    leader: str
+    term: int
+    since_s: float
+    lease_s: float
+    ttl_s: float
+    followers: Mapping[str, bool]
+    """The other servers that are registered, and whether each could do a leader's work."""
+    store: StoreSeen | None = None
+    store_error: str = ""
