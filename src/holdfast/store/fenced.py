@@ -146,7 +146,7 @@ class FencedStore:
         entries = {key: _single(result) for key, result in zip(keys, found.results[1:], strict=True)}
         stale = [n for n in pack if not all(holds(c, entries[c.key]) for c in plan.writes[n].compares)]
         for n in stale:
-            plan.failed([n], Conflict(plan.writes[n].keys[0]))
+            plan.failed([n], Conflict(plan.writes[n].key))
         plan.retry([n for n in pack if n not in stale])
 
     def _check(self, leader: int | Sequence[Entry]) -> None:
@@ -179,7 +179,7 @@ class _Plan:
         for n in numbers:
             self._tries[n] = self._tries.get(n, 0) + 1
             if self._tries[n] >= TRIES:
-                self.failed([n], Conflict(self.writes[n].keys[0]))
+                self.failed([n], Conflict(self.writes[n].key))
         self.resend([n for n in numbers if n not in self._results])
 
     def resend(self, numbers: Sequence[int], *, alone: bool = False) -> None:

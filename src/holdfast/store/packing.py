@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,7 @@ MOST_OPERATIONS = 127
 """etcd takes 128 comparisons or operations; one comparison is the term's."""
 FEWEST_OPERATIONS = 4
 MOST_BYTES = 1 << 20
+OVERHEAD = 32
 SLOW = Duration(milliseconds=100)
 QUICK = Duration(milliseconds=50)
 QUICK_IN_A_ROW = 8
@@ -33,17 +35,32 @@ class Write(msgspec.Struct, frozen=True):
     compares: Sequence[Compare] = ()
 
     @property
-    def keys(self) -> Sequence[bytes]:
-        return [op.key for op in self.operations]
+    def key(self) -> bytes:
+        """The key that the write is called by: the first that it touches."""
+        return self.operations[0].key
 
-    @property
-    def size(self) -> int:
-        return sum(len(op.key) + (len(op.value) if isinstance(op, Put) else 0) + 32 for op in self.operations)
 
-    @property
-    def weight(self) -> int:
-        """How much of a transaction's limit it takes."""
-        return max(len(self.operations), len(self.compares))
+class _Measure(NamedTuple):
+    """What a write takes of a transaction."""
+
+    keys: Sequence[bytes]
+    weight: int
+    size: int
+
+
+def _measure(write: Write) -> _Measure:
+    operations = write.operations
+    weight = max(len(operations), len(write.compares))
+    if weight > MOST_OPERATIONS or not operations:
+        raise ValueError(f"one object takes 1 to {MOST_OPERATIONS} operations and comparisons, not {weight}")
+    size = 0
+    for op in operations:
+        size += len(op.key) + OVERHEAD
+        if isinstance(op, Put):
+            size += len(op.value)
+        elif op.end is not None:
+            raise ValueError("a plan deletes keys, not ranges: each delete must be one that somebody decided")
+    return _Measure([op.key for op in operations], weight, size)
 
 
 @dataclass(slots=True)
@@ -70,49 +87,43 @@ class Packing:
 
     writes: Sequence[Write]
     window: Window = field(default_factory=Window)
-    _waiting: deque[int] = field(default_factory=deque)
+    _measures: Sequence[_Measure] = field(init=False)
+    _waiting: deque[int] = field(init=False)
     _busy: set[bytes] = field(default_factory=set)
     _alone: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        for write in self.writes:
-            if any(isinstance(op, Delete) and op.end is not None for op in write.operations):
-                raise ValueError("a plan deletes keys, not ranges: each delete must be one that somebody decided")
-            if write.weight > MOST_OPERATIONS or not write.operations:
-                raise ValueError(f"one object takes 1 to {MOST_OPERATIONS} operations, not {write.weight}")
+        self._measures = [_measure(write) for write in self.writes]
         self._waiting = deque(range(len(self.writes)))
 
     def next(self) -> Sequence[int]:
         """The writes of the next transaction; empty when all that wait touch keys that are under way."""
         pack: list[int] = []
         passed: list[int] = []
-        blocked = set(self._busy)
-        weight = size = 0
+        held: set[bytes] = set()
+        weight_left, size_left = self.window.operations, MOST_BYTES
         while self._waiting and len(passed) < LOOK_AHEAD:
             number = self._waiting[0]
-            write = self.writes[number]
-            fits = (
-                weight + write.weight <= max(self.window.operations, write.weight) and size + write.size <= MOST_BYTES
-            )
-            if pack and (not fits or number in self._alone or pack[0] in self._alone):
+            keys, weight, size = self._measures[number]
+            if pack and (weight > weight_left or size > size_left or number in self._alone or pack[0] in self._alone):
                 break
             self._waiting.popleft()
-            if blocked.isdisjoint(write.keys):
+            if self._busy.isdisjoint(keys) and held.isdisjoint(keys):
                 pack.append(number)
-                weight += write.weight
-                size += write.size
+                weight_left -= weight
+                size_left -= size
             else:
                 passed.append(number)
-            blocked.update(write.keys)
+            held.update(keys)
         self._waiting.extendleft(reversed(passed))
         for number in pack:
-            self._busy.update(self.writes[number].keys)
+            self._busy.update(self._measures[number].keys)
         return pack
 
     def done(self, pack: Sequence[int]) -> None:
         """The transaction is over; its keys are free again."""
         for number in pack:
-            self._busy.difference_update(self.writes[number].keys)
+            self._busy.difference_update(self._measures[number].keys)
 
     def again(self, numbers: Sequence[int], *, alone: bool = False) -> None:
         """These were not written and have to be sent again, before all others; `alone` each in its own transaction."""

@@ -49,7 +49,7 @@ class DeleteRequest(msgspec.Struct, omit_defaults=True):
 
 
 class RequestOp(msgspec.Struct, omit_defaults=True):
-    request_put: PutRequest | None = None
+    request_put: Put | None = None
     request_delete_range: DeleteRequest | None = None
     request_range: RangeRequest | None = None
 
@@ -250,7 +250,7 @@ def span(prefix: bytes) -> tuple[bytes, bytes]:
 def operation(op: Operation) -> RequestOp:
     """One operation of a transaction as the gateway wants it."""
     if isinstance(op, Put):
-        return RequestOp(request_put=PutRequest(op.key, op.value, op.lease))
+        return RequestOp(op)
     if isinstance(op, Delete):
         return RequestOp(request_delete_range=DeleteRequest(op.key, op.end or b""))
     assert isinstance(op, Get)
@@ -259,9 +259,8 @@ def operation(op: Operation) -> RequestOp:
 
 def comparison(compare: Compare) -> CompareRequest:
     """One condition of a transaction as the gateway wants it."""
-    request = CompareRequest(compare.key, compare.aspect.value, compare.relation)
-    setattr(request, _ASPECT_FIELD[compare.aspect], compare.wanted)
-    return request
+    field = _ASPECT_FIELD[compare.aspect]
+    return CompareRequest(compare.key, compare.aspect.value, compare.relation, **{field: compare.wanted})  # type: ignore[arg-type]
 
 
 def transaction(compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]) -> bytes:
