@@ -137,7 +137,7 @@ class ControlServer:
     async def _answer(self, line: bytes, who: Who) -> Answer:
         try:
             request = _request.decode(line)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are no UTF-8
             return Answer(error=f"the request is not understood: {error}")
         if request.who is not None:
             if who.pid != self._trusted:

@@ -135,7 +135,7 @@ def read(path: Path) -> Iterator[Decision]:
     for line in lines:
         try:
             yield _decode(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             continue
 
 

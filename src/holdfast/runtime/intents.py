@@ -165,7 +165,7 @@ class Intents(Generic[K, V]):
             return msgspec.json.decode(self._path.read_bytes(), type=Wishes)
         except FileNotFoundError:
             return Wishes()
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
             # Unreadable is not absent: an operator may have said pause.
             raise RuntimeError(f"{self._path} cannot be read ({error}): mend it, or delete it to forget it") from error
 

@@ -44,6 +44,11 @@ class ServiceManager:
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     def _send(self, message: str) -> None:
         if self._socket is None:
             return

@@ -105,6 +105,7 @@ class Supervisor:
             return 0
         finally:
             self._decisions.close()
+            self._manager.close()
             lock.release()
 
     def reload(self) -> str:

@@ -1,0 +1,210 @@
+"""Care: every transition of a worker under its supervisor, the backoff, and the mark of a crash loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.config.pulse import Pulse as Bounds
+from holdfast.model.time import Instant, seconds
+from holdfast.runtime.care import TRANSITIONS, Care, Effect, Look, Phase, backoff, step
+from holdfast.runtime.pulse import ACTIONS, Action, Verdict
+
+BOUNDS = Bounds()
+T0 = Instant(10**13)
+
+
+def at(second: float) -> Instant:
+    return T0 + seconds(second)
+
+
+def look(care: Care, verdict: Verdict, second: float, evidence: str = "") -> tuple[Care, Sequence[Effect]]:
+    return step(care, Look(verdict, evidence, at(second)), BOUNDS)
+
+
+def running(since: float = 0.0) -> Care:
+    care, effects = look(Care(), Verdict.STARTING, since)
+    assert list(effects) == [Effect.START]
+    return care
+
+
+def test_a_worker_that_is_due_is_started() -> None:
+    assert (running().phase, running().started) == (Phase.RUNNING, at(0))
+
+
+def test_a_worker_is_not_started_before_its_pause_is_over() -> None:
+    dead, _ = look(running(), Verdict.DEAD, 5)
+    waiting, effects = look(dead, Verdict.STARTING, 5.4)
+    assert (waiting.phase, list(effects)) == (Phase.DUE, [])
+    _, effects = look(waiting, Verdict.STARTING, 5.6)
+    assert list(effects) == [Effect.START]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.HUNG, Verdict.STALLED, Verdict.NEGLECTS])
+def test_what_must_go_gets_sigterm_then_five_seconds_then_sigkill_then_a_successor(verdict: Verdict) -> None:
+    care, effects = look(running(), verdict, 20, "why")
+    assert (care.phase, list(effects)) == (Phase.ENDING, [Effect.TERM])
+    care, effects = look(care, verdict, 24.9)
+    assert (care.phase, list(effects)) == (Phase.ENDING, [])
+    care, effects = look(care, verdict, 25)
+    assert (care.phase, list(effects)) == (Phase.KILLED, [Effect.KILL])
+    care, effects = look(care, verdict, 25.1)
+    assert (care.phase, list(effects)) == (Phase.KILLED, [])
+    care, effects = look(care, Verdict.DEAD, 25.2, "killed by signal 9")
+    assert (care.phase, list(effects)) == (Phase.DUE, [])
+    assert care.trouble is not None
+    assert (care.trouble.verdict, care.trouble.evidence, care.trouble.at) == (verdict, "why", at(20))
+
+
+def test_a_worker_that_beats_again_after_sigterm_is_replaced_all_the_same() -> None:
+    care, _ = look(running(), Verdict.HUNG, 20)
+    care, effects = look(care, Verdict.HEALTHY, 25)
+    assert (care.phase, list(effects)) == (Phase.KILLED, [Effect.KILL])
+
+
+def test_a_finished_one_shot_job_is_retired_for_good() -> None:
+    care, effects = look(running(), Verdict.COMPLETED, 3)
+    assert (care.phase, list(effects), care.restarts) == (Phase.COMPLETED, [], ())
+    assert look(care, Verdict.COMPLETED, 4_000) == (care, ())
+
+
+@pytest.mark.parametrize("patience", [1.0, 6.0])
+def test_a_one_shot_job_that_we_had_to_end_has_not_finished_whatever_its_exit_code(patience: float) -> None:
+    care, _ = look(running(), Verdict.HUNG, 20)
+    care, _ = look(care, Verdict.HUNG, 20 + patience)
+    care, _ = look(care, Verdict.COMPLETED, 30)
+    assert care.phase is Phase.DUE
+
+
+@pytest.mark.parametrize("verdict", [Verdict.HEALTHY, Verdict.WAITING, Verdict.OVERDUE, Verdict.STARTING])
+def test_a_worker_that_works_or_waits_is_left_alone(verdict: Verdict) -> None:
+    care = running()
+    assert look(care, verdict, 4_000) == (care, ())
+
+
+def test_a_worker_is_back_with_its_first_pulse_not_with_its_start() -> None:
+    care, _ = look(running(), Verdict.DEAD, 10)
+    care, _ = look(care, Verdict.STARTING, 11)
+    care, _ = look(care, Verdict.STARTING, 12)
+    assert care.trouble is not None
+    assert care.trouble.back is None
+    care, _ = look(care, Verdict.WAITING, 13)
+    assert care.trouble is not None
+    assert care.trouble.back == at(13)
+
+
+UNKNOWN = sorted(set(product(Phase, Action)) - set(TRANSITIONS), key=str)
+
+
+@pytest.mark.parametrize(("phase", "action"), UNKNOWN)
+def test_a_verdict_that_a_phase_does_not_know_raises(phase: Phase, action: Action) -> None:
+    verdict = next(verdict for verdict, follows in ACTIONS.items() if follows is action)
+    with pytest.raises(KeyError):
+        look(Care(phase=phase), verdict, 0)
+
+
+def test_no_process_of_ours_can_lead_to_an_unknown_transition() -> None:
+    """With a process (running, ending, killed) every action is known; without one only these are ever asked for."""
+    with_process = {(phase, action) for phase in (Phase.RUNNING, Phase.ENDING, Phase.KILLED) for action in Action}
+    without = {(Phase.DUE, Action.NOTHING), (Phase.COMPLETED, Action.RETIRE)}
+    assert with_process | without == set(TRANSITIONS)
+
+
+def test_the_pause_doubles_from_half_a_second_to_thirty() -> None:
+    pauses = [backoff(failures, 0.5, BOUNDS).total_seconds() for failures in range(9)]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+@given(failures=st.integers(0, 10**6), jitter=st.floats(0, 1, exclude_max=True))
+def test_the_pause_is_jittered_by_a_quarter_at_most(failures: int, jitter: float) -> None:
+    whole = backoff(failures, 0.5, BOUNDS)
+    assert 0.75 * whole <= backoff(failures, jitter, BOUNDS) <= 1.25 * whole
+
+
+def die(care: Care, after: float) -> Care:
+    """Lives that long from its start, then exits."""
+    care, effects = step(care, Look(Verdict.STARTING, "", care.start or T0), BOUNDS)
+    assert list(effects) == [Effect.START]
+    care, _ = step(care, Look(Verdict.DEAD, "exit code 1", care.started + seconds(after)), BOUNDS)
+    return care
+
+
+def pause_after(care: Care) -> float:
+    assert care.restarts
+    return (care.start - care.restarts[-1]).total_seconds()
+
+
+def test_a_worker_that_keeps_dying_is_started_ever_more_slowly() -> None:
+    care, pauses = Care(), []
+    for _ in range(8):
+        care = die(care, after=1)
+        pauses.append(pause_after(care))
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_minute_of_health_makes_the_pause_short_again() -> None:
+    care = Care()
+    for _ in range(6):
+        care = die(care, after=1)
+    assert pause_after(die(care, after=59)) == 30
+    assert pause_after(die(care, after=60)) == 0.5
+
+
+def test_the_time_it_took_to_end_a_hung_worker_is_not_health() -> None:
+    care = Care()
+    for _ in range(6):
+        care = die(care, after=1)
+    care, _ = step(care, Look(Verdict.STARTING, "", care.start), BOUNDS)
+    started = care.started
+    for verdict, age in [(Verdict.HUNG, 58), (Verdict.HUNG, 63), (Verdict.DEAD, 64)]:
+        care, _ = step(care, Look(verdict, "", started + seconds(age)), BOUNDS)
+    assert pause_after(care) == 30
+
+
+def test_the_fifth_restart_within_five_minutes_marks_a_crash_loop() -> None:
+    care = Care()
+    for _ in range(4):
+        care = die(care, after=1)
+    assert not care.crash_looping(BOUNDS, care.start)
+    care = die(care, after=1)
+    assert care.crash_looping(BOUNDS, care.start)
+
+
+def test_a_crash_loop_is_over_when_five_minutes_have_fewer_than_five_restarts() -> None:
+    care = Care()
+    for _ in range(5):
+        care = die(care, after=1)
+    first = care.restarts[0]
+    assert care.crash_looping(BOUNDS, first + seconds(299.9))
+    assert not care.crash_looping(BOUNDS, first + seconds(300))
+
+
+def test_restarts_that_are_far_apart_are_no_crash_loop_but_are_counted_for_a_day() -> None:
+    care = Care()
+    for _ in range(24):
+        care = die(care, after=3_600)
+    assert not care.crash_looping(BOUNDS, care.start)
+    assert len(care.restarts) == 24
+    care = die(care, after=30 * 3_600)
+    assert len(care.restarts) == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(Verdict)), st.floats(0.05, 90)), max_size=60))
+def test_any_course_of_events_is_known_and_starts_only_what_is_not_running(
+    course: list[tuple[Verdict, float]],
+) -> None:
+    """A walk as the supervisor makes it: without a process there is no verdict but starting or completed."""
+    care, now, process = Care(), T0, False
+    for drawn, pause in course:
+        now += seconds(pause)
+        verdict = drawn
+        if not process:
+            verdict = Verdict.COMPLETED if care.phase is Phase.COMPLETED else Verdict.STARTING
+        care, effects = step(care, Look(verdict, "", now), BOUNDS)
+        assert (Effect.START in effects) <= (not process)
+        assert all(process for effect in effects if effect is not Effect.START)
+        process = (process or Effect.START in effects) and verdict not in (Verdict.DEAD, Verdict.COMPLETED)
