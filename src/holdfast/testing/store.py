@@ -84,6 +84,12 @@ class FakeStore:
     def revision(self) -> int:
         return self.keys.revision
 
+    @property
+    def leases(self) -> Sequence[int]:
+        """The leases that live now."""
+        self.expire()
+        return sorted(self._leases)
+
     def advance(self, duration: Duration) -> None:
         """Moves the clock that leases run on."""
         self._ahead += duration.total_seconds()
