@@ -1,0 +1,147 @@
+"""The history checker: every write of a region and every change of its leader, in the store's own order, judged.
+
+Promises to find: a write under a term that did not lead at that revision (so also any write of an old term after the
+new one began), two writers in one term, terms that do not grow, numbers that repeat. Nothing is sampled: etcd keeps
+each revision until it is compacted, and all of them are read.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.lab.writer import Entry, writes_prefix
+from holdfast.model.leader import LEADER
+from holdfast.model.place import own
+from holdfast.model.region import Region
+from holdfast.store.api import prefix_end
+
+_PATIENCE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The leader key was created (its term) or deleted (0)."""
+
+    revision: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One accepted write."""
+
+    revision: int
+    entry: Entry
+
+
+History = Sequence[Seat | Written]
+
+
+@dataclass
+class _Judge:
+    """What is known on the way through the history."""
+
+    term: int = 0
+    newest: int = 0
+    writers: dict[int, str] = field(default_factory=dict)
+    numbers: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def seat(self, seat: Seat) -> Iterator[str]:
+        if seat.term and seat.term != self.term and seat.term <= self.newest:
+            yield f"revision {seat.revision}: term {seat.term} began after term {self.newest}"
+        self.term = seat.term
+        self.newest = max(self.newest, seat.term)
+
+    def write(self, write: Written) -> Iterator[str]:
+        entry, said = write.entry, f"revision {write.revision}: {write.entry.server} wrote under term"
+        if entry.term != self.term:
+            led = f"term {self.term} led" if self.term else "nobody led"
+            yield f"{said} {entry.term}, but {led}"
+        if self.writers.setdefault(entry.term, entry.server) != entry.server:
+            yield f"{said} {entry.term}, which is {self.writers[entry.term]}'s"
+        if entry.number <= self.numbers.get((entry.server, entry.pid), 0):
+            yield f"{said} {entry.term} its number {entry.number} again"
+        self.numbers[entry.server, entry.pid] = entry.number
+
+
+def violations(history: History) -> Sequence[str]:
+    """All that is wrong with a history, one sentence each."""
+    judge = _Judge()
+    return [
+        sentence
+        for event in history
+        for sentence in (judge.seat(event) if isinstance(event, Seat) else judge.write(event))
+    ]
+
+
+def writes_after(history: History, revision: int, server: str) -> int:
+    """How many writes of that server were accepted after a revision."""
+    return sum(
+        1 for one in history if isinstance(one, Written) and one.revision > revision and one.entry.server == server
+    )
+
+
+def read_history(url: str, region: Region) -> History:
+    """All of a region's history up to now, from one member of etcd."""
+    marker = own("lab/marker")(region).encode()
+    last = int(_post(url, "/v3/kv/put", {"key": _text(marker), "value": ""})["header"]["revision"])
+    history: list[Seat | Written] = []
+    for event in _events(url, own("")(region).encode()):
+        key = base64.b64decode(event["kv"]["key"])
+        if key == marker and int(event["kv"]["mod_revision"]) >= last:
+            break
+        understood = _understood(key, event, region)
+        if understood is not None:
+            history.append(understood)
+    return history
+
+
+def _understood(key: bytes, event: dict[str, Any], region: Region) -> Seat | Written | None:
+    revision, deleted = int(event["kv"]["mod_revision"]), event.get("type") == "DELETE"
+    if key == LEADER.key(region, "leader"):
+        return Seat(revision, 0 if deleted else int(event["kv"]["create_revision"]))
+    if key.startswith(writes_prefix(region)) and not deleted:
+        return Written(revision, msgspec.json.decode(base64.b64decode(event["kv"]["value"]), type=Entry))
+    return None
+
+
+def _events(url: str, prefix: bytes) -> Iterator[dict[str, Any]]:
+    create = {"key": _text(prefix), "range_end": _text(prefix_end(prefix)), "start_revision": "1"}
+    connection = _connect(url)
+    try:
+        connection.request("POST", "/v3/watch", json.dumps({"create_request": create}))
+        stream = connection.getresponse()
+        while line := stream.readline():
+            result = json.loads(line)["result"]
+            if result.get("canceled"):
+                raise RuntimeError(f"etcd does not have the whole history any more: {result}")
+            yield from result.get("events", ())
+    finally:
+        connection.close()
+
+
+def _post(url: str, path: str, body: dict[str, str]) -> dict[str, Any]:
+    connection = _connect(url)
+    try:
+        connection.request("POST", path, json.dumps(body))
+        answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        return answer
+    finally:
+        connection.close()
+
+
+def _connect(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE)
+
+
+def _text(key: bytes) -> str:
+    return base64.b64encode(key).decode()

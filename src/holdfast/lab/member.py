@@ -1,0 +1,65 @@
+"""One server of a lab or a chaos test: all that `holdfast server` runs, and the writer beside it.
+
+    python -m holdfast.lab.member server.name=s1 store.endpoints=http://127.0.0.1:2379 paths.state=…
+
+It is configured by `SECTION.FIELD=VALUE` as `holdfast server --set` is, and says in one sentence when it cannot run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.config import Config, Flag, Rejected
+from holdfast.lab.writer import WRITER
+from holdfast.runtime import log as logging
+from holdfast.runtime.configuration import load
+from holdfast.runtime.paths import FolderError, Paths
+from holdfast.runtime.process import AlreadyRunning, die_with
+from holdfast.runtime.supervisor import Supervisor
+from holdfast.runtime.worker import Spec
+from holdfast.server.workers import WORKERS, cells
+
+ROLE = "server"
+DIE_WITH = "--die-with="
+"""Before the settings: the process that this one must not outlive."""
+
+
+def command(settings: Sequence[str], *, module: str = "holdfast.lab.member") -> Sequence[str]:
+    """The command line that starts such a server."""
+    return [sys.executable, "-m", module, *settings]
+
+
+def run_member(settings: Sequence[str], workers: Sequence[Spec]) -> int:
+    """Runs until told to stop. Returns the exit code."""
+    flags = [Flag(f"{field}=", field, value) for field, _, value in (one.partition("=") for one in settings)]
+
+    def read() -> Config | str:
+        loaded = load(None, os.environ, flags)
+        return str(loaded) if isinstance(loaded, Rejected) else loaded.config
+
+    config = read()
+    if isinstance(config, str):
+        sys.stderr.write(f"{config}\n")
+        return 2
+    logging.setup(config.log, role=ROLE, worker="supervisor")
+    paths = Paths(ROLE, Path(config.paths.runtime), Path(config.paths.state))
+    try:
+        return asyncio.run(Supervisor(ROLE, workers, config, paths, reload=read, cells=cells(workers)).run())
+    except (AlreadyRunning, FolderError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    parents = [int(one.removeprefix(DIE_WITH)) for one in arguments if one.startswith(DIE_WITH)]
+    if any(not die_with(parent) for parent in parents):
+        return 1
+    return run_member([one for one in arguments if not one.startswith(DIE_WITH)], (*WORKERS, WRITER))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
