@@ -17,7 +17,8 @@ class _Lazy(NamedTuple):
 
 
 COMMANDS: dict[str, _Lazy] = {
-    "up": _Lazy("run", "holdfast.cli.up:up", "Run a small fleet on this machine, without root."),
+    "up": _Lazy("run", "holdfast.cli.lab:up", "Run a small fleet on this machine, without root."),
+    "lab": _Lazy("run", "holdfast.cli.lab:lab", "The same, and break it: holdfast lab break THING."),
     "server": _Lazy("run", "holdfast.cli.server:server", "Run one controller of the fleet."),
     "status": _Lazy("see", "holdfast.cli.status:status", "What runs here, how it is, and what needs you."),
     "history": _Lazy("see", "holdfast.cli.history:history", "What was decided, when, by which worker and why."),

@@ -11,6 +11,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 Version = tuple[int, int, int]
 
 PLACES = (Path("/usr/sbin/etcd"), Path(".tools/usr/bin/etcd"), Path(".tools/usr/sbin/etcd"))
@@ -37,7 +41,7 @@ def read_version(text: str) -> Version | None:
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-def find(explicit: Path | None = None, places: Sequence[Path] = PLACES) -> Path:
+def find(explicit: Path | None = None, places: Sequence[Path] = PLACES, *, for_trying_out: bool = False) -> Path:
     """The etcd to run: the one named, else from PATH, else from where packages put it. Raises `NoEtcd`."""
     binary = _locate(explicit, places)
     try:
@@ -48,7 +52,9 @@ def find(explicit: Path | None = None, places: Sequence[Path] = PLACES) -> Path:
     if version is None:
         raise NoEtcd(f"{binary} is not etcd: it does not tell an etcd version")
     refusal = objection(version)
-    if refusal is not None:
+    if refusal is not None and for_trying_out and version >= (3, 5, 0):
+        log.warning(f"{binary} is for trying out only: {refusal}")
+    elif refusal is not None:
         raise NoEtcd(f"{binary}: {refusal}")
     return binary
 

@@ -51,10 +51,13 @@ class EmbeddedEtcd:
         port: int | None = None,
         options: Sequence[str] = (),
         compaction: str = "10m",
+        for_trying_out: bool = False,
     ) -> None:
         """`port` is the client port where it must be a certain one; `options` are further etcd flags; `compaction`
-        is how much history etcd keeps by itself."""
+        is how much history etcd keeps by itself; `for_trying_out` also takes an etcd that can lose data when it is
+        killed, and says so loudly."""
         self.folder = folder
+        self._for_trying_out = for_trying_out
         self._etcd = etcd
         self._wanted_port = port
         self._options = tuple(options)
@@ -77,10 +80,10 @@ class EmbeddedEtcd:
 
     async def start(self) -> None:
         """Returns once etcd serves. Raises `StoreError` or `NoEtcd` with the sentence that says why it does not."""
-        executable = await asyncio.to_thread(binary.find, self._etcd)
+        executable = await asyncio.to_thread(binary.find, self._etcd, for_trying_out=self._for_trying_out)
         (self.folder / "data").mkdir(parents=True, exist_ok=True, mode=0o700)
         for _ in range(PORT_TRIES):
-            ports = _free_ports(2)
+            ports = free_ports(2)
             self._port = self._wanted_port or ports[0]
             self._refuse_taken_port()
             await self._spawn(executable, self._port, ports[1])
@@ -95,6 +98,11 @@ class EmbeddedEtcd:
             if "address already in use" not in reason:
                 raise StoreError(f"etcd did not start ({reason}); its log is {self.folder / 'etcd.log'}")
         raise StoreError(f"etcd did not start: no free port was found in {PORT_TRIES} tries")
+
+    async def ended(self) -> None:
+        """Returns when etcd has ended, by itself or by somebody's hand."""
+        if self._process is not None:
+            await self._process.wait()
 
     async def stop(self) -> None:
         """Ends etcd: asked first, killed when it does not end in time."""
@@ -180,7 +188,8 @@ async def _answers(store: EtcdStore) -> bool:
     return True
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:

@@ -1,0 +1,131 @@
+"""`holdfast lab`: a fleet on this machine, and `holdfast lab break`: what the field does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from holdfast.cli.daemon import LAB_FOLDER, roles
+from holdfast.cli.run import run_role
+from holdfast.config import Flag
+from holdfast.lab import demo, fleet
+from holdfast.lab.scenes import SCENES, Broken, Lab
+from holdfast.runtime.paths import Paths
+
+_UP_WITHIN = 60.0
+
+folder_flag = click.option(
+    "--dir", "folder", default=str(LAB_FOLDER), help="Where the lab keeps its files.", show_default=True
+)
+config_flag = click.option("--config", "config_file", metavar="FILE", help="Configuration file.")
+
+
+@click.group(invoke_without_command=True)
+@folder_flag
+@config_flag
+@click.pass_context
+def lab(context: click.Context, folder: str, config_file: str | None) -> None:
+    """Run a small fleet on this machine, without root, and break it."""
+    if context.invoked_subcommand is None:
+        _run(folder, config_file)
+
+
+@click.command()
+@folder_flag
+@config_flag
+def up(folder: str, config_file: str | None) -> None:
+    """Run a small fleet on this machine, without root. Ctrl-C stops everything it started."""
+    _run(folder, config_file)
+
+
+def _run(folder: str, config_file: str | None) -> None:
+    base = Path(folder).absolute()
+    flags = (
+        Flag("--dir", "paths.state", str(base / "state")),
+        Flag("--dir", "paths.runtime", str(base / "run")),
+    )
+    run_role(fleet.ROLE, fleet.WORKERS, config_file, flags, ready=_welcome)
+
+
+def _welcome(paths: Paths) -> None:
+    click.echo(
+        f"""
+Holdfast runs: an etcd, {len(fleet.SERVERS)} servers, and a demonstration of the loop that makes every write.
+In another terminal, in this folder:
+
+  holdfast status                  what runs, who leads, and what needs you
+  holdfast lab break leader-freeze freeze the leader for a minute; its writes are refused when it wakes
+  holdfast lab break leader-kill   kill -9 the leader's whole process tree
+  holdfast lab break etcd-restart  kill -9 etcd
+  holdfast leader --endpoints {fleet.endpoint(paths.state)}
+                                   who led before, and why that ended
+  holdfast history                 what was decided, and why
+  edit {demo.wanted_file(paths.state)}
+                                   routes follow; drop more than half, and the brake holds them:
+  holdfast plan routes             what is held, and what opens it
+
+Ctrl-C stops everything.
+""",
+        err=True,
+    )
+
+
+@lab.command("break")
+@click.argument("thing", type=click.Choice(list(SCENES)))
+@click.option("--start", is_flag=True, help="Bring a lab up for just this, and take it down after.")
+@click.option("--seconds", default=60.0, show_default=True, help="How long a freeze lasts.")
+@click.pass_context
+def break_it(context: click.Context, thing: str, start: bool, seconds: float) -> None:
+    """Do THING to the lab; exits with 1 when a promise was broken."""
+    assert context.parent is not None
+    given = str(context.parent.params["folder"])
+    with _started() if start else contextlib.nullcontext(Path(given).absolute()) as folder:
+        if not roles(folder / "run"):
+            raise click.ClickException(f"no lab runs in {folder}: start one with make up, or use --start")
+        try:
+            asyncio.run(_play(thing, Lab(folder), seconds))
+        except Broken as broken:
+            raise click.ClickException(str(broken)) from broken
+    click.echo(f"{thing}: the promise was kept")
+
+
+async def _play(thing: str, played: Lab, seconds: float) -> None:
+    began = time.monotonic()
+    await SCENES[thing](played, lambda line: click.echo(f"{time.monotonic() - began:6.2f} s  {line}"), seconds)
+
+
+@contextlib.contextmanager
+def _started() -> Iterator[Path]:
+    """A lab of its own in a temporary folder, ended with us."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-lab-") as name:
+        folder = Path(name)
+        command = [sys.executable, "-P", "-m", "holdfast.cli", "lab", "--dir", name]
+        with (folder / "lab.log").open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)  # noqa: S603
+            try:
+                _wait_for(folder, process)
+                yield folder
+            finally:
+                process.terminate()
+                process.wait()
+
+
+def _wait_for(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _UP_WITHIN
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(OSError, ValueError):
+            if Lab(folder).leader() and all(len(Lab(folder).tree(one)) == 3 for one in fleet.SERVERS):
+                return
+        time.sleep(0.1)
+    said = (folder / "lab.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    raise click.ClickException(f"the lab did not come up: {said[-1] if said else f'exit code {process.returncode}'}")

@@ -1,0 +1,92 @@
+"""The fleet that `holdfast up` runs: an etcd and two servers as real processes, and the demonstration of the one loop.
+
+Each server is a process tree of its own with its own folders below the lab's, exactly as on two machines; the lab's
+supervisor starts it again when it is gone, as a service manager would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import structlog
+
+from holdfast.lab import demo, member
+from holdfast.model.time import Duration
+from holdfast.runtime.paths import write_atomically
+from holdfast.runtime.worker import Spec, Worker
+from holdfast.store.embedded import EmbeddedEtcd, free_ports
+
+log = structlog.get_logger(__name__)
+
+ROLE = "lab"
+SERVERS = ("ctl-1", "ctl-2")
+WORKERS = (
+    Spec("etcd", "holdfast.lab.fleet:etcd"),
+    *(Spec(name, "holdfast.lab.fleet:server") for name in SERVERS),
+    *demo.WORKERS,
+)
+TIMINGS = ("server.ttl=5s", "server.renew_every=500ms", "server.renew_deadline=3s", "server.rpc_timeout=1s")
+"""Shorter than the defaults, so that a scene is over before one gets bored."""
+_LOOK = Duration(milliseconds=200)
+
+
+def etcd_folder(state: Path) -> Path:
+    return state / "etcd"
+
+
+def endpoint(state: Path) -> str | None:
+    """Where the lab's etcd listens; the same over restarts. None before its first start."""
+    try:
+        return f"http://127.0.0.1:{int((etcd_folder(state) / 'port').read_text(encoding='ascii'))}"
+    except (OSError, ValueError):
+        return None
+
+
+async def etcd(worker: Worker) -> None:
+    """Runs the lab's etcd; ends when etcd does, so that the supervisor starts both again."""
+    folder = etcd_folder(worker.paths.state)
+    folder.mkdir(parents=True, exist_ok=True)
+    known = endpoint(worker.paths.state)
+    port = int(known.rpartition(":")[2]) if known else free_ports(1)[0]
+    named = os.environ.get("HOLDFAST_ETCD")
+    async with EmbeddedEtcd(folder, port=port, etcd=Path(named) if named else None, for_trying_out=True) as running:
+        write_atomically(folder / "port", str(port).encode())
+        write_atomically(folder / "pid", str(running.pid).encode())
+        log.info(f"etcd listens on {running.endpoint}")
+        ended = asyncio.create_task(running.ended())
+        stopping = asyncio.create_task(worker.stopping.wait())
+        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (ended, stopping):
+            task.cancel()
+        if not worker.stopping.is_set():
+            raise RuntimeError("etcd ended by itself")
+
+
+async def server(worker: Worker) -> None:
+    """Runs one server beside this process; ends when it does."""
+    while (url := endpoint(worker.paths.state)) is None:
+        if await worker.stopped(_LOOK):
+            return
+    settings = [
+        f"server.name={worker.name}",
+        f"store.endpoints={url}",
+        f"paths.runtime={worker.paths.runtime / worker.name}",
+        f"paths.state={worker.paths.state / worker.name}",
+        f"log.format={worker.config.log.format}",
+        f"log.level={worker.config.log.level}",
+        *TIMINGS,
+    ]
+    command = member.command([f"{member.DIE_WITH}{os.getpid()}", *settings])
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
+    ended, stopping = asyncio.create_task(process.wait()), asyncio.create_task(worker.stopping.wait())
+    try:
+        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not worker.stopping.is_set():
+            raise RuntimeError(f"server {worker.name} ended by itself (exit code {process.returncode})")
+    finally:
+        stopping.cancel()
+        if not ended.done():
+            process.terminate()
+            await ended
