@@ -1,0 +1,40 @@
+"""A made-up fleet: hosts, and endpoints on them, as they would stand in etcd. The same every time.
+
+An endpoint's value is about 490 bytes, as the figures in the reference were measured with; its key about 170.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator
+
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.region import Region
+from holdfast.store.api import Put
+
+REGION = Region()
+ENDPOINTS = ENDPOINT.prefix(REGION)
+PER_HOST = 40
+
+
+def endpoints(count: int, *, generation: int = 0) -> Iterator[Put]:
+    """The puts that store `count` endpoints; each generation has the same keys and other values."""
+    rng = random.Random(count)
+    for number in range(count):
+        workload, port = _uuid(rng), _uuid(rng)
+        spec = EndpointSpec(
+            orchestrator="openstack",
+            workload=workload,
+            node=f"compute-{number // PER_HOST:05}",
+            endpoint=port,
+            interface_name=f"tap{port[:11]}",
+            mac=f"fa:16:3e:{number >> 16 & 255:02x}:{number >> 8 & 255:02x}:{number & 255:02x}",
+            ipv4_gateway=f"10.{generation % 256}.0.1",
+            ip_networks=(f"10.{28 + (number >> 16)}.{number >> 8 & 255}.{number & 255}/32",),
+        )
+        yield Put(ENDPOINT.key(REGION, spec.name), ENDPOINT.encode(Endpoint.of(REGION, spec)))
+
+
+def _uuid(rng: random.Random) -> str:
+    return str(uuid.UUID(int=rng.getrandbits(128)))

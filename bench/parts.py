@@ -1,0 +1,108 @@
+"""A part of a benchmark in a process of its own: a writer beside the reader that is measured, watchers beside etcd.
+
+A part is an async generator function at module level, `async def part(argument: A) -> AsyncIterator[R]`, with A and R
+msgspec structs. The benchmark starts it and takes its reports one by one; it goes on by itself between them. It ends
+with the block that started it, and with the benchmark if that is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from bench.benchmark import Unmeasurable
+from bench.machine import ROOT
+from bench.quiet import logs_to_stderr
+
+A = TypeVar("A", bound=msgspec.Struct)
+R = TypeVar("R", bound=msgspec.Struct)
+
+LONGEST_REPORT = 64 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(slots=True)
+class Part(Generic[R]):
+    """A part that runs."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    _reports: msgspec.json.Decoder[R]
+
+    async def report(self) -> R:
+        """Its next report. Raises `Unmeasurable` when it has ended instead; what it said is on stderr then."""
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            code = await self.process.wait()
+            raise Unmeasurable(f"{self.name} ended with status {code} before it was done; see what it said above")
+        return self._reports.decode(line)
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def started(function: Callable[[A], AsyncIterator[R]], argument: A) -> AsyncIterator[Part[R]]:
+    """Runs the function with that argument in a new interpreter."""
+    name = f"{function.__module__}:{function.__qualname__}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", __name__, name, str(os.getpid())),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        limit=LONGEST_REPORT,
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(argument))
+        process.stdin.close()
+        yield Part(name, process, msgspec.json.Decoder(_types(function)[1]))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _types(function: Callable[..., Any]) -> tuple[type[Any], type[Any]]:
+    """What the part is given, and what it reports."""
+    hints = get_type_hints(function)
+    (report,) = get_args(hints.pop("return"))
+    (argument,) = hints.values()
+    return argument, report
+
+
+async def _play(function: Callable[[Any], AsyncIterator[Any]], reports: int) -> None:
+    argument = msgspec.json.decode(sys.stdin.buffer.read(), type=_types(function)[0])
+    async for report in function(argument):
+        os.write(reports, msgspec.json.encode(report) + b"\n")
+
+
+def _main(name: str, parent: str) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(parent):
+        return  # it died before we could ask to die with it
+    logs_to_stderr()
+    reports = os.dup(1)
+    os.dup2(2, 1)  # a stray print must not be taken for a report
+    module, _, function = name.partition(":")
+    asyncio.run(_play(getattr(importlib.import_module(module), function), reports))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
