@@ -1,0 +1,43 @@
+"""The body of a watch stream, however the network cuts it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.store.chunks import ChunkedLines
+
+
+def chunked(body: bytes, sizes: list[int]) -> bytes:
+    out, at = b"", 0
+    for size in [*sizes, len(body)]:
+        piece = body[at : at + size]
+        at += len(piece)
+        if piece:
+            out += b"%x\r\n%s\r\n" % (len(piece), piece)
+    return out + b"0\r\n\r\n"
+
+
+lines = st.lists(st.binary(min_size=1, max_size=50).map(lambda b: b.replace(b"\n", b"x")), max_size=20)
+cuts = st.lists(st.integers(1, 40), max_size=60)
+
+
+@given(lines, cuts, cuts)
+def test_lines_come_out_as_they_went_in(sent: list[bytes], chunks: list[int], reads: list[int]) -> None:
+    wire = chunked(b"".join(line + b"\n" for line in sent), chunks)
+    parser, received, at = ChunkedLines(), [], 0
+    for size in [*reads, len(wire)]:
+        received += parser.feed(wire[at : at + size])
+        at += size
+    assert received == sent
+    assert parser.ended
+
+
+def test_a_line_without_its_end_is_not_a_line() -> None:
+    assert ChunkedLines().feed(b"5\r\nab\ncd\r\n") == [b"ab"]
+
+
+def test_rubbish_is_refused() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        ChunkedLines().feed(b"<html>\r\n")

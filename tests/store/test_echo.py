@@ -1,0 +1,67 @@
+"""Own writes must come back: what counts as missing."""
+
+from __future__ import annotations
+
+from holdfast.model.time import Duration, Instant
+from holdfast.store.api import OwnKey
+from holdfast.store.echo import Echo, OwnWrites
+
+OWN = OwnKey(b"own", Duration(seconds=10))
+NOW = Instant(10**12)
+
+
+def later(seconds: float) -> Instant:
+    return NOW + Duration(seconds=seconds)
+
+
+def test_a_write_that_came_back_is_not_missed() -> None:
+    echo = Echo(OWN)
+    echo.wrote(5, NOW)
+    echo.came_back(5)
+    assert echo.missing(later(100)) == 0
+
+
+def test_a_write_is_missed_after_two_intervals() -> None:
+    echo = Echo(OWN)
+    echo.wrote(5, NOW)
+    assert echo.missing(later(19)) == 0
+    assert echo.missing(later(21)) == 5
+
+
+def test_fresh_writes_do_not_hide_that_an_old_one_is_missing() -> None:
+    echo = Echo(OWN)
+    for i in range(5):
+        echo.wrote(5 + i, later(5 * i))
+    assert echo.missing(later(21)) == 5
+
+
+def test_a_write_that_came_back_before_its_reply_is_not_missed() -> None:
+    echo = Echo(OWN)
+    echo.came_back(5)
+    echo.wrote(5, NOW)
+    assert echo.missing(later(100)) == 0
+
+
+def test_a_new_stream_need_not_show_what_was_written_before_it() -> None:
+    echo = Echo(OWN)
+    echo.wrote(5, NOW)
+    echo.reopened(7)
+    assert echo.missing(later(100)) == 0
+
+
+def test_a_key_that_another_process_writes_is_noticed_as_such() -> None:
+    echo = Echo(OWN)
+    echo.wrote(5, NOW)
+    assert not echo.unwritten(later(19))
+    assert echo.unwritten(later(21))
+
+
+def test_writes_reach_every_stream_that_waits_for_them() -> None:
+    writes, echoes = OwnWrites(), [Echo(OWN), Echo(OWN), Echo(OwnKey(b"other", OWN.interval))]
+    for echo in echoes:
+        writes.add(echo)
+    writes.note([b"own"], 5, NOW)
+    assert [echo.missing(later(21)) for echo in echoes] == [5, 5, 0]
+    for echo in echoes:
+        writes.remove(echo)
+    assert not writes

@@ -1,0 +1,134 @@
+"""Which member is asked next, and which one is not believed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.time import Duration, Instant
+from holdfast.store.api import StoreAway
+from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.store.endpoints import Endpoints, Floor
+from holdfast.store.gateway import Connection
+from holdfast.store.http import Endpoint
+from holdfast.store.wire import Header
+from holdfast.testing.fault import fault
+from holdfast.testing.processes import free_ports
+from tests.store.following import opened
+
+NOW = Instant(10**12)
+
+
+def later(seconds: float) -> Instant:
+    return NOW + Duration(seconds=seconds)
+
+
+def at(revision: int, raft_term: int = 1) -> Header:
+    return Header(1, 1, revision, raft_term)
+
+
+def test_the_member_that_served_last_is_asked_first() -> None:
+    endpoints = Endpoints(("a", "b", "c"))
+    assert endpoints.order(NOW) == ["a", "b", "c"]
+    endpoints.judge("b", at(5), Floor(), NOW)
+    assert endpoints.order(NOW) == ["b", "a", "c"]
+
+
+def test_a_failed_member_is_avoided_for_a_while_and_longer_each_time() -> None:
+    endpoints = Endpoints(("a", "b"))
+    endpoints.failed("a", NOW)
+    assert endpoints.order(later(0.9)) == ["b", "a"]
+    assert endpoints.order(later(1.1)) == ["a", "b"]
+    endpoints.failed("a", later(2))
+    assert endpoints.order(later(3.9)) == ["b", "a"]
+    for _ in range(20):
+        endpoints.failed("a", later(10))
+    assert endpoints.order(later(10 + 31)) == ["a", "b"]
+
+
+def test_when_all_are_avoided_the_one_due_soonest_is_tried_first() -> None:
+    endpoints = Endpoints(("a", "b"))
+    endpoints.failed("a", later(0.5))
+    endpoints.failed("b", NOW)
+    assert endpoints.order(later(0.6)) == ["b", "a"]
+
+
+def test_a_member_that_answers_again_is_forgiven() -> None:
+    endpoints = Endpoints(("a", "b"))
+    endpoints.failed("a", NOW)
+    endpoints.judge("a", at(1), Floor(), NOW)
+    assert endpoints.order(NOW) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("header", "word"), [(at(9, 3), "revision 9"), (at(11, 2), "raft term 2")])
+def test_an_answer_that_goes_backwards_is_not_believed(header: Header, word: str) -> None:
+    endpoints = Endpoints(("a", "b"))
+    endpoints.judge("a", at(10, 3), Floor(), NOW)
+    objection = endpoints.judge("b", header, endpoints.floor, NOW)
+    assert objection is not None
+    assert word in objection
+    assert endpoints.order(NOW) == ["a", "b"]
+
+
+def test_an_answer_is_measured_by_what_was_known_when_it_was_asked_for() -> None:
+    endpoints = Endpoints(("a", "b"))
+    asked = endpoints.floor
+    endpoints.judge("a", at(10), asked, NOW)
+    assert endpoints.judge("b", at(9), asked, NOW) is None
+
+
+def test_only_when_every_member_went_backwards_does_the_memory_start_anew() -> None:
+    endpoints = Endpoints(("a", "b"))
+    endpoints.judge("a", at(10), Floor(), NOW)
+    assert endpoints.judge("b", at(2), endpoints.floor, NOW)
+    assert endpoints.floor.revision == 10
+    assert endpoints.judge("a", at(2), endpoints.floor, NOW)
+    assert endpoints.floor == Floor()
+    assert endpoints.judge("a", at(2), endpoints.floor, NOW) is None
+
+
+def test_no_endpoint_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"set store\.endpoints"):
+        Endpoints(())
+
+
+@pytest.mark.parametrize("url", ["etcd:2379", "ftp://etcd", "http://", "http://u:p@etcd:2379", "http://etcd:2379/v3"])
+def test_what_is_not_an_endpoint_is_refused_with_a_sentence(url: str) -> None:
+    with pytest.raises(ValueError, match="is not an endpoint"):
+        Endpoint.parse(url)
+
+
+def test_an_ipv6_endpoint_is_understood() -> None:
+    endpoint = Endpoint.parse("https://[fd00::1]:2379")
+    assert (endpoint.host, endpoint.port, endpoint.authority) == ("fd00::1", 2379, "[fd00::1]:2379")
+
+
+@fault("C29", without="holdfast.store.endpoints:Floor.objection", returns=None)
+def test_C29_a_member_that_was_restored_is_left(folder: Path) -> None:
+    async def main() -> None:
+        async with (
+            EmbeddedEtcd(folder / "a") as good,
+            EmbeddedEtcd(folder / "b") as restored,
+            opened(Connection((good.endpoint, restored.endpoint))) as store,
+        ):
+            for i in range(10):
+                await store.put(b"key", b"%d" % i)
+            await good.stop()
+            with pytest.raises(StoreAway, match="stale or was restored"):
+                await store.get(b"key")
+
+    asyncio.run(main())
+
+
+def test_another_member_serves_when_the_first_is_gone(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        async with opened(Connection((f"http://127.0.0.1:{port}", etcd.endpoint))) as store:
+            await store.put(prefix, b"written")
+            entry = await store.get(prefix)
+            assert entry is not None
+            assert entry.value == b"written"
+
+    asyncio.run(main())

@@ -1,0 +1,386 @@
+"""The mirror: a prefix as objects, and what has changed since its reader last asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from holdfast.model.bad import Bad, BadReason
+from holdfast.model.endpoint_status import ENDPOINT_STATUS
+from holdfast.model.kind import Kind
+from holdfast.model.time import Duration, Instant
+from holdfast.store.api import Entry, Put, Snapshot
+from holdfast.store.client import EtcdStore
+from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.store.gateway import Gateway
+from holdfast.store.mirror import Delta, Mirror
+from holdfast.testing import FakeStore
+from holdfast.testing.fault import fault
+from tests.store.following import opened, until
+from tests.store.proxy import Proxy
+
+PREFIX = b"/things/"
+BOOT = Instant(10**12)
+
+
+def text(key: bytes, value: bytes) -> str | Bad:
+    """Decodes a value; `?` stands for rubbish, `#` for an object of another kind."""
+    if value.startswith(b"#"):
+        return Bad(key, BadReason.OTHER_KIND, "not ours")
+    return Bad(key, BadReason.NOT_JSON, "rubbish") if value.startswith(b"?") else value.decode()
+
+
+@dataclass
+class Ground:
+    """A mirror on a fake store, with a clock that the test moves."""
+
+    fake: FakeStore = field(default_factory=FakeStore)
+    time: Instant = BOOT
+
+    def __post_init__(self) -> None:
+        self.writer = self.fake.client("writer")
+        self.reader = self.fake.client("reader")
+        self.mirror: Mirror[str] = Mirror(self.reader, PREFIX, text, now=lambda: self.time)
+
+    async def put(self, name: str, value: bytes) -> int:
+        return await self.writer.put(PREFIX + name.encode(), value)
+
+    async def caught_up(self) -> None:
+        await until(lambda: self.mirror.revision >= self.fake.revision, within=10)
+
+    async def taken(self) -> dict[str, tuple[str | None, str | None]]:
+        return named(await self.mirror.take())
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Ground]:
+        task = asyncio.create_task(self.mirror.run())
+        try:
+            await self.mirror.wait_synced()
+            yield self
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def named(deltas: object) -> dict[str, tuple[str | None, str | None]]:
+    assert isinstance(deltas, list)
+    return {d.key.removeprefix(PREFIX).decode(): (d.old, d.new) for d in deltas if isinstance(d, Delta)}
+
+
+def test_the_first_snapshot_is_a_change_of_every_key() -> None:
+    async def main() -> None:
+        ground = Ground()
+        await ground.put("a", b"1")
+        await ground.put("b", b"2")
+        async with ground.running():
+            assert await ground.taken() == {"a": (None, "1"), "b": (None, "2")}
+            assert dict(ground.mirror.objects) == {PREFIX + b"a": "1", PREFIX + b"b": "2"}
+            assert ground.mirror.mod_revision(PREFIX + b"b") == ground.fake.revision
+
+    asyncio.run(main())
+
+
+def test_changes_of_one_key_are_one_change() -> None:
+    async def main() -> None:
+        ground = Ground()
+        await ground.put("a", b"1")
+        async with ground.running():
+            await ground.taken()
+            for i in range(100):
+                await ground.put("a", b"%d" % i)
+            await ground.caught_up()
+            assert ground.mirror.backlog == 1
+            assert await ground.taken() == {"a": ("1", "99")}
+
+    asyncio.run(main())
+
+
+def test_a_key_that_came_and_went_is_no_change() -> None:
+    async def main() -> None:
+        ground = Ground()
+        async with ground.running():
+            await ground.put("passing", b"1")
+            await ground.writer.delete(PREFIX + b"passing")
+            await ground.put("stays", b"2")
+            await ground.caught_up()
+            assert await ground.taken() == {"stays": (None, "2")}
+
+    asyncio.run(main())
+
+
+def test_a_deleted_key_is_handed_over_with_its_whole_last_object() -> None:
+    async def main() -> None:
+        ground = Ground()
+        await ground.put("a", b"last")
+        async with ground.running():
+            await ground.taken()
+            await ground.writer.delete(PREFIX + b"a")
+            assert await ground.taken() == {"a": ("last", None)}
+
+    asyncio.run(main())
+
+
+def test_live_changes_are_handed_out_before_those_of_a_snapshot() -> None:
+    async def main() -> None:
+        ground = Ground()
+        for i in range(5):
+            await ground.put(f"old{i}", b"1")
+        async with ground.running():
+            await ground.put("zlive", b"2")
+            await ground.caught_up()
+            first = await ground.mirror.take(1)
+            assert [(d.key, d.live) for d in first] == [(PREFIX + b"zlive", True)]
+            assert len(await ground.mirror.take(100)) == 5
+
+    asyncio.run(main())
+
+
+def test_deletions_during_a_lost_watch_are_found() -> None:
+    async def main() -> None:
+        ground = Ground()
+        await ground.put("a", b"1")
+        await ground.put("b", b"2")
+        async with ground.running():
+            await ground.taken()
+            ground.reader.link.lose_continuity()
+            await ground.writer.delete(PREFIX + b"a")
+            assert await ground.taken() == {"a": ("1", None)}
+
+    asyncio.run(main())
+
+
+@dataclass(eq=False)
+class Opaque:
+    """An object that is equal to itself only: two readings of the same bytes look different."""
+
+    value: bytes
+
+
+@fault("C15", without="holdfast.store.mirror:_Held.__getitem__", returns=-1)
+def test_C15_a_second_snapshot_reports_nothing_that_has_not_changed(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+        ):
+            await other.txn([], [Put(prefix + b"%d" % i, b"same") for i in range(100)])
+            mirror: Mirror[Opaque] = Mirror(store, prefix, lambda _, value: Opaque(value))
+            task = asyncio.create_task(mirror.run())
+            assert len(await mirror.take(1_000)) == 100
+            await until(lambda: bool(proxy.watches()))
+            proxy.target = "http://127.0.0.1:1"
+            proxy.reset()
+            await other.put(prefix + b"7", b"lost in the compaction")
+            await other.compact(await other.put(prefix + b"7", b"changed"))
+            proxy.target = etcd.endpoint
+            assert [delta.key for delta in await mirror.take(1_000)] == [prefix + b"7"]
+            task.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_value_written_again_unchanged_is_no_change() -> None:
+    async def main() -> None:
+        ground = Ground()
+        await ground.put("a", b"1")
+        async with ground.running():
+            await ground.taken()
+            revision = await ground.put("a", b"1")
+            await ground.put("b", b"2")
+            await ground.caught_up()
+            assert await ground.taken() == {"b": (None, "2")}
+            assert ground.mirror.mod_revision(PREFIX + b"a") == revision
+
+    asyncio.run(main())
+
+
+def absent_if_bad(mirror: Mirror[str], entry: Entry, into: object) -> None:
+    """Stands in for the handling of values: what cannot be decoded is not there."""
+    decoded = mirror._decode(entry.key, entry.value)
+    state = mirror._state
+    if isinstance(decoded, Bad):
+        state.objects.pop(entry.key, None)
+    else:
+        state.objects[entry.key] = decoded
+
+
+@fault("C39", without="holdfast.store.mirror:Mirror._settle", by="tests.store.test_mirror:absent_if_bad")
+def test_C39_a_value_that_cannot_be_decoded_leaves_the_last_good_object() -> None:
+    async def main() -> None:
+        ground = Ground()
+        async with ground.running():
+            await ground.put("a", b"good")
+            await ground.put("end", b"0")
+            await ground.caught_up()
+            await ground.taken()
+            await ground.put("a", b"?")
+            await ground.put("end", b"1")
+            await ground.caught_up()
+            assert await ground.taken() == {"end": ("0", "1")}
+            assert ground.mirror.objects[PREFIX + b"a"] == "good"
+            assert ground.mirror.bad[PREFIX + b"a"].reason is BadReason.NOT_JSON
+            assert list(ground.mirror.unreadable) == []
+
+    asyncio.run(main())
+
+
+def test_a_bad_value_without_an_earlier_object_is_listed_as_unreadable_until_it_is_good_or_gone() -> None:
+    async def main() -> None:
+        ground = Ground()
+        await ground.put("a", b"?")
+        await ground.put("b", b"?")
+        async with ground.running():
+            assert list(ground.mirror.unreadable) == [PREFIX + b"a", PREFIX + b"b"]
+            assert dict(ground.mirror.objects) == {}
+            await ground.put("a", b"mended")
+            await ground.writer.delete(PREFIX + b"b")
+            assert await ground.taken() == {"a": (None, "mended")}
+            await ground.caught_up()
+            assert dict(ground.mirror.bad) == {}
+
+    asyncio.run(main())
+
+
+def test_the_last_good_object_survives_a_new_snapshot() -> None:
+    async def main() -> None:
+        ground = Ground()
+        await ground.put("a", b"good")
+        async with ground.running():
+            await ground.taken()
+            await ground.put("a", b"?")
+            await ground.caught_up()
+            ground.reader.link.lose_continuity()
+            await ground.put("b", b"1")
+            assert await ground.taken() == {"b": (None, "1")}
+            assert ground.mirror.objects[PREFIX + b"a"] == "good"
+            assert list(ground.mirror.bad) == [PREFIX + b"a"]
+
+    asyncio.run(main())
+
+
+def test_an_object_of_another_kind_is_neither_there_nor_bad() -> None:
+    async def main() -> None:
+        ground = Ground()
+        await ground.put("a", b"#")
+        await ground.put("b", b"1")
+        async with ground.running():
+            assert await ground.taken() == {"b": (None, "1")}
+            assert dict(ground.mirror.bad) == {}
+
+    asyncio.run(main())
+
+
+def raise_on_rubbish(kind: Kind[object, object], key: bytes, value: bytes) -> object:
+    """Stands in for a decoder that never raises."""
+    return kind._decoder.decode(value)
+
+
+@fault("C13", without="holdfast.model.kind:Kind.decode", by="tests.store.test_mirror:raise_on_rubbish")
+def test_C13_a_status_that_is_json_but_no_object_does_not_stop_its_neighbours() -> None:
+    async def main() -> None:
+        fake = FakeStore()
+        writer = fake.client("writer")
+        good = b'{"status":"up"}'
+        await writer.put(PREFIX + b"bad", b'["not an object"]')
+        await writer.put(PREFIX + b"good", good)
+        mirror = Mirror(fake.client("reader"), PREFIX, ENDPOINT_STATUS.decode)
+        task = asyncio.create_task(mirror.run())
+        async with asyncio.timeout(2):
+            await mirror.wait_synced()
+            assert list(mirror.objects) == [PREFIX + b"good"]
+            await writer.put(PREFIX + b"bad", b"7")
+            await writer.put(PREFIX + b"later", good)
+            await until(lambda: PREFIX + b"later" in mirror.objects)
+        assert list(mirror.unreadable) == [PREFIX + b"bad"]
+        task.cancel()
+
+    asyncio.run(main())
+
+
+def test_lag_is_counted_in_revisions_and_in_the_age_of_the_oldest_change() -> None:
+    async def main() -> None:
+        ground = Ground()
+        async with ground.running():
+            assert ground.mirror.lag(BOOT) == ground.mirror.lag(BOOT + Duration(seconds=9))
+            assert ground.mirror.lag(BOOT).revisions == 0
+            for name in ("a", "b", "a"):
+                await ground.put(name, name.encode())
+            await ground.caught_up()
+            lag = ground.mirror.lag(BOOT + Duration(seconds=7))
+            assert (lag.revisions, lag.oldest) == (3, Duration(seconds=7))
+            await ground.taken()
+            assert ground.mirror.lag(BOOT + Duration(seconds=9)).oldest == Duration(0)
+
+    asyncio.run(main())
+
+
+async def half_a_list(gateway: Gateway, prefix: bytes) -> Snapshot:
+    """Stands in for a list that is complete or not at all: it delivers what it has when the connection breaks."""
+    from holdfast.store import wire
+    from holdfast.store.listing import read_range
+
+    key, end = wire.span(prefix)
+    reply = await read_range(gateway, wire.RangeRequest(key, end, 1_000))
+    return Snapshot(reply.header.revision, reply.kvs)
+
+
+@fault("C14", without="holdfast.store.watch:full_list", by="tests.store.test_mirror:half_a_list")
+def test_C14_a_snapshot_that_breaks_half_way_changes_nothing(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def fill(store: EtcdStore, values: bytes) -> None:
+        for start in range(0, 2_000, 100):
+            await store.txn([], [Put(prefix + b"%04d" % i, values * 100) for i in range(start, start + 100)])
+
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+        ):
+            await fill(other, b"first")
+            mirror: Mirror[bytes] = Mirror(store, prefix, lambda _, value: value)
+            task = asyncio.create_task(mirror.run())
+            await mirror.wait_synced()
+            assert len(mirror.objects) == 2_000
+            await until(lambda: bool(proxy.watches()))
+            # Nothing gets through until everything was rewritten, 100 keys deleted and the history compacted; then
+            # each connection breaks after a megabyte, in the middle of the list.
+            proxy.target, proxy.cut_answers_after = "http://127.0.0.1:1", 1_000_000
+            proxy.reset()
+            await fill(other, b"second")
+            await other.delete(prefix + b"0000", end=prefix + b"0100")
+            await other.compact((await other.status())[0].revision)
+            proxy.target = etcd.endpoint
+            flows = len(proxy.flows)
+            await until(lambda: len(proxy.flows) > flows + 8)
+            assert len(mirror.objects) in (2_000, 1_900)
+            proxy.cut_answers_after = None
+            await until(lambda: len(mirror.objects) == 1_900)
+            assert set(mirror.objects.values()) == {b"second" * 100}
+            task.cancel()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("size", [20_000])
+def test_a_large_snapshot_leaves_the_loop_free_between_slices(size: int) -> None:
+    async def main() -> None:
+        fake = FakeStore()
+        writer = fake.client("writer")
+        for start in range(0, size, 100):
+            await writer.txn([], [Put(PREFIX + b"%06d" % i, b"x") for i in range(start, start + 100)])
+        mirror: Mirror[bytes] = Mirror(fake.client("reader"), PREFIX, lambda _, value: value)
+        task = asyncio.create_task(mirror.run())
+        turns = 0
+        while not mirror.synced:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 2 * size / 1_000
+        task.cancel()
+
+    asyncio.run(main())
