@@ -73,5 +73,5 @@ async def kept(world: World) -> None:
     world.node("judge").run(judge())
     # A machine that was suspended cannot know it: there the fence is the safety, not the lease.
     honest = [fault for fault in FAULTS.values() if fault is not suspend]
-    await storm(world, ["a", "b"], lasting=seconds(120), revive=start, faults=honest)
+    await storm(world, ["a", "b"], lasting=seconds(300), revive=start, faults=honest)
     await world.until(lambda: all(keeper.held() for keeper in keepers.values()), within=seconds(60))

@@ -33,6 +33,11 @@ class Fate(Enum):
     REPLY_LOST = "applied, and the caller hears nothing until its deadline"
 
 
+def fair_weather(_method: str) -> Fate:
+    """Every call is answered."""
+    return Fate.ANSWERED
+
+
 @dataclass
 class Stream:
     """One watch as the client hears it: every change up to `horizon` has arrived."""
@@ -72,7 +77,7 @@ class Link:
     def __init__(self) -> None:
         self.latency: Callable[[], float] = lambda: 0.0
         """Seconds for one way, asked anew for every message."""
-        self.weather: Callable[[str], Fate] = lambda _method: Fate.ANSWERED
+        self.weather: Callable[[str], Fate] = fair_weather
         """What becomes of a call, by the name of its method, unless a fate was asked for with `next_calls`."""
         self.up = True
         """Whether anything at all passes, in either direction."""

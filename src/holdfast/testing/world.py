@@ -87,8 +87,12 @@ class World:
 
     def connect(self, name: str, deadline: Duration | None = None) -> FakeClient:
         client = self.store.client(name, deadline=deadline or seconds(5))
-        client.link.latency = lambda: self.latency()
+        client.link.latency = self.usual_latency
         return client
+
+    def usual_latency(self) -> float:
+        """What a message takes while nothing is wrong; asks `latency` anew each time, so that it can be changed."""
+        return self.latency()
 
     def next_life(self) -> int:
         return len(self.lives) + 1
