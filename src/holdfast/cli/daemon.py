@@ -76,6 +76,10 @@ def workers(runtime: Path) -> dict[str, str]:
     return found
 
 
+SPEAKS_FOR = {"server": "elector"}
+"""Whoever is meant when a person names the daemon instead of a worker."""
+
+
 def role_of(runtime: Path, worker: str) -> str:
     """Which daemon here has this worker."""
     known = workers(runtime)
@@ -85,7 +89,8 @@ def role_of(runtime: Path, worker: str) -> str:
 
 
 def tell(runtime: Path, worker: str, command: str, **args: object) -> Any:
-    """Passes a command on to one worker."""
+    """Passes a command on to one worker; in a lab it is called DAEMON/WORKER."""
+    worker = SPEAKS_FOR.get(worker, worker)
     role = role_of(runtime, worker)
     return answer(runtime, role, Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2]))
 

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.configuration import effective
-from holdfast.config import Flag
+from holdfast.cli.daemon import LAB_FOLDER
+from holdfast.config import Flag, Layer
+from holdfast.lab import fleet
 from holdfast.model.region import Region
 from holdfast.runtime.configuration import SecretRefused
 from holdfast.runtime.connect import connection
@@ -50,7 +52,12 @@ class Reach:
             for flag, field in named.items()
             if (value := given.get(flag)) is not None
         ]
-        self.config = effective(given.get("config"), flags).config
+        loaded = effective(given.get("config"), flags)
+        lab = fleet.endpoint(LAB_FOLDER / "state")
+        if lab is not None and loaded.origins["store.endpoints"].layer is Layer.DEFAULT:
+            click.echo(f"nothing names a store, so this is about the lab in {LAB_FOLDER}", err=True)
+            loaded = effective(given.get("config"), [*flags, Flag("the lab", "store.endpoints", lab)])
+        self.config = loaded.config
         self.region = Region(self.config.store.region or "")
 
     def connection(self) -> Connection:

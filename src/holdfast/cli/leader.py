@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.daemon import runtime_flag, tell
+from holdfast.cli.daemon import runtime_flag, tell, workers
 from holdfast.cli.direct import Reach, store_flags
 from holdfast.cli.text import short
 from holdfast.model.bad import Bad
@@ -80,5 +80,9 @@ def render(found: Found, last: int, now: datetime) -> str:
 @click.option("--reason", required=True, help="Why; it is kept with your name.")
 @runtime_flag
 def step_down(reason: str, runtime: Path) -> None:
-    """Let this machine's server hand over leadership."""
-    click.echo(tell(runtime, "elector", "step-down", reason=reason), err=True)
+    """Let the leader hand over, if it runs on this machine."""
+    electors = [worker for worker in workers(runtime) if worker.rpartition("/")[2] == "elector"]
+    leading = [one for one in electors if tell(runtime, one, "about")["phase"] == "leading"]
+    if not leading:
+        raise click.ClickException("no server of this machine leads; holdfast leader tells who does")
+    click.echo(tell(runtime, leading[0], "step-down", reason=reason), err=True)
