@@ -43,6 +43,9 @@ from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, LeaseGone, P
 log = structlog.get_logger(__name__)
 
 TICK = 0.25
+_DIED_HERE = "its process died on this machine"
+_LEFT_OPEN = "its lease ran out, or its key was deleted"
+"""Of a reign that nobody ended: who resigns, or clears a dead one's key, says so in the same transaction."""
 _GAVE_UP = (StoreAway, StoreError, TimeoutError)
 _FAILURES = (election.CampaignFailed, election.RenewFailed, election.LookFailed)
 
@@ -246,17 +249,22 @@ class Elector:
     async def _clear(self, effect: Clear) -> Event:
         same = Compare(self._key, Aspect.MOD_REVISION, effect.mod_revision)
         term = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
-        if (await self._store.txn([same, term], [Delete(self._key)])).succeeded:
+        # Whoever wins now may be another server, which could only guess why the place is vacant.
+        ended = await self._ended(_DIED_HERE)
+        if (await self._store.txn([same, term], [Delete(self._key), ended])).succeeded:
             self._why_vacant = f"{self._predecessor} died on this machine, and its key was cleared"
         return election.Looked(self._now(), await self._seen())
 
     async def _resign(self, effect: Resign) -> Event:
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
-        history = (await self._history()).ended_at(self._around.clock.wall(), effect.why.value)
-        put = Put(self._history_key, LEADERSHIP.encode(history))
-        await self._store.txn([ours], [Delete(self._key), put])
+        await self._store.txn([ours], [Delete(self._key), await self._ended(effect.why.value)])
         await self._store.revoke(effect.lease)
         return election.Resigned(self._now())
+
+    async def _ended(self, why: str) -> Put:
+        """The history with the last reign ended."""
+        history = (await self._history()).ended_at(self._around.clock.wall(), why)
+        return Put(self._history_key, LEADERSHIP.encode(history))
 
     async def _history(self) -> History:
         entry = await self._store.get(self._history_key)
@@ -266,7 +274,7 @@ class Elector:
     async def _record(self, effect: Record) -> None:
         me = self._around.me
         reign = Reign(me.name, me.host, effect.term, self._around.clock.wall())
-        history = (await self._history()).begun(reign, self._why_vacant)
+        history = (await self._history()).begun(reign, _LEFT_OPEN)
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         await self._store.txn([ours], [Put(self._history_key, LEADERSHIP.encode(history))])
 
