@@ -74,10 +74,18 @@ class Election:
     tried: Instant = NEVER
     """When the last renewal, proven or not, was sent."""
     renewing: bool = False
+    campaigning: bool = False
+    """A campaign is under way. It outlives the phase: one that was given up meanwhile is still answered."""
+    began: Instant = NEVER
+    """When the last leadership began."""
     lost: Lost | None = None
-    rest_until: Instant | None = None
-    """While resting: until when not to campaign; None: until told to go on."""
+    """Why the last leadership ended."""
+    withheld: frozenset[Lost] = frozenset()
+    """Why this server must not campaign until told to go on, each reason for itself; STOPPED never ends."""
+    rest_until: Instant = NEVER
+    """Until when not to campaign, after having given leadership up for a time."""
     rests: int = 0
+    """How often in a row it gave way without having led well in between."""
 
 
 # Events: what happened.
@@ -85,10 +93,12 @@ class Election:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. `dead`: the seen leader was a process of this machine, and it certainly is no more."""
+    """Time passed. `dead`: the seen leader was a process of this machine, and it certainly is no more. `doubted`: a
+    worker asked the store and found our term to be over."""
 
     now: Instant
     dead: bool = False
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +171,8 @@ class Resigned:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Give up leadership and the wish for it: for a time (`rest`), until told to go on, or for good (STOPPED)."""
+    """Give up leadership and the wish for it: for a time (`rest`, or as long as giving way takes), until told to go
+    on, or for good (STOPPED)."""
 
     now: Instant
     why: Lost
@@ -170,7 +181,10 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
+    """`why` does not hold any more. Other reasons not to campaign stay."""
+
     now: Instant
+    why: Lost
 
 
 Event = (
@@ -261,21 +275,34 @@ def step(state: Election, event: Event, timings: Timings) -> Step:
 def _follow(state: Election, event: Tick, timings: Timings) -> Step:
     if event.dead and state.seen is not None and state.seen.term and not state.looking:
         return replace(state, looking=True), (Clear(state.seen.term, state.seen.mod_revision),)
-    due = not state.looked or event.now - state.looked >= timings.ttl / _LOOKS_PER_TTL
+    return _look_if_due(state, event.now, timings)
+
+
+def _look_if_due(state: Election, now: Instant, timings: Timings) -> Step:
+    due = not state.looked or now - state.looked >= timings.ttl / _LOOKS_PER_TTL
     if state.looking or not due:
         return state, ()
     return replace(state, looking=True), (Look.NOW,)
 
 
 def _looked(state: Election, event: Looked, timings: Timings) -> Step:
-    seen = event.seen
-    state = replace(state, seen=seen, looked=event.now, looking=False)
-    if seen.term and seen.lease and seen.lease == state.lease:
+    state = _seen(state, event)
+    if state.campaigning:
+        return state, ()  # given up and wanted again: its answer, still to come, tells more than this look
+    if _is_ours(state, event.seen):
         # Our own campaign, whose answer was lost. It counts from when its lease was asked for.
-        return _lead(state, seen.term, event.now, timings)
-    if seen.term:
+        return _lead(state, event.seen.term, event.now, timings)
+    if event.seen.term:
         return state, ()
-    return replace(state, phase=Phase.CAMPAIGNING), (Campaign(),)
+    return replace(state, phase=Phase.CAMPAIGNING, campaigning=True), (Campaign(),)
+
+
+def _seen(state: Election, event: Looked) -> Election:
+    return replace(state, seen=event.seen, looked=event.now, looking=False)
+
+
+def _is_ours(state: Election, seen: Seen) -> bool:
+    return bool(seen.term and seen.lease and seen.lease == state.lease)
 
 
 def _look_failed(state: Election, event: LookFailed, timings: Timings) -> Step:
@@ -290,27 +317,26 @@ def _leased(state: Election, event: Leased, timings: Timings) -> Step:
 
 
 def _won(state: Election, event: Won, timings: Timings) -> Step:
-    return _lead(replace(state, looked=event.now), event.term, event.now, timings)
+    return _lead(replace(state, looked=event.now, campaigning=False), event.term, event.now, timings)
 
 
 def _lead(state: Election, term: int, now: Instant, timings: Timings) -> Step:
-    if now - state.leased >= timings.renew_deadline:
-        # The answer came too late to build upon; the key is given back.
-        state = replace(state, phase=Phase.RESIGNING, term=term, proven=state.leased)
-        return state, (Resign(term, state.lease, Lost.NOT_RENEWED),)
+    if now >= state.leased + timings.renew_deadline:
+        return _resign(state, term, Lost.NOT_RENEWED)  # the answer came too late to build upon
     state = replace(
-        state, phase=Phase.LEADING, term=term, proven=state.leased, tried=state.leased, renewing=False, lost=None
+        state, phase=Phase.LEADING, term=term, proven=state.leased, tried=state.leased, began=now, lost=None
     )
     return state, (Tell(term), Record(term))
 
 
 def _beaten(state: Election, event: Beaten, timings: Timings) -> Step:
-    return replace(state, phase=Phase.FOLLOWING, seen=event.seen, looked=event.now, lease=0), ()
+    state = replace(state, seen=event.seen, looked=event.now, lease=0, campaigning=False)
+    return replace(state, phase=Phase.FOLLOWING), ()
 
 
 def _campaign_failed(state: Election, event: CampaignFailed, timings: Timings) -> Step:
     """The lease is remembered: if the key was created after all, the next look recognises it as ours."""
-    return replace(state, phase=Phase.FOLLOWING, looked=NEVER), ()
+    return replace(state, phase=Phase.FOLLOWING, looked=NEVER, campaigning=False), ()
 
 
 # Leading
@@ -319,6 +345,9 @@ def _campaign_failed(state: Election, event: CampaignFailed, timings: Timings) -
 def _keep_leading(state: Election, event: Tick, timings: Timings) -> Step:
     if event.now >= leading_until(state, timings):
         return _lose(state, Lost.NOT_RENEWED)
+    if event.doubted:
+        # The worker will not work under this term again, so nobody would: whatever the key says, it is given back.
+        return _lose(state, Lost.TERM_OVER)
     if state.renewing or event.now - state.tried < timings.renew_every:
         return state, ()
     return replace(state, renewing=True, tried=event.now), (Renew(state.term, state.lease),)
@@ -327,9 +356,8 @@ def _keep_leading(state: Election, event: Tick, timings: Timings) -> Step:
 def _renewed(state: Election, event: Renewed, timings: Timings) -> Step:
     if event.term != state.term:
         return state, ()
-    state = replace(
-        state, renewing=False, proven=max(state.proven, counted_from(event.sent, event.now)), looked=event.now
-    )
+    proven = max(state.proven, counted_from(event.sent, event.now))
+    state = replace(state, renewing=False, proven=proven, looked=event.now)
     if event.now >= leading_until(state, timings):
         return _lose(state, Lost.NOT_RENEWED)
     return state, ()
@@ -342,71 +370,106 @@ def _renew_failed(state: Election, event: RenewFailed, timings: Timings) -> Step
 def _term_over(state: Election, event: TermOver, timings: Timings) -> Step:
     if event.term != state.term:
         return state, ()
-    state = replace(state, phase=Phase.FOLLOWING, lost=Lost.TERM_OVER, lease=0, looked=NEVER, looking=False, term=0)
-    return state, (Tell(event.term, Lost.TERM_OVER),)
+    return _follow_again(replace(state, lost=Lost.TERM_OVER)), (Tell(event.term, Lost.TERM_OVER),)
+
+
+def _leading_looked(state: Election, event: Looked, timings: Timings) -> Step:
+    """A look that was asked for before we led, or the key was seen to change."""
+    state = replace(state, seen=event.seen, looking=False)
+    if event.seen.term != state.term:
+        return _lose(state, Lost.TERM_OVER)
+    return state, ()
 
 
 def _lose(state: Election, why: Lost) -> Step:
     """Leadership ends here and now; giving the key back is a courtesy to whoever comes next."""
-    after = replace(state, phase=Phase.RESIGNING, lost=why)
-    return after, (Tell(state.term, why), Resign(state.term, state.lease, why))
+    after, effects = _resign(state, state.term, why)
+    return after, (Tell(state.term, why), *effects)
 
 
 def _leave_leading(state: Election, event: Leave, timings: Timings) -> Step:
-    after, effects = _lose(_rest(state, event), event.why)
-    return after, effects
+    return _lose(_rest(state, event), event.why)
 
 
 # Resigning, resting
 
 
+def _resign(state: Election, term: int, why: Lost) -> Step:
+    return replace(state, phase=Phase.RESIGNING, term=term, lost=why), (Resign(term, state.lease, why),)
+
+
 def _resigned(state: Election, event: Resigned, timings: Timings) -> Step:
-    state = replace(state, term=0, lease=0, looked=NEVER, looking=False, renewing=False)
-    if state.lost is Lost.STOPPED:
-        return replace(state, phase=Phase.STOPPED), ()
-    resting = state.lost in (Lost.STEPPED_DOWN, Lost.GAVE_WAY, Lost.PAUSED, Lost.DUPLICATE, Lost.FOREIGN)
-    return replace(state, phase=Phase.RESTING if resting else Phase.FOLLOWING), ()
+    return _settle(_follow_again(state), event.now), ()
+
+
+def _follow_again(state: Election) -> Election:
+    return replace(state, phase=Phase.FOLLOWING, term=0, lease=0, looked=NEVER, looking=False, renewing=False)
+
+
+def _settle(state: Election, now: Instant) -> Election:
+    """Where a server that does not lead belongs: it follows, unless there is a reason not to campaign."""
+    if Lost.STOPPED in state.withheld:
+        return replace(state, phase=Phase.STOPPED)
+    if state.withheld or now < state.rest_until:
+        return replace(state, phase=Phase.RESTING)
+    return replace(state, phase=Phase.FOLLOWING)
 
 
 def _rest(state: Election, event: Leave) -> Election:
-    rests = state.rests + 1 if event.why is Lost.GAVE_WAY else state.rests
-    rest = event.rest
     if event.why is Lost.GAVE_WAY:
-        rest = min(_REST_MOST, _REST_FIRST * (1 << min(rests - 1, 10)))
-    until = None if rest is None else event.now + rest
-    return replace(state, lost=event.why, rests=rests, rest_until=until)
+        led_well = state.began and event.now - state.began >= _REST_MOST
+        rests = 1 if led_well else state.rests + 1
+        until = event.now + min(_REST_MOST, _REST_FIRST * (1 << min(rests - 1, 10)))
+        return replace(state, rests=rests, rest_until=max(until, state.rest_until))
+    if event.rest is not None:
+        return replace(state, rest_until=max(event.now + event.rest, state.rest_until))
+    return replace(state, withheld=state.withheld | {event.why})
 
 
 def _leave(state: Election, event: Leave, timings: Timings) -> Step:
-    """Not leading, so there is nothing to give back; a campaign under way is recognised as ours when it is answered."""
-    state = _rest(state, event)
-    stopped = event.why is Lost.STOPPED
-    return replace(state, phase=Phase.STOPPED if stopped else Phase.RESTING), ()
+    """Not leading, so there is nothing to give back yet; what a campaign under way wins is given back."""
+    return _settle(_rest(state, event), event.now), ()
+
+
+def _leave_resigning(state: Election, event: Leave, timings: Timings) -> Step:
+    return _rest(state, event), ()
 
 
 def _rest_on(state: Election, event: Tick, timings: Timings) -> Step:
-    if state.rest_until is not None and event.now >= state.rest_until:
-        return replace(state, phase=Phase.FOLLOWING, looked=NEVER, looking=False), ()
+    settled = _settle(state, event.now)
+    if settled.phase is not Phase.RESTING:
+        return replace(settled, looked=NEVER), ()
     # A resting server still looks, so that its status tells who leads.
-    if state.looking or event.now - state.looked < timings.ttl / _LOOKS_PER_TTL:
-        return state, ()
-    return replace(state, looking=True), (Look.NOW,)
+    return _look_if_due(state, event.now, timings)
 
 
 def _looked_resting(state: Election, event: Looked, timings: Timings) -> Step:
-    state = replace(state, seen=event.seen, looked=event.now, looking=False)
-    if event.seen.term and event.seen.lease and event.seen.lease == state.lease:
-        return state, (Resign(event.seen.term, state.lease, state.lost or Lost.PAUSED),)
+    state = _seen(state, event)
+    if _is_ours(state, event.seen) and not state.campaigning:
+        return _resign(state, event.seen.term, _why_unwanted(state))
     return state, ()
 
 
 def _won_unwanted(state: Election, event: Won, timings: Timings) -> Step:
     """The answer to a campaign that was given up meanwhile: what it won is given back."""
-    return state, (Resign(event.term, state.lease, state.lost or Lost.STOPPED),)
+    return _resign(replace(state, campaigning=False), event.term, _why_unwanted(state))
+
+
+def _why_unwanted(state: Election) -> Lost:
+    return min(state.withheld, key=lambda why: why.name, default=state.lost or Lost.STEPPED_DOWN)
+
+
+def _campaign_over(state: Election, event: Beaten | CampaignFailed, timings: Timings) -> Step:
+    """It was given up meanwhile. What it may have created is recognised by its lease at the next look."""
+    return replace(state, campaigning=False, looked=NEVER), ()
 
 
 def _go_on(state: Election, event: GoOn, timings: Timings) -> Step:
-    return replace(state, phase=Phase.FOLLOWING, lost=None, rest_until=None, looked=NEVER, looking=False), ()
+    """Only what was withheld for that reason is given back; a rest that has a time runs to its end."""
+    state = replace(state, withheld=state.withheld - ({event.why} - {Lost.STOPPED}))
+    if state.phase is not Phase.RESTING:
+        return state, ()
+    return replace(_settle(state, event.now), looked=NEVER), ()
 
 
 def _ignore(state: Election, event: Event, timings: Timings) -> Step:
@@ -415,32 +478,21 @@ def _ignore(state: Election, event: Event, timings: Timings) -> Step:
 
 
 def _note(state: Election, event: Looked, timings: Timings) -> Step:
-    return replace(state, seen=event.seen, looked=event.now, looking=False), ()
+    return _seen(state, event), ()
 
 
-def _leading_looked(state: Election, event: Looked, timings: Timings) -> Step:
-    """The store was asked although we lead: a worker found us deposed, or the key was seen to change."""
-    state = replace(state, seen=event.seen, looking=False)
-    if event.seen.term != state.term:
-        return _term_over(state, TermOver(event.now, state.term), timings)
-    return state, ()
-
-
+# An event that is not in its phase's row cannot happen there: see tests/server/test_election.py, which says why.
 _P = Phase
 TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.FOLLOWING, Tick): _follow,
     (_P.FOLLOWING, Looked): _looked,
     (_P.FOLLOWING, LookFailed): _look_failed,
-    (_P.FOLLOWING, Leave): _leave,
-    (_P.FOLLOWING, GoOn): _ignore,
     (_P.FOLLOWING, Leased): _leased,
     (_P.FOLLOWING, Won): _won,
     (_P.FOLLOWING, Beaten): _beaten,
-    (_P.FOLLOWING, CampaignFailed): _ignore,
-    (_P.FOLLOWING, RenewFailed): _ignore,
-    (_P.FOLLOWING, Renewed): _ignore,
-    (_P.FOLLOWING, TermOver): _ignore,
-    (_P.FOLLOWING, Resigned): _ignore,
+    (_P.FOLLOWING, CampaignFailed): _campaign_failed,
+    (_P.FOLLOWING, Leave): _leave,
+    (_P.FOLLOWING, GoOn): _go_on,
     (_P.CAMPAIGNING, Tick): _ignore,
     (_P.CAMPAIGNING, Looked): _note,
     (_P.CAMPAIGNING, LookFailed): _look_failed,
@@ -448,12 +500,8 @@ TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.CAMPAIGNING, Won): _won,
     (_P.CAMPAIGNING, Beaten): _beaten,
     (_P.CAMPAIGNING, CampaignFailed): _campaign_failed,
-    (_P.CAMPAIGNING, Renewed): _ignore,
-    (_P.CAMPAIGNING, RenewFailed): _ignore,
-    (_P.CAMPAIGNING, TermOver): _ignore,
     (_P.CAMPAIGNING, Leave): _leave,
-    (_P.CAMPAIGNING, GoOn): _ignore,
-    (_P.CAMPAIGNING, Resigned): _ignore,
+    (_P.CAMPAIGNING, GoOn): _go_on,
     (_P.LEADING, Tick): _keep_leading,
     (_P.LEADING, Looked): _leading_looked,
     (_P.LEADING, LookFailed): _look_failed,
@@ -461,11 +509,7 @@ TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.LEADING, RenewFailed): _renew_failed,
     (_P.LEADING, TermOver): _term_over,
     (_P.LEADING, Leave): _leave_leading,
-    (_P.LEADING, GoOn): _ignore,
-    (_P.LEADING, Won): _ignore,
-    (_P.LEADING, Beaten): _ignore,
-    (_P.LEADING, CampaignFailed): _ignore,
-    (_P.LEADING, Resigned): _ignore,
+    (_P.LEADING, GoOn): _go_on,
     (_P.RESIGNING, Tick): _ignore,
     (_P.RESIGNING, Looked): _note,
     (_P.RESIGNING, LookFailed): _look_failed,
@@ -473,19 +517,15 @@ TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.RESIGNING, RenewFailed): _ignore,
     (_P.RESIGNING, TermOver): _ignore,
     (_P.RESIGNING, Resigned): _resigned,
-    (_P.RESIGNING, Leave): lambda state, event, _timings: (_rest(state, event), ()),
-    (_P.RESIGNING, GoOn): lambda state, _event, _timings: (replace(state, lost=None), ()),
+    (_P.RESIGNING, Leave): _leave_resigning,
+    (_P.RESIGNING, GoOn): _go_on,
     (_P.RESTING, Tick): _rest_on,
     (_P.RESTING, Looked): _looked_resting,
     (_P.RESTING, LookFailed): _look_failed,
     (_P.RESTING, Leased): _leased,
     (_P.RESTING, Won): _won_unwanted,
-    (_P.RESTING, Beaten): _ignore,
-    (_P.RESTING, CampaignFailed): _ignore,
-    (_P.RESTING, Renewed): _ignore,
-    (_P.RESTING, RenewFailed): _ignore,
-    (_P.RESTING, TermOver): _ignore,
-    (_P.RESTING, Resigned): _ignore,
+    (_P.RESTING, Beaten): _campaign_over,
+    (_P.RESTING, CampaignFailed): _campaign_over,
     (_P.RESTING, Leave): _leave,
     (_P.RESTING, GoOn): _go_on,
     (_P.STOPPED, Tick): _ignore,
@@ -493,12 +533,8 @@ TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.STOPPED, LookFailed): _ignore,
     (_P.STOPPED, Leased): _leased,
     (_P.STOPPED, Won): _won_unwanted,
-    (_P.STOPPED, Beaten): _ignore,
-    (_P.STOPPED, CampaignFailed): _ignore,
-    (_P.STOPPED, Renewed): _ignore,
-    (_P.STOPPED, RenewFailed): _ignore,
-    (_P.STOPPED, TermOver): _ignore,
-    (_P.STOPPED, Resigned): _ignore,
+    (_P.STOPPED, Beaten): _campaign_over,
+    (_P.STOPPED, CampaignFailed): _campaign_over,
     (_P.STOPPED, Leave): _ignore,
     (_P.STOPPED, GoOn): _ignore,
 }

@@ -1,14 +1,14 @@
 """The elector: does what `election` decides. Thin: asks the store, feeds the answers back, shows the result.
 
-One task does things one after another, one ticks, one watches the leader key. Whatever the store answers becomes an
-event; a store that is away becomes a failed attempt. The leader key is put again with every renewal, by the same
-transaction that proves the term.
+One task does things one after another, in the order in which they were decided (the election relies on that), one
+ticks, one watches the leader key. Whatever the store answers becomes an event; a store that is away becomes a failed
+attempt. The leader key is put again with every renewal, by the same transaction that proves the term.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,7 +38,21 @@ from holdfast.server.election import (
     Tell,
 )
 from holdfast.server.leadership import LeaderReason, Shown
-from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, LeaseGone, Put, Store, StoreAway, StoreError
+from holdfast.store.api import (
+    Aspect,
+    Compare,
+    Delete,
+    Entry,
+    Events,
+    Get,
+    LeaseGone,
+    NoSpace,
+    Put,
+    Snapshot,
+    Store,
+    StoreAway,
+    StoreError,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -81,10 +95,10 @@ class Elector:
         self._key = LEADER.key(around.region, "leader")
         self._history_key = LEADERSHIP.key(around.region, "leadership")
         self._to_do: asyncio.Queue[Effect] = asyncio.Queue()
+        self._look_waits = False
         self._since = around.clock.now()
         self._predecessor = ""
         self._why_vacant = "nobody led"
-        self._done = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Takes part in the election until told to stop; then gives leadership back, in bounded time."""
@@ -94,7 +108,7 @@ class Elector:
             self.leave(Lost.STOPPED)
             try:
                 async with asyncio.timeout(self._timings.rpc_timeout.total_seconds()):
-                    await self._done.wait()
+                    await self._to_do.join()
             except TimeoutError:
                 log.warning("leadership could not be given back in time; its lease runs out")
             for task in tasks:
@@ -104,12 +118,21 @@ class Elector:
         """Gives up leadership and the wish for it."""
         self._feed(election.Leave(self._now(), why, rest))
 
-    def go_on(self) -> None:
-        self._feed(election.GoOn(self._now()))
+    def go_on(self, why: Lost) -> None:
+        """That reason not to campaign is gone."""
+        self._feed(election.GoOn(self._now(), why))
 
     def look(self) -> None:
         """Something may have changed: look at the key."""
-        self._to_do.put_nowait(election.Look.NOW)
+        self._plan(election.Look.NOW)
+
+    def _plan(self, effect: Effect) -> None:
+        """One look that waits is as good as ten: they would keep a renewal or a resignation waiting behind them."""
+        if effect is election.Look.NOW:
+            if self._look_waits:
+                return
+            self._look_waits = True
+        self._to_do.put_nowait(effect)
 
     def _now(self) -> Instant:
         return self._around.clock.now()
@@ -127,10 +150,8 @@ class Elector:
             if isinstance(effect, Tell):
                 self._tell(effect)
             else:
-                self._to_do.put_nowait(effect)
+                self._plan(effect)
         self._show()
-        if self.state.phase is Phase.STOPPED:
-            self._done.set()
 
     def _show(self) -> None:
         state, seen = self.state, self.state.seen
@@ -144,7 +165,7 @@ class Elector:
                 work_until=election.work_until(state, self._timings),
                 leader=self._around.me.name if leading else named,
                 since=self._since,
-                why=LeaderReason.PAUSED.label if state.lost is Lost.PAUSED else "",
+                why=LeaderReason.PAUSED.label if Lost.PAUSED in state.withheld else "",
             )
         )
 
@@ -159,26 +180,35 @@ class Elector:
 
     async def _tick(self) -> None:
         while True:
-            state = self.state
-            if state.phase is Phase.LEADING and self._around.doubted(state.term):
-                self.look()
-            seen = state.seen
+            state, seen = self.state, self.state.seen
+            doubted = state.phase is Phase.LEADING and self._around.doubted(state.term)
             dead = state.phase is Phase.FOLLOWING and bool(seen and seen.leader and self._around.dead(seen.leader))
-            self._feed(election.Tick(self._now(), dead))
+            self._feed(election.Tick(self._now(), dead, doubted))
             await asyncio.sleep(min(TICK, self._timings.renew_every.total_seconds() / 4))
 
     async def _watch(self) -> None:
         """The watch is a hint that makes us look at once; correctness does not rest on it."""
-        async for _change in self._store.watch(self._key):
-            if self.state.phase in (Phase.FOLLOWING, Phase.RESTING):
+        async for change in self._store.watch(self._key):
+            if self.state.phase in (Phase.FOLLOWING, Phase.RESTING) and self._is_news(change):
                 self.look()
+
+    def _is_news(self, change: Snapshot | Events) -> bool:
+        """Whether another term may have begun or ended. The leader's renewals are no news, nor are its neighbours."""
+        if isinstance(change, Snapshot):
+            return True
+        term = self.state.seen.term if self.state.seen else 0
+        mine = [event.entry for event in change.batch if event.key == self._key]
+        return any(entry is None or entry.create_revision != term for entry in mine)
 
     async def _do_things(self) -> None:
         while True:
             effect = await self._to_do.get()
+            if effect is election.Look.NOW:
+                self._look_waits = False
             event = await self._do(effect)
             if event is not None:
                 self._feed(event)
+            self._to_do.task_done()
             self._around.attempted(self.state, success=not isinstance(event, _FAILURES))
 
     async def _do(self, effect: Effect) -> Event | None:
@@ -236,6 +266,8 @@ class Elector:
 
     async def _renew(self, effect: Renew) -> Event:
         sent = self._now()
+        if self.state.phase is not Phase.LEADING:
+            return election.RenewFailed(sent)  # given up while this waited: a lease that lives longer helps nobody
         await self._store.renew(effect.lease)
         if not await self._proven(effect):
             return election.TermOver(self._now(), effect.term)
@@ -244,27 +276,41 @@ class Elector:
     async def _proven(self, effect: Renew) -> bool:
         """C11: an old etcd acknowledges the renewal of a revoked lease; only this transaction is a proof."""
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
-        return (await self._store.txn([ours], [Put(self._key, self._value(), effect.lease)])).succeeded
+        try:
+            return (await self._store.txn([ours], [Put(self._key, self._value(), effect.lease)])).succeeded
+        except NoSpace:
+            # C35: a store that is full still renews and compares, and a leader is needed all the more.
+            return (await self._store.txn([ours], [Get(self._key)])).succeeded
 
     async def _clear(self, effect: Clear) -> Event:
         same = Compare(self._key, Aspect.MOD_REVISION, effect.mod_revision)
         term = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         # Whoever wins now may be another server, which could only guess why the place is vacant.
-        ended = await self._ended(_DIED_HERE)
-        if (await self._store.txn([same, term], [Delete(self._key), ended])).succeeded:
+        if await self._delete_key([same, term], effect.term, _DIED_HERE):
             self._why_vacant = f"{self._predecessor} died on this machine, and its key was cleared"
         return election.Looked(self._now(), await self._seen())
 
     async def _resign(self, effect: Resign) -> Event:
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
-        await self._store.txn([ours], [Delete(self._key), await self._ended(effect.why.value)])
+        await self._delete_key([ours], effect.term, effect.why.value)
         await self._store.revoke(effect.lease)
         return election.Resigned(self._now())
 
-    async def _ended(self, why: str) -> Put:
-        """The history with the last reign ended."""
-        history = (await self._history()).ended_at(self._around.clock.wall(), why)
-        return Put(self._history_key, LEADERSHIP.encode(history))
+    async def _delete_key(self, compares: Sequence[Compare], term: int, why: str) -> bool:
+        """Vacates the place, and in the same transaction says why in the history."""
+        words = await self._ended(term, why)
+        try:
+            return (await self._store.txn(compares, [Delete(self._key), *words])).succeeded
+        except NoSpace:
+            return (await self._store.txn(compares, [Delete(self._key)])).succeeded
+
+    async def _ended(self, term: int, why: str) -> list[Put]:
+        """The history with that reign ended; nothing when the history's last reign is another one."""
+        history = await self._history()
+        if not history.reigns or history.reigns[-1].term != term:
+            return []
+        ended = history.ended_at(self._around.clock.wall(), why)
+        return [Put(self._history_key, LEADERSHIP.encode(ended))]
 
     async def _history(self) -> History:
         entry = await self._store.get(self._history_key)

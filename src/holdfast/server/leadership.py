@@ -20,7 +20,7 @@ from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.board import Cell
 from holdfast.runtime.clock import Clock
-from holdfast.store.api import Store
+from holdfast.store.api import Deposed, Entry, Store
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +84,7 @@ def judge(shown: Shown | None, found: Sequence[Found | None], now: Instant) -> L
         return NotLeading(LeaderReason.PAUSED, shown.since)
     if shown.phase != "leading" or not shown.term:
         return NotLeading(LeaderReason.NOT_LEADER, shown.since, shown.leader)
-    if any(one is not None and one.term >= shown.term for one in found):
+    if is_over(shown.term, found):
         return NotLeading(LeaderReason.DEPOSED, shown.since, f"term {shown.term}")
     if not is_fresh(shown, now):
         return NotLeading(LeaderReason.STALE, shown.until, f"term {shown.term}")
@@ -94,6 +94,11 @@ def judge(shown: Shown | None, found: Sequence[Found | None], now: Instant) -> L
 def is_fresh(shown: Shown, now: Instant) -> bool:
     """C1: belief ends with the deadline on the board, whether or not the elector lives to say so."""
     return now < shown.until
+
+
+def is_over(term: int, found: Sequence[Found | None]) -> bool:
+    """Whether a worker found exactly this term to be over. A restored store may count terms from below again."""
+    return any(one is not None and one.term == term for one in found)
 
 
 class Leadership:
@@ -114,10 +119,23 @@ class Leadership:
         if isinstance(said, NotLeading):
             return said
         entry = await store.get(leader_key)
-        if entry is None or entry.create_revision != said.term:
-            self._own.write(Found(said.term))
+        if disagrees(entry, said.term):
+            self.depose(said.term)
             log.warning(f"the store says that term {said.term} is over; the work is not begun")
         return self.check()
+
+    def depose(self, term: int) -> None:
+        """The store refused this term. All workers of this server see it, and the elector gives the term up."""
+        self._own.write(Found(term))
+
+    def left(self, last: Leading) -> Duration:
+        """For how long the lease of that term lasts at least."""
+        return last.work_until - self._clock.now()
+
+
+def disagrees(entry: Entry | None, term: int) -> bool:
+    """C2: whether the leader key, as the store has it, is not that of the term we believe in."""
+    return entry is None or entry.create_revision != term
 
 
 @dataclass
@@ -134,15 +152,18 @@ class LeaderGate:
 
 
 Work = Callable[[Leading], Awaitable[None]]
+_TO_STOP = Duration(milliseconds=100)
+"""What work gets to stop even when the lease is over already, as after a freeze."""
 
 
 async def while_leading(
     leadership: Leadership, work: Work, stopping: asyncio.Event, *, die: Callable[[str], NoReturn]
 ) -> None:
-    """Runs `work` whenever this server leads, once per term; cancels it when leadership is lost.
+    """Runs `work` whenever this server leads; cancels it when leadership is lost.
 
-    Work that does not stop before the lease may have run out ends the process (`die`): the fence would refuse its
-    writes, but nobody should have to rely on it.
+    Work that returns while the term lasts is begun again a moment later. Work that raises `Deposed` ends its term for
+    the whole server. Work that does not stop before the lease may have run out ends the process (`die`): the fence
+    would refuse its writes, but nobody should have to rely on it.
     """
     while not stopping.is_set():
         said = leadership.check()
@@ -156,6 +177,23 @@ async def _work_one_term(
     leadership: Leadership, said: Leading, work: Work, stopping: asyncio.Event, die: Callable[[str], NoReturn]
 ) -> None:
     task = asyncio.ensure_future(work(said))
+    try:
+        last = await _while_it_lasts(task, leadership, said, stopping)
+        await _stopped(task, last, leadership, die)
+    finally:
+        task.cancel()
+    if not task.cancelled():
+        try:
+            task.result()
+        except Deposed as refusal:
+            log.warning(f"leader work ends: {refusal}")
+            leadership.depose(said.term)
+
+
+async def _while_it_lasts(
+    task: asyncio.Future[None], leadership: Leadership, said: Leading, stopping: asyncio.Event
+) -> Leading:
+    """Waits until the work, the term or everything ends; what was last known of the term."""
     last = said
     while not task.done() and not stopping.is_set():
         await _pause(stopping)
@@ -163,9 +201,7 @@ async def _work_one_term(
         if not isinstance(now, Leading) or now.term != said.term:
             break
         last = now
-    await _stopped(task, last, leadership, die)
-    if task.done() and not task.cancelled():
-        task.result()
+    return last
 
 
 async def _stopped(
@@ -174,7 +210,7 @@ async def _stopped(
     if task.done():
         return
     task.cancel()
-    left = max(Duration(milliseconds=100), last.work_until - leadership._clock.now())
+    left = max(_TO_STOP, leadership.left(last))
     done, _ = await asyncio.wait({task}, timeout=left.total_seconds())
     if not done:
         die(f"leader work of term {last.term} did not stop before its lease ran out")

@@ -60,10 +60,14 @@ class Registrar:
             await asyncio.sleep((self._ttl / RENEWALS).total_seconds())
 
     async def withdraw(self) -> None:
-        """Gives the name back, at a clean stop."""
-        if self._lease:
+        """Gives the name back, at a clean stop. When that fails, its lease runs out."""
+        if not self._lease:
+            return
+        try:
             await self._store.revoke(self._lease)
-            self._lease = self._revision = 0
+        except (StoreAway, StoreError) as error:
+            log.info(f"the name {self._name} could not be given back; its lease runs out: {error}")
+        self._lease = self._revision = 0
 
     async def register(self) -> None:
         """Renews our entry, or takes the name if it is free."""
@@ -87,8 +91,7 @@ class Registrar:
         absent = Compare(self._key, Aspect.CREATE_REVISION, 0)
         result = await self._store.txn([absent], [self._put()])
         if result.succeeded:
-            self._revision = result.revision
-            self._around.taken("")
+            self._hold(self._lease, result.revision)
             return
         await self._store.revoke(self._lease)
         self._lease = 0
@@ -96,8 +99,16 @@ class Registrar:
         if holder is not None:
             await self._dispute(holder)
 
+    def _hold(self, lease: int, revision: int) -> None:
+        self._lease, self._revision = lease, revision
+        self._around.taken("")
+
     async def _dispute(self, entry: Entry) -> None:
         other = SERVER.decode(entry.key, entry.value)
+        if not isinstance(other, Bad) and _process(other) == _process(self._around.report()):
+            # An entry of our own, whose answer was lost: this very process has the name.
+            self._hold(entry.lease, entry.create_revision)
+            return
         if not isinstance(other, Bad) and self._around.dead(other):
             same = Compare(self._key, Aspect.MOD_REVISION, entry.mod_revision)
             if (await self._store.txn([same], [Delete(self._key)])).succeeded:
@@ -117,3 +128,8 @@ class Registrar:
                 if not isinstance(name, Bad) and not isinstance(server, Bad) and name != self._name:
                     others[name] = server
         self.others = others
+
+
+def _process(server: Server) -> tuple[str, str, str, int]:
+    """What no two living processes have in common."""
+    return server.host, server.boot_id, server.pid_namespace, server.pid

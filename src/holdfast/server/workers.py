@@ -29,8 +29,9 @@ from holdfast.server.election import Election, Lost, Phase
 from holdfast.server.elector import Elector, Surroundings
 from holdfast.server.giveway import Ability, successor
 from holdfast.server.guard import Guard
-from holdfast.server.leadership import Found, Leadership, Shown
+from holdfast.server.leadership import Found, Leadership, Shown, is_over
 from holdfast.server.metrics import ElectionMetrics
+from holdfast.server.predecessor import certainly_dead
 from holdfast.server.registrar import Around, Registrar
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.fenced import FencedStore
@@ -131,10 +132,10 @@ class ElectorJob:
             for task in done:
                 task.result()
             await elect
-            await self.registrar.withdraw()
         finally:
             for task in (elect, *beside):
                 task.cancel()
+        await self.registrar.withdraw()
 
     async def _store_is_ours(self) -> bool:
         """Asks the store who it is. While it is away or foreign, this server waits and says for what."""
@@ -162,15 +163,14 @@ class ElectorJob:
                 log.debug(f"the store's identity cannot be read: {error}")
                 continue
             foreign = said.verdict is Verdict.FOREIGN
-            if foreign and self.elector.state.lost is not Lost.FOREIGN:
+            withheld = Lost.FOREIGN in self.elector.state.withheld
+            if foreign and not withheld:
                 self.elector.leave(Lost.FOREIGN)
-            elif not foreign and self.elector.state.lost is Lost.FOREIGN:
-                self.elector.go_on()
+            elif withheld and not foreign:
+                self.elector.go_on(Lost.FOREIGN)
 
     def _dead(self, other: Leader | Server) -> bool:
-        """C12: only in the same boot and the same PID namespace does a pid that is gone prove anything."""
-        same = (other.boot_id, other.pid_namespace) == (self._me.boot_id, self._me.pid_namespace)
-        return bool(other.boot_id and other.pid_namespace) and same and is_gone(other.pid)
+        return certainly_dead(other, self._me, is_gone)
 
     def _show(self, shown: Shown) -> None:
         self._shown.write(shown)
@@ -185,7 +185,7 @@ class ElectorJob:
         self._worker.vitals.attempted(success=success, state=said or _state(state, success=success))
 
     def _doubted(self, term: int) -> bool:
-        return any(found is not None and found.term >= term for found in (cell.read() for cell in self._found))
+        return is_over(term, [cell.read() for cell in self._found])
 
     def _told(self, term: int, sentence: str) -> None:
         self._metrics.transitions.inc()
@@ -198,7 +198,7 @@ class ElectorJob:
             self.elector.leave(Lost.DUPLICATE)
         elif self._taken and not sentence:
             log.info(f"the name {self._me.name} is ours again")
-            self.elector.go_on()
+            self.elector.go_on(Lost.DUPLICATE)
         self._taken = sentence
 
     def _report(self) -> Server:
@@ -267,9 +267,9 @@ class ElectorJob:
         return f"{self._me.name} neither leads nor campaigns; end it with: holdfast resume elector"
 
     async def _resume(self, request: Request, who: Who) -> str:
-        if self.elector.state.lost is not Lost.PAUSED:
+        if Lost.PAUSED not in self.elector.state.withheld:
             raise Declined(f"{self._me.name} is not paused")
-        self.elector.go_on()
+        self.elector.go_on(Lost.PAUSED)
         return f"{self._me.name} takes part in elections again"
 
     def _said(self, what: str, request: Request, who: Who) -> None:
