@@ -1,0 +1,124 @@
+"""Maglev: from backends and weights to a table of buckets, the same on every machine that has the same backends.
+
+Each backend walks the buckets in an order of its own, made of its identity alone (address and port, IPv6 whole, B13),
+and takes the next free one when its turn comes. Turns are dealt by weight against a quantum that never changes (B12):
+a weight of 100 takes a turn in every round, one of 25 in every fourth, whatever the others have. So a changed weight
+moves its own share and little else, the order of the input does not matter, and everybody has a turn in the first
+round: a weight above zero means at least one bucket.
+
+The walk is plain Python over bytes, which costs less than vectors while buckets are easily found; the last few buckets,
+where a walk would be long, are found by calculating at which step each backend would come upon them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+QUANTUM = 100
+"""The weight that takes a turn in every round: the largest that can be configured."""
+
+SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65537, 131071)
+"""Primes: only then does every step width visit every bucket."""
+
+DEFAULT_SIZE = 65537
+_PAIRS = 200_000  # (backend, bucket) pairs that are worth calculating at once
+
+
+class Identity(NamedTuple):
+    """What a backend is to every balancer: family, address as a number, port. Its order is the order of people."""
+
+    family: int
+    address: int
+    port: int
+
+
+Table = NDArray[np.int32]
+"""Per bucket the place of its backend among the sorted identities of weight above zero; -1 in an empty table."""
+
+Weights = Mapping[Identity, int]
+
+
+class TooMany(ValueError):
+    """More backends than buckets: not each can have one."""
+
+
+def table(weights: Weights, size: int = DEFAULT_SIZE) -> tuple[tuple[Identity, ...], Table]:
+    """The serving backends in their order, and the table that names them by place. Read-only: it may be shared."""
+    turns = tuple(sorted((backend, weight) for backend, weight in weights.items() if weight > 0))
+    return tuple(backend for backend, _ in turns), _built(turns, size)
+
+
+@lru_cache(maxsize=64)
+def _built(weights: tuple[tuple[Identity, int], ...], size: int) -> Table:
+    if len(weights) > size:
+        raise TooMany(f"{len(weights):,} backends do not fit a table of {size:,} buckets: choose a larger one")
+    if not weights:
+        empty = np.full(size, -1, np.int32)
+        empty.flags.writeable = False
+        return empty
+    walks = [walk(backend, size) for backend, _ in weights]
+    built = _filled(walks, _turns([weight for _, weight in weights], size), size)
+    built.flags.writeable = False
+    return built
+
+
+def walk(backend: Identity, size: int) -> tuple[int, int]:
+    """Where this backend's walk through the buckets begins, and how wide its steps are."""
+    packed = bytes([backend.family]) + backend.address.to_bytes(16, "big") + backend.port.to_bytes(2, "big")
+    digest = hashlib.blake2b(packed, digest_size=16, person=b"holdfast-maglev").digest()
+    return int.from_bytes(digest[:8], "big") % size, int.from_bytes(digest[8:], "big") % (size - 1) + 1
+
+
+def _turns(weights: list[int], size: int) -> list[int]:
+    """Whose turn it is, `size` times: the n-th turn of a backend is in round n × quantum / weight, from 0 on."""
+    shares = np.asarray(weights, np.int64)
+    rounds = -(-size * QUANTUM // int(shares.sum())) + 1
+    counts = rounds * shares // QUANTUM + 1
+    who = np.repeat(np.arange(len(weights)), counts)
+    nth = np.arange(len(who)) - np.repeat(np.cumsum(counts) - counts, counts)
+    when = nth * QUANTUM // shares[who]
+    order = np.argsort(when * len(weights) + who, kind="stable")[:size]
+    turns: list[int] = who[order].tolist()
+    return turns
+
+
+def _filled(walks: list[tuple[int, int]], turns: list[int], size: int) -> Table:
+    at = [start for start, _ in walks]
+    steps = [step for _, step in walks]
+    owners = [-1] * size
+    taken = bytearray(size)
+    tail = min(size // 16, _PAIRS // len(walks))
+    for who in turns[: size - tail]:
+        bucket, step = at[who], steps[who]
+        while taken[bucket]:
+            bucket += step
+            if bucket >= size:
+                bucket -= size
+        taken[bucket] = 1
+        owners[bucket] = who
+        at[who] = bucket
+    built = np.asarray(owners, np.int32)
+    _fill_tail(built, walks, turns[size - tail :], size)
+    return built
+
+
+def _fill_tail(built: Table, walks: list[tuple[int, int]], turns: list[int], size: int) -> None:
+    """The same walk for the last buckets: a backend comes upon bucket b at step (b - start) / width, modulo size."""
+    free = np.nonzero(built < 0)[0]
+    if not free.size:
+        return
+    start = np.asarray([begin for begin, _ in walks], np.int64)
+    inverse = np.asarray([pow(step, -1, size) for _, step in walks], np.int64)
+    met = (free[None, :] - start[:, None]) % size * inverse[:, None] % size
+    orders = [iter(order) for order in free[np.argsort(met, axis=1)].tolist()]
+    left = set(free.tolist())
+    for who in turns:
+        bucket = next(bucket for bucket in orders[who] if bucket in left)
+        left.remove(bucket)
+        built[bucket] = who

@@ -1,0 +1,96 @@
+"""Pools: which backends of a frontend serve, with which weight, and whose flows are killed.
+
+A pure function of states and weights; its truth table is its test. The first pool with an up backend of weight above
+zero serves (B8); an up backend in any other pool stands by at zero. With a panic threshold a pool must have that share
+of its weight healthy; when none has, the first pool serves with all that is not held by an operator: when nearly
+everything looks dead, it is more often the prober than the world (B14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.balancer.health import State
+
+_HELD_BY_OPERATOR = (State.PAUSED, State.DISABLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One backend in one pool of a frontend."""
+
+    backend: str
+    weight: int
+    """As configured, or as an operator asked for."""
+    state: State
+    ramped: int | None = None
+    """What slow start makes of the weight; None: all of it."""
+    settled: bool = True
+    """Whether it has been in its state for an interval: a flush on down waits that long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one backend gets: its weight among new flows, and whether its established ones are killed."""
+
+    weight: int
+    kill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A frontend as it should be: one share per backend, in the order of the pools."""
+
+    shares: dict[str, Share]
+    active: int | None
+    """The pool that serves; None when none does."""
+    panic: bool
+    state: State
+    """UP, DOWN or UNKNOWN."""
+
+
+def serving(pools: Sequence[Sequence[Member]], *, flush_on_down: bool = True, panic_below: float = 0.0) -> Serving:
+    """Weighs every backend. `panic_below` is the panic threshold, a share from 0 (off) to 1."""
+    active = next((index for index, pool in enumerate(pools) if _is_fit(pool, panic_below)), None)
+    panic = active is None and panic_below > 0 and any(_can_panic(member) for pool in pools[:1] for member in pool)
+    shares: dict[str, Share] = {}
+    for index, pool in enumerate(pools):
+        for member in pool:
+            if panic and index == 0 and _can_panic(member):
+                shares[member.backend] = Share(_weight(member))
+            else:
+                kill = _kills(member, flush_on_down=flush_on_down and not panic)
+                shares[member.backend] = Share(_weight(member) if _serves(member, index == active) else 0, kill)
+    return Serving(shares, 0 if panic else active, panic, _state(pools, shares))
+
+
+def _is_fit(pool: Sequence[Member], panic_below: float) -> bool:
+    up = sum(member.weight for member in pool if member.state is State.UP)
+    of = sum(member.weight for member in pool if member.state not in _HELD_BY_OPERATOR)
+    return up > 0 and up >= panic_below * of
+
+
+def _serves(member: Member, in_active_pool: bool) -> bool:
+    return in_active_pool and member.state is State.UP
+
+
+def _can_panic(member: Member) -> bool:
+    return member.weight > 0 and member.state in (State.UP, State.DOWN, State.UNKNOWN)
+
+
+def _weight(member: Member) -> int:
+    return member.weight if member.ramped is None else member.ramped
+
+
+def _kills(member: Member, *, flush_on_down: bool) -> bool:
+    if member.state is State.DISABLED:
+        return True
+    return member.state is State.DOWN and flush_on_down and member.settled
+
+
+def _state(pools: Sequence[Sequence[Member]], shares: dict[str, Share]) -> State:
+    if any(share.weight for share in shares.values()):
+        return State.UP
+    known = any(member.state is not State.UNKNOWN for pool in pools for member in pool)
+    return State.DOWN if known else State.UNKNOWN

@@ -1,0 +1,166 @@
+"""Tables: even, the same everywhere, and moved no more than they must be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import islice
+from random import Random
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.balancer import maglev
+from holdfast.balancer.churn import Churn, predicted
+from holdfast.balancer.maglev import QUANTUM, Identity, Weights, table, walk
+from holdfast.testing.fault import fault
+
+identities = st.one_of(
+    st.builds(Identity, st.just(4), st.integers(0, 2**32 - 1), st.integers(0, 65535)),
+    st.builds(Identity, st.just(6), st.integers(0, 2**128 - 1), st.integers(0, 65535)),
+)
+backends = st.dictionaries(identities, st.integers(1, 100), min_size=1, max_size=20)
+
+
+def fleet(count: int, weight: int = QUANTUM) -> dict[Identity, int]:
+    return {Identity(4, 0x0A000001 + index, 80): weight for index in range(count)}
+
+
+def textbook(weights: Weights, size: int) -> list[int]:
+    """The definition, without any of the short cuts."""
+    serving = sorted(weights.items())
+    rounds = size * QUANTUM
+    turns = ((r, i) for r in range(rounds) for i in range(len(serving)) for _ in range(_turns_in(r, serving[i][1])))
+    walks = [walk(backend, size) for backend, _ in serving]
+    out, steps = [-1] * size, [0] * len(serving)
+    for _round, who in islice(turns, size):
+        start, width = walks[who]
+        while out[(start + steps[who] * width) % size] >= 0:
+            steps[who] += 1
+        out[(start + steps[who] * width) % size] = who
+    return out
+
+
+def _turns_in(round_: int, weight: int) -> int:
+    """How many n have n × quantum // weight = round."""
+    first = -(-round_ * weight // QUANTUM)
+    after = -(-(round_ + 1) * weight // QUANTUM)
+    return after - first
+
+
+@settings(max_examples=30, deadline=None)
+@given(backends)
+def test_the_short_cuts_give_the_table_of_the_definition(weights: dict[Identity, int]) -> None:
+    assert table(weights, 251)[1].tolist() == textbook(weights, 251)
+
+
+@settings(max_examples=30, deadline=None)
+@given(backends, st.randoms())
+def test_the_order_of_the_input_does_not_matter(weights: dict[Identity, int], random: Random) -> None:
+    shuffled = list(weights.items())
+    random.shuffle(shuffled)
+    maglev._built.cache_clear()
+    first = table(weights, 1021)[1].tolist()
+    maglev._built.cache_clear()
+    assert table(dict(shuffled), 1021)[1].tolist() == first
+
+
+@settings(max_examples=30, deadline=None)
+@given(backends)
+def test_buckets_are_shared_by_weight(weights: dict[Identity, int]) -> None:
+    serving, built = table(weights, 4093)
+    counts = np.bincount(built, minlength=len(serving))
+    for index, backend in enumerate(serving):
+        fair = 4093 * weights[backend] / sum(weights.values())
+        assert abs(counts[index] - fair) <= len(serving) + 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(identities, st.integers(1, 100), min_size=1, max_size=250))
+def test_a_weight_above_zero_means_at_least_one_bucket(weights: dict[Identity, int]) -> None:
+    serving, built = table(weights, 251)
+    assert set(built.tolist()) == set(range(len(serving)))
+
+
+def test_a_weight_of_zero_means_none() -> None:
+    away = Identity(4, 1, 80)
+    assert away not in table({**fleet(3), away: 0}, 251)[0]
+
+
+def test_nobody_serving_is_an_empty_table() -> None:
+    serving, built = table({}, 251)
+    assert serving == ()
+    assert set(built.tolist()) == {-1}
+
+
+def test_more_backends_than_buckets_are_refused() -> None:
+    with pytest.raises(maglev.TooMany, match="252 backends do not fit a table of 251 buckets"):
+        table(fleet(252), 251)
+
+
+def test_removing_one_of_ten_moves_few_innocent_flows() -> None:
+    weights = fleet(10)
+    innocent = []
+    for gone in weights:
+        left = {backend: weight for backend, weight in weights.items() if backend != gone}
+        serving, built = table(weights)
+        own = int(np.count_nonzero(built == serving.index(gone)))
+        innocent.append((predicted(weights, left).moved - own) / (len(built) - own))
+    assert median(innocent) <= 0.004
+    assert max(innocent) <= 0.008
+
+
+def replicas(weights: list[int], size: int) -> list[int]:
+    """A weight as that many replicas, all divided as soon as they do not fit the table any more."""
+    scale = -(-sum(weights) // size)
+    one_round = [who for who, weight in enumerate(weights) for _ in range(max(1, weight // scale))]
+    return (one_round * (1 + size // len(one_round)))[:size]
+
+
+@fault("B12", without="holdfast.balancer.maglev:_turns", by="tests.balancer.test_maglev:replicas")
+def test_B12_a_changed_weight_moves_its_own_share_and_little_else() -> None:
+    maglev._built.cache_clear()
+    before = fleet(20, weight=51)
+    churn = predicted(before, {**before, next(iter(before)): 53}, 1021)
+    maglev._built.cache_clear()
+    assert churn.share <= 0.05
+
+
+def folded(backend: Identity, size: int) -> tuple[int, int]:
+    """An IPv6 address reduced to the exclusive or of its words, as others do."""
+    word = backend.address
+    xor = (word >> 96) ^ (word >> 64) ^ (word >> 32) ^ word
+    low = xor & 0xFFFFFFFF
+    return low % size, low % (size - 1) + 1
+
+
+@fault("B13", without="holdfast.balancer.maglev:walk", by="tests.balancer.test_maglev:folded")
+def test_B13_ipv6_addresses_that_fold_to_the_same_word_walk_differently() -> None:
+    one = Identity(6, (0x20010DB8 << 96) | 1, 80)
+    other = Identity(6, (1 << 96) | 0x20010DB8, 80)
+    assert maglev.walk(one, 65537) != maglev.walk(other, 65537)
+
+
+def test_every_process_builds_the_same_table() -> None:
+    program = (
+        "from tests.balancer.test_maglev import fleet, table; import hashlib\n"
+        "print(hashlib.sha256(table(fleet(7), 65537)[1].astype('<i4').tobytes()).hexdigest())"
+    )
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(runs) == 1
+
+
+def test_churn_counts_what_goes_elsewhere_and_not_what_was_served_by_nobody() -> None:
+    one, two = fleet(2)
+    assert predicted({}, {one: 100}, 251) == Churn(0, 251)
+    assert predicted({one: 100}, {}, 251) == Churn(251, 251)
+    assert predicted({one: 100, two: 100}, {one: 100, two: 100}, 251) == Churn(0, 251)
+    assert predicted({one: 100, two: 100}, {one: 100}, 251) == Churn(125, 251)
