@@ -21,6 +21,7 @@ from typing import Any
 
 from holdfast.model.bad import Bad
 from holdfast.model.leader import LEADER, Leader
+from holdfast.model.leadership import LEADERSHIP, Leadership, Reign
 from holdfast.model.region import Region
 from holdfast.runtime.board import Board
 from holdfast.runtime.control import Answer, Request, ask
@@ -123,13 +124,23 @@ class Controllers:
 
     def seat(self) -> tuple[int, Leader] | None:
         """The term and its leader as the store has them now; None: nobody leads."""
-        key = LEADER.key(self.region, "leader")
-        found = ask_any(self.cluster, "/v3/kv/range", {"key": base64.b64encode(key).decode()}).get("kvs")
-        if not found:
+        found = self._read(LEADER.key(self.region, "leader"))
+        if found is None:
             return None
-        leader = LEADER.decode(key, base64.b64decode(found[0]["value"]))
+        leader = LEADER.decode(b"", base64.b64decode(found["value"]))
         assert not isinstance(leader, Bad)
-        return int(found[0]["create_revision"]), leader
+        return int(found["create_revision"]), leader
+
+    def reigns(self) -> Sequence[Reign]:
+        """The history of leadership, oldest first."""
+        found = self._read(LEADERSHIP.key(self.region, "leadership"))
+        history = LEADERSHIP.decode(b"", base64.b64decode(found["value"])) if found else Leadership()
+        assert not isinstance(history, Bad)
+        return history.reigns
+
+    def _read(self, key: bytes) -> dict[str, Any] | None:
+        found = ask_any(self.cluster, "/v3/kv/range", {"key": base64.b64encode(key).decode()}).get("kvs")
+        return found[0] if found else None
 
     def wait_led(self, *, after: int = 0, within: float = _PATIENCE) -> tuple[int, Controller]:
         """Waits until somebody leads under a term above `after`."""
@@ -147,6 +158,11 @@ class Controllers:
 
     def leader(self) -> Controller:
         return self.wait_led()[1]
+
+    def depose(self) -> None:
+        """Deletes the leader key, as an operator with etcdctl might."""
+        key = LEADER.key(self.region, "leader")
+        ask_any(self.cluster, "/v3/kv/deleterange", {"key": base64.b64encode(key).decode()})
 
     def others(self, *but: Controller) -> Sequence[Controller]:
         return [one for one in self.members if one not in but]
@@ -177,9 +193,10 @@ def controllers(
     command: Command,
     settings: Mapping[str, str] = {},
     isolated: bool = False,
+    region: Region | None = None,
 ) -> Iterator[Controllers]:
-    """That many servers (or servers of these names) on this etcd, led by one of them. Gone with the block."""
-    region = Region(f"r{os.getpid()}-{next(_numbers)}")
+    """That many servers, or servers of these names, on this etcd. Gone with the block."""
+    region = region or Region(f"r{os.getpid()}-{next(_numbers)}")
     chosen = [f"s{number + 1}" for number in range(names)] if isinstance(names, int) else names
     with folder() as home, contextlib.ExitStack() as held:
         members = []

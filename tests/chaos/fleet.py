@@ -1,0 +1,80 @@
+"""What chaos tests ask of servers: who believes to lead, what was written, and that nothing was written wrongly."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.lab import member
+from holdfast.lab.history import History, Written, read_history, violations
+from holdfast.lab.writer import Counts
+from holdfast.testing.etcd import Cluster
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.processes import wait_until
+from holdfast.testing.servers import Command, Controller, Controllers, controllers, frozen
+
+TTL = 3.0
+DEADLINE = 2.0
+
+
+@contextlib.contextmanager
+def servers(
+    cluster: Cluster,
+    names: int | Sequence[str],
+    *,
+    settings: Mapping[str, str] = {},
+    isolated: bool = False,
+    command: Command = member.command,
+) -> Iterator[Controllers]:
+    """A fleet in which somebody leads and works. However it ends, its whole history must be without fault."""
+    made = controllers(cluster, names, command=command, settings=settings, isolated=isolated)
+    with or_skip(made) as fleet:
+        try:
+            wait_working(fleet)
+            wait_all_here(fleet)
+            yield fleet
+            assert violations(history(fleet)) == []
+        except BaseException:
+            for server in fleet.members:
+                sys.stderr.write(f"--- {server.name}\n{server.process.output}\n")
+            raise
+
+
+def counts(server: Controller) -> Counts:
+    said = server.ask("writer", "counts")
+    assert not said.error, said.error
+    return msgspec.convert(said.result, Counts, strict=False)
+
+
+def answers(server: Controller) -> bool:
+    return not server.ask("writer", "counts").error
+
+
+def wait_all_here(fleet: Controllers) -> None:
+    for server in fleet.members:
+        wait_until(lambda server=server: answers(server), f"the writer of {server.name} answers")  # type: ignore[misc]
+
+
+def history(fleet: Controllers) -> History:
+    serving = next(one for one in fleet.cluster.members if one.process.alive and not frozen(one.process.pid))
+    return read_history(serving.url, fleet.region)
+
+
+def writes(fleet: Controllers, term: int) -> Sequence[Written]:
+    return [one for one in history(fleet) if isinstance(one, Written) and one.entry.term == term]
+
+
+def wait_working(fleet: Controllers, *, after: int = 0, within: float = 30.0) -> tuple[int, Controller]:
+    """Waits until somebody leads under a term above `after`, and has written under it."""
+    term, leader = fleet.wait_led(after=after, within=within)
+    wait_until(lambda: bool(writes(fleet, term)), f"{leader.name} works under term {term}", within=within)
+    return term, leader
+
+
+def why_ended(fleet: Controllers, term: int, *, before: int) -> str:
+    """Why a reign ended, once its successor of term `before` has written itself into the history."""
+    wait_until(lambda: fleet.reigns()[-1].term >= before, f"term {before} is in the history")
+    return next(reign.why for reign in fleet.reigns() if reign.term == term)
