@@ -75,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the certificate must be valid for the name and signed by a known authority."""
     ca_file: str = ""
     """Authorities to trust; empty: those of this machine."""
+    tally: str = ""
+    """A response header whose value names who answered; empty: nobody asks."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -98,6 +100,8 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     """The prober was late when the probe started, or away while it ran."""
     detail: str = ""
     """One sentence for people; empty when the code says it all."""
+    answered_by: str = ""
+    """The value of the header that `Settings.tally` names."""
 
     @property
     def failed(self) -> bool:

@@ -1,0 +1,110 @@
+"""https: the http check inside TLS, which is done here on bytes and not on a socket, so that no handshake ever blocks.
+
+The name that is asked for (SNI) and the name that the certificate must carry are the same: `sni`, else `host`, else
+the address. With `verify` off the name is still asked for, and any certificate will do. What goes wrong before the
+first byte of HTTP is L6, after it L7 (B20).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import ssl
+from collections.abc import Callable
+
+from holdfast.balancer.checks import Carrier, CheckType, Conversation, Unusable, Verdict
+from holdfast.balancer.checks.http import Expectation, Http, expectation
+from holdfast.balancer.results import Code, Target
+
+_RECORD = 16 << 10
+
+
+class Https:
+    """One TLS connection and the http conversation in it."""
+
+    def __init__(self, context: ssl.SSLContext, name: str, wanted: Expectation) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._name = name
+        self._http = Http(wanted)
+        self._secured = False
+
+    def start(self) -> bytes | Verdict:
+        return self._proceed()
+
+    def feed(self, data: bytes) -> bytes | Verdict:
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        return self._proceed()
+
+    def timed_out(self) -> Verdict:
+        return self._http.timed_out() if self._secured else Verdict(False, Code.L6TOUT)
+
+    def _proceed(self) -> bytes | Verdict:
+        try:
+            verdict = self._converse() if self._secured else self._shake_hands()
+        except ssl.SSLWantReadError:
+            verdict = None
+        except ssl.SSLError as error:
+            return self._broken(error)
+        return verdict or self._outgoing.read()
+
+    def _shake_hands(self) -> Verdict | None:
+        self._tls.do_handshake()
+        self._secured = True
+        self._tls.write(self._http.start())
+        return self._converse()
+
+    def _converse(self) -> Verdict | None:
+        while True:
+            try:
+                data = self._tls.read(_RECORD)
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                data = b""
+            answer = self._http.feed(data)
+            if isinstance(answer, Verdict):
+                return answer
+            assert data, "an http conversation that is closed has a verdict"
+
+    def _broken(self, error: ssl.SSLError) -> Verdict:
+        if self._secured:
+            return Verdict(False, Code.L7RSP, f"the TLS connection broke: {error.reason or error}")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Verdict(False, Code.L6RSP, f"the certificate is refused for {self._name}: {error.verify_message}")
+        if isinstance(error, ssl.SSLEOFError):
+            return Verdict(False, Code.L6RSP, "closed in the middle of the TLS handshake")
+        return Verdict(False, Code.L6RSP, f"the TLS handshake failed: {error.reason or error}")
+
+
+@functools.lru_cache(maxsize=64)
+def _context(ca_file: str, *, verify: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file or None)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _without_port(host: str) -> str:
+    return re.sub(r":\d*$", "", host).strip("[]") if host.count(":") == 1 or host.startswith("[") else host
+
+
+def prepare(target: Target) -> Callable[[], Conversation]:
+    check = target.check
+    name = check.sni or _without_port(check.host) or target.address
+    wanted = expectation(target)
+    try:
+        context = _context(check.ca_file, verify=check.verify)
+        Https(context, name, wanted)  # a name that TLS cannot ask for is found here, not at the first probe
+    except OSError as error:
+        raise Unusable(f"{target.id}: ca-file {check.ca_file} cannot be used: {error.strerror or error}") from error
+    except ValueError as error:
+        raise Unusable(f"{target.id}: {name!r} cannot be asked for as a TLS name: {error}") from error
+    return lambda: Https(context, name, wanted)
+
+
+CHECK = CheckType(Carrier.STREAM, prepare)

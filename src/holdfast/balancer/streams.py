@@ -1,0 +1,116 @@
+"""Streams: each probe gets a fresh, non-blocking TCP connection, and resets it when it is done.
+
+A reset leaves no TIME_WAIT behind, so thousands of probes a second do not use up ports. An error that the kernel gives
+before anything was sent (no route, no descriptor, no such source address) is ours, not the backend's: SOCKERR.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable
+
+from holdfast.balancer.checks import Verdict
+from holdfast.balancer.flight import Flight
+from holdfast.balancer.results import Code
+
+Ended = Callable[[Flight, Verdict], None]
+
+_RESET = struct.pack("ii", 1, 0)
+_RECEIVE = 64 << 10
+_FRESH = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+_BIND_ADDRESS_NO_PORT = 24
+_BACKEND_SAYS_NO = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
+_FIRST_EPHEMERAL = 1_024
+
+
+class Streams:
+    def __init__(self, epoll: select.epoll, ended: Ended) -> None:
+        self._epoll = epoll
+        self._ended = ended
+        self.flights: dict[int, Flight] = {}
+
+    def launch(self, flight: Flight) -> None:
+        """Opens the connection. A probe that cannot even begin has ended when this returns."""
+        lane = flight.lane
+        try:
+            flight.sock = sock = socket.socket(lane.family, _FRESH)
+            if lane.target.check.source:
+                sock.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+                sock.bind((lane.target.check.source, 0))
+            number = sock.connect_ex(lane.endpoint)
+        except OSError as error:
+            number = error.errno or errno.EIO
+        if number not in (0, errno.EINPROGRESS):
+            code = Code.L4CON if number in _BACKEND_SAYS_NO else Code.SOCKERR
+            self._end(flight, Verdict(False, code, os.strerror(number)))
+            return
+        fd = sock.fileno()
+        self.flights[fd] = flight
+        self._epoll.register(fd, select.EPOLLOUT)
+
+    def handle(self, fd: int, events: int) -> None:
+        """Something happened on one of our connections."""
+        flight = self.flights[fd]
+        assert flight.sock is not None
+        if not flight.open:
+            self._opened(flight, flight.sock)
+            return
+        if flight.unsent and events & select.EPOLLOUT:
+            self._say(flight, flight.sock, b"")
+        if events & ~select.EPOLLOUT and flight.sock is not None:
+            self._hear(flight, flight.sock)
+
+    def abandon(self, flight: Flight) -> None:
+        """Closes the connection without a verdict."""
+        sock, flight.sock = flight.sock, None
+        if sock is not None:
+            self.flights.pop(sock.fileno(), None)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            sock.close()
+
+    def _opened(self, flight: Flight, sock: socket.socket) -> None:
+        number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self._end(flight, Verdict(False, Code.L4CON, os.strerror(number)))
+        elif flight.lane.target.port >= _FIRST_EPHEMERAL and sock.getsockname() == sock.getpeername():
+            # Nobody listens, and the kernel chose the backend's own port for our end: we reached ourselves.
+            self._end(flight, Verdict(False, Code.L4CON, os.strerror(errno.ECONNREFUSED)))
+        else:
+            flight.open = True
+            self._answered(flight, sock, flight.conversation.start())
+
+    def _hear(self, flight: Flight, sock: socket.socket) -> None:
+        try:
+            data = sock.recv(_RECEIVE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # reset: closed, only ruder
+        self._answered(flight, sock, flight.conversation.feed(data))
+
+    def _answered(self, flight: Flight, sock: socket.socket, answer: bytes | Verdict) -> None:
+        if isinstance(answer, Verdict):
+            self._end(flight, answer)
+        else:
+            self._say(flight, sock, answer)
+
+    def _say(self, flight: Flight, sock: socket.socket, more: bytes) -> None:
+        """Sends what the connection takes now, and waits for the answer, or for room."""
+        flight.unsent += more
+        if flight.unsent:
+            try:
+                flight.unsent = flight.unsent[sock.send(flight.unsent) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                flight.unsent = b""  # the backend has closed; what it said before that is still to be read
+        wanted = select.EPOLLIN | (select.EPOLLOUT if flight.unsent else 0)
+        self._epoll.modify(sock.fileno(), wanted)
+
+    def _end(self, flight: Flight, verdict: Verdict) -> None:
+        self.abandon(flight)
+        self._ended(flight, verdict)
