@@ -88,7 +88,7 @@ class ControlServer:
 
     async def __aenter__(self) -> ControlServer:
         self._path.unlink(missing_ok=True)
-        with _short(self._path) as name:
+        with short_name(self._path) as name:
             self._server = await asyncio.start_unix_server(self._serve, path=name, limit=LINE_LIMIT)
         self._path.chmod(0o660)
         return self
@@ -174,7 +174,7 @@ async def ask(path: Path, request: Request, timeout: float = 5.0) -> Answer:
 
 @contextlib.asynccontextmanager
 async def _connected(path: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    with _short(path) as name:
+    with short_name(path) as name:
         reader, writer = await asyncio.open_unix_connection(name, limit=ANSWER_LIMIT)
     try:
         yield reader, writer
@@ -188,7 +188,7 @@ async def _send(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
 
 
 @contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
+def short_name(path: Path) -> Iterator[str]:
     """A name for the socket that fits the 107 bytes of a socket address, however deep the folder lies."""
     fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
