@@ -13,6 +13,8 @@ import msgspec
 import structlog
 
 from holdfast import __version__
+from holdfast.config.root import Config
+from holdfast.config.store import Store as StoreConfig
 from holdfast.model.leader import LEADER, Leader
 from holdfast.model.region import Region
 from holdfast.model.server import Server, WorkerHealth
@@ -27,7 +29,7 @@ from holdfast.runtime.worker import Spec, Worker
 from holdfast.server.about import About, StoreSeen
 from holdfast.server.election import Election, Lost, Phase
 from holdfast.server.elector import Elector, Surroundings
-from holdfast.server.giveway import Ability, successor
+from holdfast.server.giveway import PATIENCE, Ability, successor
 from holdfast.server.guard import Guard
 from holdfast.server.leadership import Found, Leadership, Shown, is_over
 from holdfast.server.metrics import ElectionMetrics
@@ -84,9 +86,10 @@ def is_gone(pid: int) -> bool:
 class ElectorJob:
     """Everything of the elector that is not the election itself."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, patience: Duration = PATIENCE) -> None:
         self._worker = worker
-        self._store = open_store(worker.config.store)
+        self._patience = patience
+        self._store = open_store(_hurried(worker.config))
         self._region = Region(worker.config.store.region or "")
         self._shown = worker.board.cell(LEADERSHIP_CELL, Shown)
         self._found = [worker.board.cell(name, Found) for name in worker.board.cells() if name.endswith("/found")]
@@ -123,6 +126,7 @@ class ElectorJob:
             await self._store.close()
 
     async def _take_part(self) -> None:
+        await self._take_name()
         elect = asyncio.create_task(self.elector.run(self._worker.stopping), name="elector")
         beside = [
             asyncio.create_task(one) for one in (self.registrar.run(), self._watch_ability(), self._stand_guard())
@@ -136,6 +140,13 @@ class ElectorJob:
             for task in (elect, *beside):
                 task.cancel()
         await self.registrar.withdraw()
+
+    async def _take_name(self) -> None:
+        """A second server of the same name must not lead, not even until it has noticed the first."""
+        try:
+            await self.registrar.register()
+        except (StoreAway, StoreError) as error:
+            log.debug(f"{self._me.name} cannot register yet: {error}")
 
     async def _store_is_ours(self) -> bool:
         """Asks the store who it is. While it is away or foreign, this server waits and says for what."""
@@ -220,7 +231,7 @@ class ElectorJob:
         while not await self._worker.stopped(_HEALTH_EVERY):
             now = self._worker.clock.now()
             self._ability = self._ability.seen(self._report(), now)
-            better = successor(self._ability, self.registrar.others, now)
+            better = successor(self._ability, self.registrar.others, now, self._patience)
             if better is not None and self.elector.state.phase is Phase.LEADING:
                 log.warning(f"this server cannot do a leader's work, and {better} says that it can: it gives way")
                 self.elector.leave(Lost.GAVE_WAY)
@@ -280,6 +291,13 @@ class ElectorJob:
         log.info(sentence)
         record = Decision(self._worker.clock.wall(), "elector", what, "leader", "asked", sentence)
         self._worker.decisions.write([record])
+
+
+def _hurried(config: Config) -> StoreConfig:
+    """The elector gives a call up after `rpc_timeout`: by then the client must have tried another member, too."""
+    return msgspec.structs.replace(
+        config.store, call_deadline=min(config.store.call_deadline, config.server.rpc_timeout)
+    )
 
 
 def _state(state: Election, *, success: bool) -> str:
