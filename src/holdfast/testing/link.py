@@ -38,7 +38,7 @@ def fair_weather(_method: str) -> Fate:
     return Fate.ANSWERED
 
 
-@dataclass
+@dataclass(eq=False)
 class Stream:
     """One watch as the client hears it: every change up to `horizon` has arrived."""
 
@@ -131,7 +131,12 @@ class Link:
         return stream
 
     def close(self, stream: Stream) -> None:
-        self._streams.remove(stream)
+        if stream in self._streams:
+            self._streams.remove(stream)
+
+    def hang_up(self) -> None:
+        """Whoever listened is dead; what was sent is still on its way."""
+        self._streams.clear()
 
     def notify(self, revision: int) -> None:
         """Tells every stream that the store has reached `revision`."""

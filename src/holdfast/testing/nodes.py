@@ -71,31 +71,64 @@ class ProcessLife:
         self.context.run(LIFE.set, self)
 
 
-class Node:
-    """One machine, and the process that runs on it now."""
+class _Machine:
+    """What the processes of one machine share: a hypervisor's pause stops them all, and the clock with them."""
 
-    def __init__(self, world: World, name: str, clock: NodeClock, seed: random.Random) -> None:
+    def __init__(self, world: World, clock: NodeClock) -> None:
+        self.processes: list[Node] = []
+        self.suspended_at: float | None = None
+        self._world = world
+        self._clock = clock
+
+    def suspend(self) -> None:
+        if self.suspended_at is None:
+            self.suspended_at = self._world.time
+
+    def go_on(self) -> None:
+        """All that its processes wait for comes later by as long as it stood."""
+        if self.suspended_at is None:
+            return
+        stood = self._world.time - self.suspended_at
+        self.suspended_at = None
+        self._clock.stand_still(stood)
+        for node in self.processes:
+            if node.life is not None:
+                self._world.loop.reschedule(node.life, stood)
+
+
+class Node:
+    """One machine, and the process that runs on it now. `beside` gives further processes on the same machine."""
+
+    def __init__(
+        self, world: World, name: str, clock: NodeClock, seed: random.Random, machine: _Machine | None = None
+    ) -> None:
         self.name = name
         self.clock = clock
         self.random = seed
         """For the jitter of what runs here."""
+        self.life: ProcessLife | None = None
+        """The process that runs now, or ran last."""
         self._world = world
-        self._paused_at: float | None = None
-        self._clock_stands = False
-        self._life: ProcessLife | None = None
+        self._stopped = False
+        self._machine = machine or _Machine(world, clock)
+        self._machine.processes.append(self)
+
+    def beside(self, name: str) -> Node:
+        """Another process of this machine: the same clocks, a life of its own."""
+        return Node(self._world, name, self.clock, self._world.stream(f"node {name}"), self._machine)
 
     @property
     def alive(self) -> bool:
-        return self._life is not None and not self._life.dead
+        return self.life is not None and not self.life.dead
 
     @property
     def paused(self) -> bool:
-        return self._paused_at is not None
+        return self.alive and (self._stopped or self._machine.suspended_at is not None)
 
     @property
     def clients(self) -> Sequence[FakeClient]:
         """The store clients of the process that runs now, or ran last."""
-        return tuple(self._life.clients) if self._life is not None else ()
+        return tuple(self.life.clients) if self.life is not None else ()
 
     def run(self, work: Coroutine[Any, Any, T], *, may_fail: bool = False) -> asyncio.Task[T]:
         """Runs a coroutine in this node's process; after a kill, in a new one. If it fails, so does the simulation,
@@ -117,33 +150,42 @@ class Node:
 
     def kill(self) -> None:
         """SIGKILL. What it had sent is still on its way."""
-        if self._life is not None and self.alive:
-            self._world.note(f"{self._life.name} is killed")
-            self._life.dead = True
-            self._paused_at = None
+        if self.life is not None and self.alive:
+            self._world.note(f"{self.life.name} is killed")
+            self.life.dead = True
+            self._stopped = False
 
     def pause(self, *, clock_stands: bool = False) -> None:
         """SIGSTOP, or a pause of the whole machine of which its clock knows nothing."""
-        if self._life is not None and self.alive and not self.paused:
-            self._world.note(f"{self._life.name} is paused{', and its clock' if clock_stands else ''}")
-            self._life.frozen = True
-            self._paused_at, self._clock_stands = self._world.time, clock_stands
+        if self.life is None or not self.alive or self.paused:
+            return
+        self._world.note(f"{self.life.name} is paused{', and its clock' if clock_stands else ''}")
+        if clock_stands:
+            self._machine.suspend()
+        else:
+            self._stopped = True
+        for node in self._machine.processes:
+            node._freeze_or_not()
 
     def resume(self) -> None:
-        """SIGCONT: everything that came due meanwhile runs now, late."""
-        if self._life is not None and self._paused_at is not None:
-            self._world.note(f"{self._life.name} goes on")
-            if self._clock_stands:
-                stood = self._world.time - self._paused_at
-                self.clock.stand_still(stood)
-                self._world.loop.reschedule(self._life, stood)
-            self._life.frozen, self._paused_at = False, None
+        """SIGCONT: everything that came due meanwhile runs now, late. A machine that was suspended goes on whole."""
+        if self.life is not None and (self._stopped or self._machine.suspended_at is not None):
+            self._world.note(f"{self.life.name} goes on")
+            self._machine.go_on()
+            self._stopped = False
+            for node in self._machine.processes:
+                node._freeze_or_not()
             self._world.loop.thaw()
 
+    def _freeze_or_not(self) -> None:
+        if self.life is not None:
+            self.life.frozen = self.paused
+
     def _alive(self) -> ProcessLife:
-        if self._life is None or self._life.dead:
+        if self.life is None or self.life.dead:
             number = self._world.next_life()
-            self._life = ProcessLife(number, f"{self.name}.{number}", self.clock)
-            self._world.lives.append(self._life)
-            self._world.note(f"{self._life.name} starts")
-        return self._life
+            self.life = ProcessLife(number, f"{self.name}.{number}", self.clock)
+            self.life.frozen = self._machine.suspended_at is not None
+            self._world.lives.append(self.life)
+            self._world.note(f"{self.life.name} starts")
+        return self.life
