@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
 
 from holdfast.store.gateway import Connection
@@ -32,6 +31,7 @@ class Proxy:
     cut_answers_after: int | None = None
     flows: list[Flow] = field(default_factory=list)
     _server: asyncio.Server | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def url(self) -> str:
@@ -48,8 +48,10 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        self.reset()
-        await asyncio.sleep(0)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # the loop closes aborted sockets in its next turn
 
     def watches(self) -> list[Flow]:
         return [flow for flow in self.flows if flow.is_watch and not flow.client.is_closing()]
@@ -65,18 +67,25 @@ class Proxy:
         self.flows.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         target = Endpoint.parse(self.target)
+        up_writer: asyncio.StreamWriter | None = None
         try:
             up_reader, up_writer = await asyncio.open_connection(target.host, target.port)
-        except OSError:
+            flow = Flow(writer, left=self.cut_answers_after)
+            self.flows.append(flow)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._up(reader, up_writer, flow))
+                both.create_task(self._down(up_reader, flow))
+        except (OSError, ExceptionGroup):
+            return  # one of the two sides has gone, and so does the other
+        finally:
             writer.transport.abort()
-            return
-        flow = Flow(writer, left=self.cut_answers_after)
-        self.flows.append(flow)
-        with contextlib.suppress(OSError):
-            await asyncio.gather(self._up(reader, up_writer, flow), self._down(up_reader, flow))
-        up_writer.transport.abort()
-        writer.transport.abort()
+            if up_writer is not None:
+                up_writer.transport.abort()
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: Flow) -> None:
         while data := await reader.read(1 << 16):

@@ -1,0 +1,144 @@
+"""Whose store it is, and which life of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.model.bad import Bad
+from holdfast.model.identity import Identity
+from holdfast.model.region import Region
+from holdfast.store import identity
+from holdfast.store.api import Conflict
+from holdfast.store.fenced import FencedStore
+from holdfast.store.identity import (
+    Found,
+    Founding,
+    Remembered,
+    Verdict,
+    create_identity,
+    founding,
+    identity_key,
+    judge,
+    raise_epoch,
+    read_identity,
+)
+from holdfast.testing import FakeStore
+from holdfast.testing.fault import fault
+
+REGION = Region()
+OURS = Identity(fleet="kelp", epoch=2)
+KNOWN = Remembered("kelp", 2, 100)
+
+
+@pytest.mark.parametrize(
+    ("remembered", "found", "verdict"),
+    [
+        (None, Found(None, 1), Verdict.UNNAMED),
+        (None, Found(OURS, 1), Verdict.OURS),
+        (KNOWN, Found(OURS, 100), Verdict.OURS),
+        (KNOWN, Found(OURS, 99), Verdict.RESTORED),
+        (KNOWN, Found(None, 500), Verdict.RESTORED),
+        (KNOWN, Found(Identity(fleet="kelp", epoch=3), 5), Verdict.OURS),
+        (KNOWN, Found(Identity(fleet="kelp", epoch=1), 500), Verdict.RESTORED),
+        (KNOWN, Found(Identity(fleet="wrack", epoch=2), 100), Verdict.FOREIGN),
+    ],
+)
+def test_a_store_is_judged_by_what_is_remembered(remembered: Remembered | None, found: Found, verdict: Verdict) -> None:
+    assert judge(remembered, found).verdict is verdict
+
+
+def test_a_restored_store_names_the_command_that_adopts_it() -> None:
+    judgement = judge(KNOWN, Found(OURS, 7))
+    assert judgement.opens == "holdfast store adopt --reason WHY"
+    assert "revision 7" in judgement.sentence
+    assert "revision 100" in judgement.sentence
+
+
+def test_memory_keeps_the_highest_revision_until_the_epoch_rises() -> None:
+    assert KNOWN.seen(OURS, 50).revision == 100
+    assert KNOWN.seen(OURS, 150).revision == 150
+    assert KNOWN.seen(Identity(fleet="kelp", epoch=3), 5) == Remembered("kelp", 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("inventory", "store", "does"),
+    [
+        (None, None, Founding.CREATE_BOTH),
+        ("kelp", None, Founding.REFILL_STORE),
+        (None, "kelp", Founding.REFUSE_EMPTY_INVENTORY),
+        ("kelp", "kelp", Founding.AGREED),
+        ("kelp", "wrack", Founding.REFUSE_FOREIGN),
+    ],
+)
+def test_what_a_leader_does_about_two_sides(inventory: str | None, store: str | None, does: Founding) -> None:
+    assert founding(inventory, store) is does
+
+
+def test_an_identity_is_created_once() -> None:
+    async def main() -> None:
+        client = FakeStore().client()
+        fenced = FencedStore(client, b"leader", await client.put(b"leader", b""))
+        assert (await read_identity(client, REGION)).identity is None
+        await create_identity(fenced, REGION, OURS)
+        assert (await read_identity(client, REGION)).identity == OURS
+        with pytest.raises(Conflict):
+            await create_identity(fenced, REGION, Identity(fleet="other", epoch=1))
+
+    asyncio.run(main())
+
+
+def test_regions_have_their_own_identity() -> None:
+    assert identity_key(Region()) == b"/holdfast/v1/no-region/identity"
+    assert identity_key(Region("ams")) == b"/holdfast/v1/region-ams/identity"
+
+
+def test_an_identity_that_cannot_be_read_closes_the_gate() -> None:
+    async def main() -> None:
+        client = FakeStore().client()
+        await client.put(identity_key(REGION), b"rubbish")
+        found = await read_identity(client, REGION)
+        assert isinstance(found.identity, Bad)
+        assert judge(KNOWN, found).verdict is Verdict.RESTORED
+
+    asyncio.run(main())
+
+
+@fault("C29", without="holdfast.store.identity:judge", by="tests.store.test_identity:trust")
+def test_C29_a_restored_store_is_recognised_until_an_operator_adopts_it() -> None:
+    async def main() -> None:
+        fake = FakeStore()
+        client = fake.client()
+        fenced = FencedStore(client, b"leader", await client.put(b"leader", b""))
+        await create_identity(fenced, REGION, OURS)
+        backup = fake.revision
+        await client.put(b"later", b"")
+        found = await read_identity(client, REGION)
+        remembered = Remembered("kelp", 2, found.revision)
+        fake.restore(backup)
+        found = await read_identity(client, REGION)
+        assert identity.judge(remembered, found).verdict is Verdict.RESTORED
+        adopted = await raise_epoch(client, REGION, found, remembered)
+        assert adopted == Identity(fleet="kelp", epoch=3)
+        found = await read_identity(client, REGION)
+        assert identity.judge(remembered, found).verdict is Verdict.OURS
+
+    asyncio.run(main())
+
+
+def trust(remembered: Remembered | None, found: Found) -> object:
+    """Stands in for the judgement of a store: whatever answers is ours."""
+    return identity.Judgement(Verdict.OURS, "")
+
+
+def test_adopting_does_not_overwrite_what_changed_meanwhile() -> None:
+    async def main() -> None:
+        client = FakeStore().client()
+        await client.put(identity_key(REGION), b'{"fleet":"kelp","epoch":2}')
+        found = await read_identity(client, REGION)
+        await client.put(identity_key(REGION), b'{"fleet":"kelp","epoch":3}')
+        with pytest.raises(Conflict):
+            await raise_epoch(client, REGION, found, KNOWN)
+
+    asyncio.run(main())
