@@ -218,7 +218,8 @@ class Store(Protocol):
         self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
     ) -> AsyncIterator[Snapshot | Events]:
         """A `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost. Never ends by
-        itself, never raises `StoreAway`: while the store is away it is silent.
+        itself, never raises `StoreAway`: while the store is away it is silent. A store that refuses us raises `Refused`
+        before the first snapshot; later the watch keeps trying.
 
         `held` is the reader's live view of key → mod_revision: with it, a later `Snapshot` need not carry again what
         the reader has (see `Snapshot.unchanged`).

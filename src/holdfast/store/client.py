@@ -163,8 +163,8 @@ class EtcdStore:
             reply = await gateway.ask(
                 url, question, gateway.endpoints.floor, gateway.connection.deadline.total_seconds()
             )
-        except StoreError as error:
-            return Failed(str(error), refused=True)
+        except (StoreAway, StoreError) as error:
+            return Failed(str(error), refused=isinstance(error, StoreError))
         if isinstance(reply, Failed):
             return reply
         header = reply.header

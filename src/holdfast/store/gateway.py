@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -76,6 +76,20 @@ class Question(Generic[R]):
     authenticated: bool = True
 
 
+class _Request(NamedTuple):
+    method: str
+    path: str
+    body: bytes = b""
+    token: str = ""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Whether anything was sent yet: until then, a deadline that passes leaves no doubt."""
+
+    sent: bool = False
+
+
 class Gateway:
     """All members of one etcd cluster behind one `call`."""
 
@@ -84,7 +98,7 @@ class Gateway:
         self.now = now
         self.tls = connection.tls()
         self.login = Login(certificate=connection.cert is not None, user=bool(connection.user))
-        self.endpoints = Endpoints(tuple(Endpoint.parse(url).url for url in connection.endpoints))
+        self.endpoints = Endpoints(tuple(dict.fromkeys(Endpoint.parse(url).url for url in connection.endpoints)))
         self.tokens = Tokens(self._authenticate if connection.user else None)
         self._pools = {url: Pool(Endpoint.parse(url), self.tls) for url in self.endpoints.urls}
 
@@ -107,7 +121,12 @@ class Gateway:
 
     async def ask(self, url: str, question: Question[R], asked: Floor, timeout: float) -> R | Failed:
         """Puts the question to one member only. Raises a `StoreError` that no other member would answer differently."""
-        outcome = await self._exchange(url, question, timeout)
+        attempt = _Attempt()
+        try:
+            async with asyncio.timeout(timeout):
+                outcome = await self._exchange(url, question, attempt)
+        except TimeoutError as error:
+            outcome = Failed(explain.connection(url, error, self.login).why, uncertain=attempt.sent)
         if isinstance(outcome, Failed):
             self.endpoints.failed(url, self.now())
             return outcome
@@ -117,15 +136,18 @@ class Gateway:
                 return Failed(f"{url} {objection}; it is stale or was restored, and is left", uncertain=True)
         return outcome
 
-    async def _exchange(self, url: str, question: Question[R], timeout: float) -> R | Failed:
+    async def _exchange(self, url: str, question: Question[R], attempt: _Attempt) -> R | Failed:
         for last in (False, True):
             token = await self.tokens.current() if question.authenticated else ""
-            reply = await self._send(url, "POST", question.path, question.body, token, timeout, question.effect)
+            reply = await self._send(url, _Request("POST", question.path, question.body, token), question, attempt)
             if isinstance(reply, Failed):
                 return reply
             if reply.status == 200:
                 return _decode(url, reply, question)
-            finding = explain.answer(url, reply.status, reply.body, self.login) or await self._look(url, timeout)
+            finding = explain.answer(url, reply.status, reply.body, self.login)
+            if finding is None:
+                look = await self._send(url, _Request("GET", "/version"), question, attempt)
+                return look if isinstance(look, Failed) else explain.not_found(url, look.status, look.body)
             if isinstance(finding, StoreError):
                 raise finding
             if isinstance(finding, Failed):
@@ -134,30 +156,20 @@ class Gateway:
                 break
         return Failed(f"{url} does not accept our token; check store.user and store.password_file", refused=True)
 
-    async def _look(self, url: str, timeout: float) -> Failed:
-        reply = await self._send(url, "GET", "/version", b"", "", timeout, effect=False)
-        return reply if isinstance(reply, Failed) else explain.not_found(url, reply.status, reply.body)
-
-    async def _send(
-        self, url: str, method: str, path: str, body: bytes, token: str, timeout: float, effect: bool
-    ) -> Reply | Failed:
+    async def _send(self, url: str, request: _Request, question: Question[R], attempt: _Attempt) -> Reply | Failed:
         pool = self._pools[url]
-        sent = False
         try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    connection, fresh = await pool.take()
-                    sent = True
-                    try:
-                        return await connection.request(method, path, body, token)
-                    except Lost:
-                        # A kept connection may have been closed while it was idle; a new one tells what is true.
-                        if fresh or effect:
-                            raise
-                    finally:
-                        pool.give_back(connection)
-        except TimeoutError as error:
-            return Failed(explain.connection(url, error, self.login).why, uncertain=sent)
+            while True:
+                connection, fresh = await pool.take()
+                attempt.sent = True
+                try:
+                    return await connection.request(*request)
+                except Lost:
+                    # A kept connection may have been closed while it was idle; a new one tells what is true.
+                    if fresh or question.effect:
+                        raise
+                finally:
+                    pool.give_back(connection)
         except NotSent as error:
             return explain.connection(url, error.__cause__ or error, self.login)
         except Lost as error:

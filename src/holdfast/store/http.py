@@ -20,6 +20,8 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
 USER_TIMEOUT_MS = 10_000
 KEEP_IDLE = 8
+MOST_BUSY = 64
+"""Connections to one endpoint at a time; further calls wait, within their deadline."""
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -195,19 +197,26 @@ class Pool:
 
     endpoint: Endpoint
     tls: ssl.SSLContext | None
+    _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_BUSY))
     _idle: list[HttpConnection] = field(default_factory=list)
     _busy: set[HttpConnection] = field(default_factory=set)
 
     async def take(self) -> tuple[HttpConnection, bool]:
         """A kept connection, or a new one, and whether it is new. Raises `NotSent`. It must be given back."""
+        await self._free.acquire()
         connection = self._kept()
         fresh = connection is None
-        connection = connection or await connect(self.endpoint, self.tls, HttpConnection(self.endpoint))
+        try:
+            connection = connection or await connect(self.endpoint, self.tls, HttpConnection(self.endpoint))
+        except BaseException:
+            self._free.release()
+            raise
         self._busy.add(connection)
         return connection, fresh
 
     def give_back(self, connection: HttpConnection) -> None:
         self._busy.discard(connection)
+        self._free.release()
         if connection.usable and len(self._idle) < KEEP_IDLE:
             self._idle.append(connection)
         else:

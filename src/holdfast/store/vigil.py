@@ -61,7 +61,7 @@ class Vigil:
         timeout = self.gateway.connection.deadline.total_seconds()
         try:
             reply = await self.gateway.ask(self.url, question, self.gateway.endpoints.floor, timeout)
-        except StoreError as error:
+        except (StoreAway, StoreError) as error:
             reply = Failed(str(error))
         if isinstance(reply, Failed):
             self._unanswered += 1
