@@ -34,7 +34,7 @@ def servers(
     with or_skip(made) as fleet:
         try:
             wait_working(fleet)
-            wait_all_here(fleet)
+            wait_all_run(fleet)
             yield fleet
             assert violations(history(fleet)) == []
         except BaseException:
@@ -53,9 +53,9 @@ def answers(server: Controller) -> bool:
     return not server.ask("writer", "counts").error
 
 
-def wait_all_here(fleet: Controllers) -> None:
-    for server in fleet.members:
-        wait_until(lambda server=server: answers(server), f"the writer of {server.name} answers")  # type: ignore[misc]
+def wait_all_run(fleet: Controllers) -> None:
+    """Waits until every worker of every server has shown a pulse."""
+    wait_until(lambda: all(one.says("holdfast server runs with") for one in fleet.members), "all servers run")
 
 
 def history(fleet: Controllers) -> History:
@@ -78,3 +78,15 @@ def why_ended(fleet: Controllers, term: int, *, before: int) -> str:
     """Why a reign ended, once its successor of term `before` has written itself into the history."""
     wait_until(lambda: fleet.reigns()[-1].term >= before, f"term {before} is in the history")
     return next(reign.why for reign in fleet.reigns() if reign.term == term)
+
+
+def leading(fleet: Controllers) -> Controller:
+    """The server whose writer believes to lead; waits until there is one."""
+    found: list[Controller] = []
+
+    def look() -> bool:
+        found[:] = [one for one in fleet.members if answers(one) and counts(one).believes]
+        return bool(found)
+
+    wait_until(look, "somebody believes to lead")
+    return found[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.lab.history import Seat, Written, violations, writes_after
+from holdfast.lab.history import History, Seat, Written, violations, writes_after
 from holdfast.lab.writer import Entry
 
 
@@ -44,5 +44,5 @@ def test_a_write_that_was_put_twice_is_found() -> None:
 
 
 def test_writes_after_a_revision_are_counted_per_server() -> None:
-    history = [Seat(3, 3), write(4, "a", 3, 1), write(5, "a", 3, 2), Seat(6, 6), write(7, "b", 6, 1)]
+    history: History = [Seat(3, 3), write(4, "a", 3, 1), write(5, "a", 3, 2), Seat(6, 6), write(7, "b", 6, 1)]
     assert (writes_after(history, 4, "a"), writes_after(history, 4, "b")) == (1, 1)

@@ -35,7 +35,7 @@ def command(settings: Sequence[str], *, module: str = "holdfast.lab.member") -> 
 
 def run_member(settings: Sequence[str], workers: Sequence[Spec]) -> int:
     """Runs until told to stop. Returns the exit code."""
-    flags = [Flag(f"{field}=", field, value) for field, _, value in (one.partition("=") for one in settings)]
+    flags = [Flag(field, field, value) for field, _, value in (one.partition("=") for one in settings)]
 
     def read() -> Config | str:
         loaded = load(None, os.environ, flags)

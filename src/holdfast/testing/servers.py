@@ -147,6 +147,8 @@ class Controllers:
         seats: list[tuple[int, Leader]] = []
 
         def led() -> bool:
+            if not any(one.process.alive for one in self.members):
+                raise RuntimeError(f"no server runs: {self.members[0].process.output[-2000:]}")
             seat = self.seat()
             if seat is not None and seat[0] > after:
                 seats.append(seat)

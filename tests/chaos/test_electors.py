@@ -1,0 +1,73 @@
+"""Electors that die or freeze while the rest of their server lives on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import pytest
+
+from holdfast.testing.etcd import Cluster
+from holdfast.testing.fault import fault
+from holdfast.testing.processes import wait_until
+from holdfast.testing.servers import Controllers
+from tests.chaos.fleet import DEADLINE, TTL, counts, servers, wait_working, why_ended
+
+WATCHFUL = {"runtime.grace_after": "2s", "runtime.heartbeat_after": "3s", "runtime.term_grace": "1s"}
+"""Supervisors that notice soon: a frozen elector is replaced after some 5 s instead of some 16 s."""
+
+
+def signal_electors(fleet: Controllers, number: signal.Signals) -> None:
+    for server in fleet.members:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server.worker("elector"), number)
+
+
+def test_a_leader_whose_elector_was_killed_is_succeeded_at_once_and_gets_a_new_elector(cluster: Cluster) -> None:
+    with servers(cluster, 2) as fleet:
+        term, old = wait_working(fleet)
+        dead = old.worker("elector")
+        os.kill(dead, signal.SIGKILL)
+        newer, _ = wait_working(fleet, after=term)
+        assert why_ended(fleet, term, before=newer) == "its process died on this machine"
+        wait_until(lambda: old.worker("elector") != dead, "the elector is replaced")
+
+
+@fault("C1", without="holdfast.server.leadership:is_fresh", returns=True)
+def test_C1_workers_stop_believing_at_the_deadline_when_their_elector_is_silent(cluster: Cluster) -> None:
+    with servers(cluster, 1) as fleet:
+        term, leader = wait_working(fleet)
+        elector = leader.worker("elector")
+        os.kill(elector, signal.SIGSTOP)
+        # Nobody else wants to lead, and the frozen elector is not replaced yet: only the deadline can end the belief.
+        wait_until(lambda: counts(leader).believes != term, "the writer stops by itself", within=DEADLINE + 1.5)
+        assert leader.worker("elector") == elector
+        assert counts(leader).refused == 0
+
+
+@fault("C32", without="holdfast.runtime.supervisor:judge", by="tests.chaos.removals:only_exits_count")
+def test_C32_a_fleet_whose_electors_all_froze_at_once_is_led_again(cluster: Cluster) -> None:
+    with servers(cluster, 2, settings=WATCHFUL) as fleet:
+        term, _ = wait_working(fleet)
+        signal_electors(fleet, signal.SIGSTOP)
+        wait_working(fleet, after=term, within=TTL + 8)
+
+
+def test_C32_a_fleet_whose_electors_were_all_killed_at_once_is_led_again(cluster: Cluster) -> None:
+    with servers(cluster, 3) as fleet:
+        term, _ = wait_working(fleet)
+        signal_electors(fleet, signal.SIGKILL)
+        wait_working(fleet, after=term, within=TTL + 17)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_C32_with_the_default_timings_a_fleet_is_led_again_within_ttl_and_17_seconds(
+    cluster: Cluster, number: signal.Signals
+) -> None:
+    default = {"server.ttl": "15s", "server.renew_every": "2s", "server.renew_deadline": "10s"}
+    with servers(cluster, 3, settings={**default, "server.rpc_timeout": "5s"}) as fleet:
+        term, _ = wait_working(fleet)
+        signal_electors(fleet, number)
+        wait_working(fleet, after=term, within=15 + 17)

@@ -1,0 +1,54 @@
+"""Members of etcd that die or hang under a working fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.testing.etcd import Cluster, Member
+from holdfast.testing.fault import fault
+from holdfast.testing.processes import wait_until
+from tests.chaos.fleet import TTL, counts, leading, servers, wait_working
+
+LEADER_OF_ETCD = "leader of etcd"
+FOLLOWER_OF_ETCD = "follower of etcd"
+
+
+def chosen(cluster: Cluster, which: str) -> Member:
+    leader = cluster.leader()
+    return leader if which == LEADER_OF_ETCD else next(one for one in cluster.members if one is not leader)
+
+
+def first(cluster: Cluster, member: Member) -> Cluster:
+    """The same cluster, for servers that ask this member first."""
+    return Cluster([member, *(one for one in cluster.members if one is not member)])
+
+
+@pytest.mark.parametrize("which", [LEADER_OF_ETCD, FOLLOWER_OF_ETCD])
+@pytest.mark.parametrize("blow", [Member.kill, Member.pause])
+def test_leader_work_goes_on_when_a_member_of_etcd_dies_or_hangs(
+    cluster: Cluster, which: str, blow: Callable[[Member], None]
+) -> None:
+    victim = chosen(cluster, which)
+    with servers(first(cluster, victim), 2) as fleet:
+        wait_working(fleet)
+        blow(victim)
+        # Whoever leads now, the same server or another: it must work, and the history must be without fault.
+        done = counts(leading(fleet)).accepted
+        wait_until(lambda: counts(leading(fleet)).accepted > done + 2, "leader work goes on")
+
+
+@fault("C23", without="holdfast.store.endpoints:Endpoints.order", by="tests.chaos.removals:always_the_first_member")
+def test_C23_when_both_leaders_die_at_once_the_fleet_is_led_again_within_twice_the_ttl_and_3_seconds(
+    cluster: Cluster,
+) -> None:
+    victim = cluster.leader()
+    with servers(first(cluster, victim), 2, isolated=True) as fleet:
+        term, old = wait_working(fleet)
+        old.kill()
+        victim.kill()
+        newer, new = fleet.wait_led(after=term, within=2 * TTL + 3)
+        assert new is not old
+        assert newer > term
+        wait_working(fleet, after=term)

@@ -1,0 +1,28 @@
+"""Two servers of the same name on one kernel, in different PID namespaces: a pid says nothing about the other one."""
+
+from __future__ import annotations
+
+from holdfast.lab import member
+from holdfast.testing.etcd import Cluster
+from holdfast.testing.fault import fault
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.processes import wait_until
+from holdfast.testing.servers import controllers
+from tests.chaos.fleet import counts, servers, wait_working
+
+
+@fault("C12", without="holdfast.server.workers:pid_namespace", returns="one for all")
+def test_C12_a_live_leader_is_not_taken_for_dead_where_its_pid_means_nothing(cluster: Cluster) -> None:
+    with servers(cluster, ["twin"]) as fleet:
+        term, leader = wait_working(fleet)
+        with or_skip(
+            controllers(cluster, ["twin"], command=member.command, region=fleet.region, isolated=True)
+        ) as inside:
+            (other,) = inside.members
+            wait_until(
+                lambda: other.says("the name twin is taken by") or fleet.wait_led()[0] != term,
+                "the newcomer has looked",
+            )
+            before = counts(leader).accepted
+            wait_until(lambda: counts(leader).accepted > before + 2, "the leader works on", within=3)
+            assert fleet.wait_led() == (term, leader)

@@ -1,0 +1,33 @@
+"""A server with a leader-only worker whose database can be taken away, and with an elector of little patience.
+
+    python -m tests.chaos.unable server.name=s1 …
+
+A file `database-away` in the state folder takes it away.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.lab.member import run_member
+from holdfast.lab.writer import WRITER
+from holdfast.model.time import Duration
+from holdfast.runtime.worker import Spec, Worker
+from holdfast.server.workers import ElectorJob
+
+PATIENCE = Duration(seconds=1)
+WORKERS = (Spec("elector", "tests.chaos.unable:elect"), WRITER, Spec("syncer", "tests.chaos.unable:sync"))
+
+
+async def elect(worker: Worker) -> None:
+    await ElectorJob(worker, PATIENCE).run()
+
+
+async def sync(worker: Worker) -> None:
+    away = worker.paths.state / "database-away"
+    while not await worker.stopped(Duration(milliseconds=100)):
+        worker.vitals.attempted(success=not away.exists(), state="waiting: database" if away.exists() else "ok")
+
+
+if __name__ == "__main__":
+    sys.exit(run_member(sys.argv[1:], WORKERS))
