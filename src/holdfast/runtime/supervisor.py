@@ -202,7 +202,7 @@ class Supervisor:
         charge.care, effects = step(before, look, self.config.runtime)
         for effect in effects:
             self._do(effect, charge)
-        if signs.exit is not None:
+        if charge.process is not None and charge.care.phase in (Phase.DUE, Phase.COMPLETED):
             self._let_go(charge)
         self._tell(charge, before, now)
         if charge.alerted and not alerted:

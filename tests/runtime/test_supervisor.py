@@ -1,0 +1,221 @@
+"""A daemon as a whole: stopping, reloading, one at a time, and answering while its workers do not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.board import Board
+from tests.runtime.daemon import ROOT, Daemon, Named, alive, daemon
+from tests.runtime.test_metrics import listening, samples, value
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that nothing happens to, in a deep folder with spaces in its name."""
+    folder = tmp_path_factory.mktemp("calm") / "a folder with spaces" / "/".join(["and quite deep below"] * 6)
+    folder.mkdir(parents=True)
+    with daemon(folder, ["finishing", "steady", ("frozen", "steady")]) as one:
+        one.until(lambda: one.worker("finishing").phase == "completed", "the one-shot job is done")
+        yield one
+
+
+def test_sigterm_stops_the_workers_in_reverse_order_each_with_bounded_patience(tmp_path: Path) -> None:
+    workers: list[Named] = [("a", "steady"), "dragging", ("b", "steady"), "unending", ("c", "steady")]
+    with daemon(tmp_path, workers, bounds={"term_grace": 2.0}) as one:
+        pids = [worker.pid for worker in one.workers()]
+        one.send(signal.SIGTERM)
+        assert one.wait() == 0
+        assert one.ends() == [
+            "c stops",
+            "unending did not end within 2.0 s: it is killed",
+            "b stops",
+            "dragging did not finish within 1.2 s; what is left is left to the next start",
+            "a stops",
+        ]
+        assert not any(alive(pid) for pid in pids if pid)
+        assert not one.paths.socket().exists()
+
+
+def test_ctrl_c_reaches_everybody_and_only_the_supervisor_decides(tmp_path: Path) -> None:
+    with daemon(tmp_path, [("a", "steady"), ("b", "steady")]) as one:
+        one.send_group(signal.SIGINT)
+        assert one.wait() == 0
+        assert one.ends() == ["b stops", "a stops"]
+        assert not one.said("Traceback")
+
+
+def test_a_second_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
+    with daemon(tmp_path, ["steady", "unending", "dragging"], bounds={"term_grace": 300.0}) as one:
+        pids = [worker.pid for worker in one.workers()]
+        one.send_group(signal.SIGINT)
+        one.until(lambda: one.said("holdfast lab stops"), "it stops")
+        one.send_group(signal.SIGINT)
+        assert one.wait() == 0
+        assert one.said("dragging has not ended yet: it is killed")
+        assert not any(alive(pid) for pid in pids if pid)
+
+
+def test_a_second_daemon_in_the_same_folder_is_refused_with_one_sentence(calm: Daemon) -> None:
+    pid = calm.pid_of("steady")
+    second = Daemon(calm.folder, ["steady"])
+    second.start()
+    try:
+        assert second.wait() == 1
+    finally:
+        second.end()
+    (refusal,) = [line for line in calm.log() if "runs already" in line]
+    assert refusal == (
+        f"Error: holdfast lab runs already (pid {calm.pid}) in {calm.folder}/run: stop it first, or set another "
+        "paths.runtime"
+    )
+    assert calm.pid_of("steady") == pid
+    assert calm.ask("status").error == ""
+
+
+def test_the_lock_of_a_killed_daemon_is_free(tmp_path: Path) -> None:
+    with daemon(tmp_path, ["steady"]) as one:
+        one.send(signal.SIGKILL)
+        one.wait()
+    with daemon(tmp_path, ["steady"]) as two:
+        assert two.ask("status").error == ""
+
+
+def test_a_good_reload_reaches_the_workers_without_a_restart(tmp_path: Path) -> None:
+    with daemon(tmp_path, ["telling"]) as one:
+        pid = one.pid_of("telling")
+        one.write_plan(level="warning")
+        one.send(signal.SIGHUP)
+        one.until(lambda: one.said("telling changed to level warning"), "the worker has the new configuration")
+        assert one.pid_of("telling") == pid
+
+
+def test_a_bad_reload_leaves_the_running_configuration_also_for_a_worker_that_restarts_later(tmp_path: Path) -> None:
+    with daemon(tmp_path, ["telling"]) as one:
+        pid = one.pid_of("telling")
+        one.write_plan(level="debug", broken="there is no level 'loud'")
+        one.send(signal.SIGHUP)
+        told = "the new configuration cannot be used, the running one stays"
+        one.until(lambda: one.said(told), "it is told")
+        os.kill(pid, signal.SIGKILL)
+        one.until_replaced("telling", pid)
+        one.until(lambda: one.log().count("telling runs with level info") == 2, "it runs as before")
+        answer = one.ask("reload")
+        assert answer.error == f"the running configuration stays:\n{tmp_path}/plan.json:1: there is no level 'loud'"
+
+
+def test_the_files_of_a_running_daemon_cannot_be_moved_by_a_reload(tmp_path: Path) -> None:
+    with daemon(tmp_path, ["telling"]) as one:
+        one.write_plan(level="warning", state=str(tmp_path / "elsewhere"))
+        assert "paths.state and paths.runtime cannot change under a running daemon" in one.ask("reload").error
+        one.write_plan(state=str(tmp_path / "state"))
+        assert one.ask("reload").result == "the new configuration is in force"
+        one.until(lambda: one.said("telling changed to level warning"), "the worker has it")
+
+
+def test_a_reload_reaches_a_worker_that_is_just_starting(tmp_path: Path) -> None:
+    """It has read the old configuration and shows no pulse yet, so nobody could signal it."""
+    late = tmp_path / "late_job.py"
+    late.write_text(
+        "import time\nfrom pathlib import Path\n"
+        f"Path({str(tmp_path / 'begun')!r}).touch()\n"
+        f"while not Path({str(tmp_path / 'go')!r}).exists():\n    time.sleep(0.01)\n"
+        "from tests.runtime.jobs import telling\n"
+    )
+    one = Daemon(tmp_path, [("telling", "late_job:telling")])
+    one.start(PYTHONPATH=os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT), str(tmp_path)])))
+    try:
+        one.until((tmp_path / "begun").exists, "the worker has read its configuration")
+        one.write_plan(level="warning")
+        one.send(signal.SIGHUP)
+        one.until(lambda: '"warning"' in one.paths.config.read_text(), "the reload is done")
+        (tmp_path / "go").touch()
+        one.until(lambda: one.said("telling changed to level warning"), "the worker has it")
+    finally:
+        one.end()
+
+
+def test_status_and_metrics_do_not_wait_for_a_frozen_worker(calm: Daemon) -> None:
+    frozen = calm.pid_of("frozen")
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        status = calm.ask("status")
+        assert [worker["name"] for worker in status.result["workers"]] == ["finishing", "steady", "frozen"]
+        text = calm.ask("metrics").result
+        assert value(text, "holdfast_worker_up", worker="steady") == 1
+        assert value(text, "holdfast_worker_up", worker="frozen") == 0
+        assert "no answer from" in calm.ask("tell", "frozen", do="metrics").error
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+
+
+def test_a_one_shot_job_that_has_finished_is_not_down(calm: Daemon) -> None:
+    text = calm.ask("metrics").result
+    assert {one.labels["worker"] for one in samples(text) if one.name == "holdfast_worker_up"} == {"steady", "frozen"}
+
+
+def test_the_desk_declines_what_makes_no_sense(calm: Daemon) -> None:
+    told = calm.ask("tell", "nobody", do="x").error
+    assert told == "there is no worker 'nobody'; there are: finishing, steady, frozen"
+    assert calm.ask("tell", "steady").error == "what the worker is to do is missing"
+    assert "unknown command 'dance'" in calm.ask("tell", "steady", do="dance").error
+    assert "not understood" in calm.ask("tell", "steady", do="metrics", args=[1]).error
+    assert calm.ask("history", key=7).error.startswith("history takes a key")
+    assert calm.ask("history", last=-1).error.startswith("history takes a key")
+
+
+def test_sockets_and_folders_are_not_for_everybody(calm: Daemon) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in calm.paths.runtime.iterdir()}
+    assert modes["lab.sock"] == modes["lab.steady.sock"] == 0o660
+    assert all(mode & 0o007 == 0 for mode in modes.values())
+    assert stat.S_IMODE(calm.paths.runtime.stat().st_mode) == 0o750
+
+
+def test_a_runtime_folder_may_lie_deeper_than_a_socket_address_can_tell(calm: Daemon) -> None:
+    assert len(str(calm.paths.socket())) > 107
+    assert value(calm.ask("metrics").result, "holdfast_worker_up", worker="steady") == 1
+
+
+def test_the_service_manager_hears_of_start_life_reload_and_stop(tmp_path: Path) -> None:
+    with listening(str(tmp_path / "notify")) as manager:
+        one = Daemon(tmp_path, ["steady"])
+        one.start(NOTIFY_SOCKET=str(tmp_path / "notify"))
+        try:
+            heard = hear(manager, "READY=1")
+            assert set(heard[:-1]) <= {"WATCHDOG=1"}
+            assert hear(manager, "WATCHDOG=1")
+            one.send(signal.SIGHUP)
+            assert hear(manager, "RELOADING=1")[-1].startswith("RELOADING=1\nMONOTONIC_USEC=")
+            hear(manager, "READY=1")
+            one.write_plan(broken="nonsense")
+            one.send(signal.SIGHUP)
+            hear(manager, "RELOADING=1")
+            assert "the running configuration stays" in hear(manager, "READY=1")[-1]
+            one.send(signal.SIGTERM)
+            hear(manager, "STOPPING=1")
+            assert one.wait() == 0
+        finally:
+            one.end()
+
+
+def hear(manager: socket.socket, word: str) -> list[str]:
+    """All messages up to the first that begins with the word."""
+    manager.settimeout(30)
+    heard = [manager.recv(4_096).decode()]
+    while not heard[-1].startswith(word):
+        heard.append(manager.recv(4_096).decode())
+    return heard
+
+
+def test_the_board_can_be_read_after_the_supervisor_is_gone(tmp_path: Path) -> None:
+    with daemon(tmp_path, ["steady"]) as one:
+        one.send(signal.SIGKILL)
+        one.wait()
+        assert Board.open(one.paths.board, read_only=True).cells() == ["supervisor", "steady", "steady/sheet"]
+        assert one.worker("steady").verdict in ("healthy", "starting")
