@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import Rejected, Source, resolve
+from holdfast.config import Config, Rejected, Source, resolve
 from holdfast.config.document import LARGEST, Scalar, Table, parse
+from holdfast.config.field import sections
+
+SECTIONS = ", ".join(sections(Config))
 
 
 def complaints(data: bytes | str) -> list[str]:
@@ -31,8 +34,14 @@ def complaints(data: bytes | str) -> list[str]:
         (" \n\n", "f: is empty: for the defaults alone, write a comment into it or remove it"),
         (b"log:\n  level: \xff\n", "f:2:10: is not UTF-8: save the file as UTF-8"),
         ("log:\n  level: a\x07\n", "f:2:11: holds a control character, which YAML does not allow"),
-        ("- log\n", "f:1:1: does not begin with a section: write one of paths, log, store, runtime, and a colon"),
-        ("log\n", "f:1:1: does not begin with a section: write one of paths, log, store, runtime, and a colon"),
+        (
+            "- log\n",
+            f"f:1:1: does not begin with a section: write one of {SECTIONS}, and a colon",
+        ),
+        (
+            "log\n",
+            f"f:1:1: does not begin with a section: write one of {SECTIONS}, and a colon",
+        ),
         ("[" * 1000, "f:1:18: is nested deeper than 16 levels, which no configuration needs"),
         ("#" * (LARGEST + 1), "f: is larger than 256 KiB, which no configuration needs"),
         ("log:\n  level: *x\n", "f:2:10: log.level: is an alias (*): write the value out"),

@@ -23,9 +23,6 @@ from numpy.typing import NDArray
 QUANTUM = 100
 """The weight that takes a turn in every round: the largest that can be configured."""
 
-SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65537, 131071)
-"""Primes: only then does every step width visit every bucket."""
-
 DEFAULT_SIZE = 65537
 _PAIRS = 200_000  # (backend, bucket) pairs that are worth calculating at once
 

@@ -9,6 +9,9 @@ default.
 To add a section: write one file with a frozen `Section` whose fields carry their documentation (`config/log.py` is a
 short example), and add one line to `Config` in `config/root.py`. The file's keys, the environment variables, `config
 show` and the reference page follow from that. Checks between fields go into `conflicts`.
+
+Things that there can be any number of are a group: a field that is a mapping of names to sections, or a tuple of them
+(`config/balancer.py`). They come from the file alone; `group` reads them.
 """
 
 from holdfast.config.origin import Layer, Origin, Problem, Rejected

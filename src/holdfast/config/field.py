@@ -3,16 +3,20 @@
 A section is a frozen struct; its fields carry an `About` and, where the plain type does not say enough, a `Kind`. From
 that alone `leaves` derives everything else: what the file may hold, the names of environment variables, the reference
 page, and how a value is shown. Every field has a default, so an empty configuration is a complete one.
+
+Things that there can be any number of (`frontends.<name>`) are a `Group`: a field whose type is a mapping or a tuple of
+sections, or one section that may be missing. They come from the file alone, and their fields may be required.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -33,6 +37,8 @@ class About(msgspec.Struct, frozen=True):
     big: str = ""
     least: Any = None
     most: Any = None
+    alone: bool = False
+    """A single value may stand for a list of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,8 @@ FOLDER = Kind("absolute path", text.path, quoted=True)
 FILE = Kind("absolute path, or `credential:NAME`", text.file, quoted=True)
 SECRET = Kind("absolute path of a file that not everybody can read, or `credential:NAME`", text.file, quoted=True)
 ENDPOINT = Kind("http or https URL", text.endpoint, quoted=True)
+ADDRESS = Kind("IPv4 or IPv6 address", text.address, quoted=True)
+REGEX = Kind("regular expression", text.regex, quoted=True)
 
 Size = Annotated[int, SIZE]
 Name = Annotated[str, NAME]
@@ -62,12 +70,14 @@ Folder = Annotated[str, FOLDER]
 File = Annotated[str, FILE]
 SecretFile = Annotated[str, SECRET]
 Endpoint = Annotated[str, ENDPOINT]
+Address = Annotated[str, ADDRESS]
+Regex = Annotated[str, REGEX]
 
 _PLAIN: dict[object, Kind] = {str: TEXT, int: WHOLE, bool: TRUTH, timedelta: DURATION}
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Fields that do not fit each other. `fields` names all that matter, the one to blame first."""
+    """Fields that do not fit each other. `fields` names all that matter, the one to blame first; "": the whole."""
 
     fields: tuple[str, ...]
     sentence: str
@@ -102,6 +112,10 @@ class Leaf:
         return ".".join(self.path)
 
     @property
+    def required(self) -> bool:
+        return self.default is msgspec.NODEFAULT
+
+    @property
     def variable(self) -> str:
         return ENVIRONMENT_PREFIX + "_".join(self.path).upper()
 
@@ -112,6 +126,16 @@ class Leaf:
         if self.many:
             return "[" + ", ".join(self._scalar(item) for item in value) + "]"
         return self._scalar(value)
+
+    def plain(self, value: Any) -> object:
+        """The value for JSON: durations and sizes with their units, as in the file; what JSON has itself stays so."""
+        if self.many and value is not None:
+            return [self._plain(item) for item in value]
+        return self._plain(value)
+
+    def _plain(self, value: Any) -> object:
+        ready = value is None or isinstance(value, bool | str) or self.kind.show is str
+        return value if ready else self.kind.show(value)
 
     def _scalar(self, value: Any) -> str:
         shown = self.kind.show(value)
@@ -125,23 +149,103 @@ def sections(section: type[Section]) -> dict[str, type[Section]]:
     return {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
 
 
-def leaves(section: type[Section], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """Every field below a section, in the order in which they are declared."""
+class Shape(Enum):
+    """How many there may be of what a group holds."""
+
+    NAMED = "named"
+    LIST = "list"
+    OPTIONAL = "optional"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A field that holds any number of sections: by name, in a list, or one that may be missing."""
+
+    shape: Shape
+    of: type[Section]
+    about: About
+    default: Any
+
+
+@cache
+def groups(section: type[Section]) -> dict[str, Group]:
+    """The fields of a section that are groups."""
     hints = get_type_hints(section, include_extras=True)
-    nested = sections(section)
-    for field in msgspec.structs.fields(section):
-        here = (*path, field.name)
-        if field.name in nested:
-            yield from leaves(nested[field.name], here)
-        else:
-            yield _leaf(here, hints[field.name], field.default)
+    found = ((field, _group(hints[field.name])) for field in msgspec.structs.fields(section))
+    return {
+        field.name: Group(*shape, _about(field.name, hints[field.name]), _default(field))
+        for field, shape in found
+        if shape is not None
+    }
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    made = field.default_factory
+    return field.default if made is msgspec.NODEFAULT else made()
+
+
+def _group(hint: object) -> tuple[Shape, type[Section]] | None:
+    bare = _bare(hint)
+    inner, optional = _without_none(bare)
+    if optional and _is_section(inner):
+        return Shape.OPTIONAL, cast("type[Section]", inner)
+    choices = get_args(bare)
+    if get_origin(bare) is Mapping and _is_section(choices[1]):
+        return Shape.NAMED, choices[1]
+    return (Shape.LIST, choices[0]) if get_origin(bare) is tuple and _is_section(choices[0]) else None
+
+
+def _is_section(hint: object) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Section)
+
+
+def children(section: Section) -> Iterator[tuple[str, Section]]:
+    """The sections below a section with their paths: its own, and those in its groups."""
+    for name in sections(type(section)):
+        yield name, getattr(section, name)
+    for name, group in groups(type(section)).items():
+        yield from members(name, group, getattr(section, name))
+
+
+def members(name: str, group: Group, value: Any) -> Iterator[tuple[str, Section]]:
+    """What is in a group, each with its path."""
+    if group.shape is Shape.NAMED:
+        yield from ((f"{name}.{key}", member) for key, member in value.items())
+    elif group.shape is Shape.LIST:
+        yield from ((f"{name}[{index}]", member) for index, member in enumerate(value))
+    elif value is not None:
+        yield name, value
+
+
+def leaves(section: type[Section], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """Every field below a section that has one value, in the order in which they are declared."""
+    for leaf in own_leaves(section, path).values():
+        assert not leaf.required, f"{leaf.name} has no default"
+        yield leaf
+    for name, below in sections(section).items():
+        yield from leaves(below, (*path, name))
+
+
+@cache
+def own_leaves(section: type[Section], path: tuple[str, ...] = ()) -> dict[str, Leaf]:
+    """The fields of a section itself: neither sections nor groups."""
+    hints = get_type_hints(section, include_extras=True)
+    others = {*sections(section), *groups(section)}
+    return {
+        field.name: _leaf((*path, field.name), hints[field.name], field.default)
+        for field in msgspec.structs.fields(section)
+        if field.name not in others
+    }
+
+
+def _about(name: str, hint: object) -> About:
+    about = next((note for note in _notes(hint) if isinstance(note, About)), None)
+    assert about is not None, f"{name} has no documentation"
+    return about
 
 
 def _leaf(path: tuple[str, ...], hint: object, default: object) -> Leaf:
-    notes = _notes(hint)
-    about = next((note for note in notes if isinstance(note, About)), None)
-    assert about is not None, f"{'.'.join(path)} has no documentation"
-    assert default is not msgspec.NODEFAULT, f"{'.'.join(path)} has no default"
+    about = _about(".".join(path), hint)
     inner, optional = _without_none(hint)
     many = get_origin(_bare(inner)) is tuple
     item = get_args(_bare(inner))[0] if many else inner
@@ -158,7 +262,7 @@ def _notes(hint: object) -> tuple[object, ...]:
 
 def _without_none(hint: object) -> tuple[object, bool]:
     bare = _bare(hint)
-    if get_origin(bare) not in (Union, UnionType):
+    if get_origin(bare) not in (Union, UnionType) or NoneType not in get_args(bare):
         return hint, False
     (inner,) = (choice for choice in get_args(bare) if choice is not NoneType)
     return inner, True

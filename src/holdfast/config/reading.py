@@ -52,7 +52,8 @@ def _value(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
         return UNSOUND
     if isinstance(node, Scalar) and node.is_empty:
         none = ", write null for none" if leaf.optional else ""
-        raise Unfit(f"has no value: give it one{none}, or remove it to have the default ({leaf.show(leaf.default)})")
+        rest = "" if leaf.required else f", or remove it to have the default ({leaf.show(leaf.default)})"
+        raise Unfit(f"has no value: give it one{none}{rest}")
     if isinstance(node, Scalar) and node.is_null and leaf.optional:
         return None
     return _items(leaf, node, faults) if leaf.many else _scalar(leaf, node)
@@ -73,6 +74,8 @@ def _scalar(leaf: Leaf, node: Node) -> object:
 
 
 def _items(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
+    if isinstance(node, Scalar) and leaf.about.alone:
+        return (_scalar(leaf, node),)
     if not isinstance(node, Items):
         raise Unfit(f"is not a list: write {leaf.show(leaf.default)} or the like")
     values: list[object] = []

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 
-from holdfast.config.field import Leaf, Section, sections
-from holdfast.config.resolve import LEAVES, RESERVED
+from holdfast.config.field import Group, Leaf, Section, Shape, groups, own_leaves, sections
+from holdfast.config.resolve import GROUPS, LEAVES, RESERVED
 from holdfast.config.root import Config
 
 _HEAD = """\
@@ -21,10 +21,13 @@ wrong, with file, line and field.
 - Every field can be given as the environment variable named with it. A list is written `a, b` or `[a, b]` there.
 - The field decides what a text means: `no` in a field for text is the word "no", true or false are `true` and `false`.
 - Durations have units: `250ms`, `5s`, `1m30s`, `2h`, `1d`. So have sizes: `512KiB`, `64MiB`, `2GiB`.
+- A key may be written with hyphens instead of underscores: `flush-on-down` is `flush_on_down`.
 - Keys that are unknown or given twice are refused; so are anchors, aliases, tags and several documents.
 - A secret is never written into the configuration: a `…_file` field names the file it is in, or `credential:NAME` for a
   systemd credential (`LoadCredential=NAME:…` in the unit).
 """
+
+_EACH = {Shape.NAMED: ".NAME", Shape.LIST: "[]", Shape.OPTIONAL: ""}
 
 
 def reference() -> str:
@@ -39,7 +42,11 @@ def _page() -> Iterator[str]:
         yield f"## `{'.'.join(path)}`: {_title(section)}"
         yield ""
         for leaf in fields:
-            yield from _field(leaf)
+            yield from _field(leaf, leaf.name)
+            yield f"- **Environment:** `{leaf.variable}`"
+            yield ""
+    for path_, group in GROUPS.items():
+        yield from _group(".".join(path_), group)
     yield "## Other environment variables"
     yield ""
     yield f"The command line reads {', '.join(f'`{name}`' for name in RESERVED)} for itself. Any other name that begins"
@@ -57,20 +64,32 @@ def _title(section: type[Section]) -> str:
     return (section.__doc__ or "").strip().removesuffix(".")
 
 
-def _field(leaf: Leaf) -> Iterator[str]:
+def _group(path: str, group: Group) -> Iterator[str]:
+    """A group and what is in it; its members come from the file alone."""
+    here = path + _EACH[group.shape]
+    yield f"## `{here}`: {_title(group.of)}"
+    yield ""
+    yield f"{group.about.what} In the file only."
+    yield ""
+    for name, leaf in own_leaves(group.of).items():
+        yield from _field(leaf, f"{here}.{name}")
+        yield ""
+    for name, below in groups(group.of).items():
+        yield from _group(f"{here}.{name}", below)
+
+
+def _field(leaf: Leaf, name: str) -> Iterator[str]:
     about = leaf.about
-    yield f"### `{leaf.name}`"
+    yield f"### `{name}`"
     yield ""
     yield about.what
     yield ""
     yield f"- **Value:** {_value(leaf)}"
-    yield f"- **Default:** `{leaf.show(leaf.default)}`"
+    yield "- **Required**" if leaf.required else f"- **Default:** `{leaf.show(leaf.default)}`"
     if about.small:
         yield f"- **Too small:** {about.small}."
     if about.big:
         yield f"- **Too big:** {about.big}."
-    yield f"- **Environment:** `{leaf.variable}`"
-    yield ""
 
 
 def _value(leaf: Leaf) -> str:

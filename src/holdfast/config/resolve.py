@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.config.document import Document, Fault, Mark, Scalar, Table, Unusable, decode, parse
-from holdfast.config.field import ENVIRONMENT_PREFIX, SECRET, Leaf, Section, leaves, sections
+from holdfast.config.document import Document, Fault, Mark, Node, Scalar, Table, Unusable, decode, parse
+from holdfast.config.field import ENVIRONMENT_PREFIX, SECRET, Group, Leaf, Section, children, groups, leaves, sections
+from holdfast.config.group import Notes, field_name, read_group
 from holdfast.config.origin import Layer, Origin, Problem, Rejected, reject
 from holdfast.config.reading import UNSOUND, node_of, read
 from holdfast.config.root import Config
@@ -24,6 +25,9 @@ RESERVED = ("HOLDFAST_CONFIG", "HOLDFAST_ETCD", "HOLDFAST_SERVER", "HOLDFAST_TOK
 _SECRET_WORDS = ("password", "passphrase", "secret", "token")
 
 LEAVES: Mapping[str, Leaf] = {leaf.name: leaf for leaf in leaves(Config)}
+GROUPS: Mapping[tuple[str, ...], Group] = {
+    (section, name): group for section, kind in sections(Config).items() for name, group in groups(kind).items()
+}
 VARIABLES: Mapping[str, Leaf] = {leaf.variable: leaf for leaf in LEAVES.values()}
 
 
@@ -43,7 +47,7 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A sound configuration. `origins` has one entry for every field, by dotted path."""
+    """A sound configuration. `origins` has one entry for every field, by dotted path, and for what groups hold."""
 
     config: Config
     origins: Mapping[str, Origin]
@@ -69,6 +73,7 @@ class _Sheet:
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {name: leaf.default for name, leaf in LEAVES.items()}
+        self.values |= {".".join(path): group.default for path, group in GROUPS.items()}
         self.origins: dict[str, Origin] = dict.fromkeys(LEAVES, Origin())
         self.unsound: set[str] = set()
         self.problems: list[Problem] = []
@@ -105,22 +110,44 @@ def _in_file(source: Source, mark: Mark) -> Origin:
 
 def _take_section(source: Source, section: type[Section], table: Table, path: tuple[str, ...], sheet: _Sheet) -> None:
     nested = sections(section)
+    seen: dict[str, Mark] = {}
     for key, node in table.entries:
-        name = ".".join((*path, key.text))
-        if key.text in nested and isinstance(node, Table):
-            _take_section(source, nested[key.text], node, (*path, key.text), sheet)
-        elif key.text in nested:
+        field = field_name(key.text)
+        name = ".".join((*path, field))
+        if field in seen:
+            sentence = f"is given twice, first on line {seen[field].line}: remove one"
+            sheet.complain(_in_file(source, key.mark), printable(name), sentence)
+            continue
+        seen[field] = key.mark
+        if (*path, field) in GROUPS:
+            _take_group(source, (*path, field), node, sheet)
+        elif field in nested and isinstance(node, Table):
+            _take_section(source, nested[field], node, (*path, field), sheet)
+        elif field in nested:
             # A section whose every line is a comment is an empty section.
             if not (isinstance(node, Unusable) or (isinstance(node, Scalar) and node.is_empty)):
                 sheet.complain(_in_file(source, node.mark), name, "is a section: write its fields below it, indented")
-        elif key.text in section.__struct_fields__:
+        elif field in section.__struct_fields__:
             faults: list[Fault] = []
             value = read(LEAVES[name], node, faults)
             for fault in faults:
                 sheet.complain(_in_file(source, fault.mark), name + fault.path, fault.sentence)
             sheet.note(LEAVES[name], value, _in_file(source, key.mark))
         else:
-            sheet.complain(_in_file(source, key.mark), printable(name), _unknown_key(key.text, path, section))
+            written = ".".join((*path, key.text))
+            sheet.complain(_in_file(source, key.mark), printable(written), _unknown_key(key.text, path, section))
+
+
+def _take_group(source: Source, path: tuple[str, ...], node: Node, sheet: _Sheet) -> None:
+    name, notes = ".".join(path), Notes()
+    value = read_group(GROUPS[path], node, name, notes)
+    for fault in notes.faults:
+        sheet.complain(_in_file(source, fault.mark), fault.path, fault.sentence)
+    sheet.origins |= {place: _in_file(source, mark) for place, mark in notes.places.items()}
+    if value is UNSOUND:
+        sheet.unsound.add(name)
+    else:
+        sheet.values[name] = value
 
 
 def _unknown_key(key: str, path: tuple[str, ...], section: type[Section]) -> str:
@@ -207,17 +234,17 @@ def _build(section: type[Section], values: Mapping[str, Any], path: tuple[str, .
 def _blame(names: list[str], sentence: str, sheet: _Sheet) -> Problem:
     """The problem at a place that somebody wrote: nobody can mend a default."""
     first = names[0]
-    written = next((name for name in names if sheet.origins[name].layer), first)
-    if written != first:
+    written = next((name for name in names if name in sheet.origins and sheet.origins[name].layer), first)
+    if written != first and first in LEAVES:
         sentence = f"does not fit {first} ({LEAVES[first].show(sheet.values[first])}), which {sentence}"
-    return Problem(sheet.origins[written], written, sentence)
+    return Problem(sheet.origins.get(written, Origin()), written, sentence)
 
 
 def _conflicts(section: Section, sheet: _Sheet, path: tuple[str, ...] = ()) -> Iterator[Problem]:
     for conflict in section.conflicts():
-        names = [".".join((*path, field)) for field in conflict.fields]
+        names = [".".join(filter(None, (*path, field))) for field in conflict.fields]
         # A field that could not be read has its own problem already; what follows from it is noise.
         if sheet.unsound.isdisjoint(names):
             yield _blame(names, conflict.sentence, sheet)
-    for field in sections(type(section)):
-        yield from _conflicts(getattr(section, field), sheet, (*path, field))
+    for field, below in children(section):
+        yield from _conflicts(below, sheet, (*path, field))

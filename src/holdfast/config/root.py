@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.config.balancer import Balancer
 from holdfast.config.field import Section
 from holdfast.config.log import Log
 from holdfast.config.paths import Paths
@@ -20,6 +21,7 @@ class Config(Section, frozen=True, kw_only=True):
     store: Store = Store()
     server: Server = Server()
     runtime: Pulse = Pulse()
+    balancer: Balancer = Balancer()
 
 
 def dump(config: Config) -> bytes:

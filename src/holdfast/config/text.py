@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 _DURATION_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -160,6 +160,25 @@ def path(given: str) -> str:
         raise Unfit(f"is {quote(given)}: write an absolute path, one that begins with /")
     if ".." in given.split("/"):
         raise Unfit(f"is {quote(given)}: write the path without ..")
+    return given
+
+
+def address(given: str) -> str:
+    """Reads one IPv4 or IPv6 address and gives back its one spelling."""
+    try:
+        parsed = ip_address(given)
+    except ValueError:
+        raise Unfit(f"is {quote(given)}, which is not an IP address: write 192.0.2.1 or 2001:db8::1") from None
+    if isinstance(parsed, IPv6Address) and (parsed.scope_id or parsed.ipv4_mapped):
+        raise Unfit(f"is {quote(given)}: write the address without a %zone, and IPv4 as IPv4")
+    return str(parsed)
+
+
+def regex(given: str) -> str:
+    try:
+        re.compile(given)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise Unfit(f"is {quote(given)}, which is not a regular expression: {error}") from None
     return given
 
 

@@ -1,0 +1,240 @@
+"""The balancer's section: things by name, lists of things, and what must fit together."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import Config, Loaded, Rejected, Source, dump, resolve, restore
+from holdfast.config.balancer import TABLE_SIZES
+from holdfast.config.field import Group, Leaf, groups, own_leaves
+from holdfast.config.reference import reference
+from holdfast.config.resolve import GROUPS
+from holdfast.config.show import as_json, as_table, as_yaml
+
+EXAMPLE = Path(__file__).parents[2] / "deploy" / "balancer.yaml"
+
+GOOD = """\
+balancer:
+  healthchecks:
+    web: {type: http}
+  backends:
+    a: {address: 10.0.0.1, port: 80, healthcheck: web}
+    b: {address: 10.0.0.2, port: 80, healthcheck: [web]}
+  frontends:
+    www:
+      address: 192.0.2.1
+      port: 80
+      pools:
+        - backends: {a: {}, b: {weight: 50}}
+"""
+
+
+def good(text: str) -> Loaded:
+    result = resolve(Source("f", text.encode()), {})
+    assert isinstance(result, Loaded), str(result)
+    return result
+
+
+def wrong(text: str) -> list[str]:
+    result = resolve(Source("f", text.encode()), {})
+    assert isinstance(result, Rejected)
+    return str(result).splitlines()
+
+
+def changed(old: str, new: str) -> list[str]:
+    assert old in GOOD
+    return wrong(GOOD.replace(old, new))
+
+
+def test_the_example_is_good() -> None:
+    balancer = good(EXAMPLE.read_text()).config.balancer
+    assert list(balancer.frontends) == ["www", "dns"]
+    assert balancer.healthchecks["web"].ranges == ((200, 299), (304, 304))
+    assert balancer.healthchecks["web"].fast_interval == timedelta(milliseconds=250)
+    assert balancer.frontends["dns"].flush_on_down is False
+    assert [pool.name for pool in balancer.frontends["www"].pools] == ["primary", "spare"]
+    assert balancer.frontends["www"].pools[0].backends["web-2"].weight == 50
+
+
+def test_a_single_check_stands_for_a_list_of_one() -> None:
+    backends = good(GOOD).config.balancer.backends
+    assert backends["a"].healthcheck == backends["b"].healthcheck == ("web",)
+
+
+def test_hyphens_and_underscores_are_the_same_field() -> None:
+    for key in ("flush-on-down", "flush_on_down"):
+        frontend = good(
+            GOOD.replace("      port: 80\n", f"      port: 80\n      {key}: false\n")
+        ).config.balancer.frontends
+        assert not frontend["www"].flush_on_down
+    assert changed("      port: 80\n", "      flush-on-down: true\n      flush_on_down: true\n") == [
+        "f:11:7: balancer.frontends.www.flush_on_down: is given twice, first on line 10: remove one"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "type: http",
+            "type: smtp",
+            "f:3:17: balancer.healthchecks.web.type: is 'smtp': write icmp, tcp, http or https",
+        ),
+        (
+            "{type: http}",
+            "{}",
+            "f:3:10: balancer.healthchecks.web: has no type: write one `icmp` or `tcp` or `http` or",
+        ),
+        ("{type: http}", "[http]", "f:3:10: balancer.healthchecks.web: has fields: write them below it, indented"),
+        (
+            "{type: http}",
+            "{type: http, rise: 0}",
+            "f:3:29: balancer.healthchecks.web.rise: is 0, less than 1: a backend",
+        ),
+        (
+            "{type: http}",
+            "{type: tcp, path: /x}",
+            "f:3:22: balancer.healthchecks.web.path: has no effect on a check of",
+        ),
+        ("{type: http}", "{type: http, status: 9}", "f:3:31: balancer.healthchecks.web.status: is '9': write a status"),
+        (
+            "{type: http}",
+            "{type: http, body: '('}",
+            "f:3:29: balancer.healthchecks.web.body: is '(', which is not a reg",
+        ),
+        ("    a: {", "    a b: {", "f:5:5: balancer.backends.a b: is 'a b': a name is up to 63 letters"),
+        (
+            "10.0.0.1,",
+            "10.0.0.256,",
+            "f:5:18: balancer.backends.a.address: is '10.0.0.256', which is not an IP address",
+        ),
+        (
+            "10.0.0.1,",
+            "'fe80::1%eth0',",
+            "f:5:18: balancer.backends.a.address: is 'fe80::1%eth0': write the address with",
+        ),
+        (
+            "address: 10.0.0.1, ",
+            "",
+            "f:5:5: balancer.backends.a: has neither address nor endpoint nor host: give exactly",
+        ),
+        ("address: 10.0.0.1, ", "host: r1, ", "f:5:9: balancer.backends.a.host: needs balancer.source: etcd"),
+        (
+            "healthcheck: web}",
+            "healthcheck: wab}",
+            "f:5:38: balancer.backends.a.healthcheck: names the check 'wab', whic",
+        ),
+        ("1, port: 80, h", "1, h", "f:5:28: balancer.backends.a.healthcheck: names the check 'web', which has no port"),
+        ("{a: {}, ", "{c: {}, ", "f:12:22: balancer.frontends.www.pools[0].backends.c: is not in balancer.backends"),
+        (
+            "weight: 50",
+            "weight: 101",
+            "f:12:41: balancer.frontends.www.pools[0].backends.b.weight: is 101, more than 100",
+        ),
+        (
+            "10.0.0.2,",
+            "'::2',",
+            "f:12:29: balancer.frontends.www.pools[0].backends.b: has the address ::2, not of the fam",
+        ),
+        (
+            "10.0.0.2,",
+            "10.0.0.1,",
+            "f:12:29: balancer.frontends.www.pools[0].backends.b: has the address and port of a",
+        ),
+        (
+            "      port: 80\n",
+            "      prot: 80\n",
+            "f:10:7: balancer.frontends.www.prot: is not known here; did you mean port?",
+        ),
+        (
+            "      port: 80\n",
+            "      protocol: any\n      port: 80\n",
+            "f:11:7: balancer.frontends.www.port: needs a proto",
+        ),
+        (
+            "- backends: {a: {}, ",
+            "- backends: {b: {}}\n        - backends: {a: {}, ",
+            "f:13:29: balancer.frontends.www.pools[1].b",
+        ),
+        (
+            "        - backends: {a: {}, b: {weight: 50}}",
+            "        backends: {}",
+            "f:12:9: balancer.frontends.www.pools: is not a",
+        ),
+        (
+            "balancer:\n",
+            "balancer:\n  startup-min-delay: 31s\n",
+            "f:2:3: balancer.startup_min_delay: must not be longer th",
+        ),
+        (
+            "balancer:\n",
+            "balancer:\n  dataplane: {table-size: 1000}\n",
+            "f:2:27: balancer.dataplane.table_size: is '1000': w",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(old: str, new: str, said: str) -> None:
+    (sentence,) = changed(old, new)
+    assert sentence.startswith(said)
+
+
+def test_a_frontend_cannot_have_the_address_of_another() -> None:
+    again = GOOD + "    other: {address: 192.0.2.1, port: 80}\n"
+    assert wrong(again) == [
+        "f:13:13: balancer.frontends.other.address: has the address, protocol and port of frontend www: remove one"
+    ]
+
+
+def test_everything_that_is_wrong_comes_at_once_and_nothing_that_follows_from_it() -> None:
+    both = GOOD.replace("type: http", "type: x").replace("weight: 50", "weight: x")
+    assert [line.split(": ")[1] for line in wrong(both)] == [
+        "balancer.healthchecks.web.type",
+        "balancer.frontends.www.pools[0].backends.b.weight",
+    ]
+
+
+def test_workers_get_the_same_configuration() -> None:
+    config = good(EXAMPLE.read_text()).config
+    assert restore(dump(config)) == config
+
+
+def test_what_is_shown_is_a_file_for_the_same_configuration() -> None:
+    loaded = good(EXAMPLE.read_text())
+    assert good(as_yaml(loaded, origin=True)).config == loaded.config
+    assert '"address":"10.0.0.12"' in as_table(loaded, origin=True).replace(" ", "")
+    assert '"slow_start": "30s"' in as_json(loaded, origin=False)
+
+
+def every_group(found: dict[tuple[str, ...], Group]) -> list[Group]:
+    return [
+        one for group in found.values() for one in (group, *every_group({(k,): g for k, g in groups(group.of).items()}))
+    ]
+
+
+LEAVES = [leaf for group in every_group(dict(GROUPS)) for leaf in own_leaves(group.of).values()]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+def test_every_field_of_a_group_says_what_it_does_and_what_goes_wrong(leaf: Leaf) -> None:
+    about = leaf.about
+    measured = leaf.kind.noun in ("duration", "size", "whole number")
+    assert about.what.endswith(".")
+    assert measured == (about.least is not None) == (about.most is not None) == bool(about.small) == bool(about.big)
+
+
+def test_the_reference_describes_groups() -> None:
+    page = reference()
+    assert "### `balancer.frontends.NAME.pools[].backends.NAME.weight`" in page
+    assert "### `balancer.healthchecks.NAME.type`" in page
+
+
+def test_tables_have_a_prime_number_of_buckets() -> None:
+    for size in TABLE_SIZES:
+        assert all(size % divisor for divisor in range(2, int(size**0.5) + 1))
+
+
+def test_the_balancer_section_is_valid_alone_and_the_rest_has_its_defaults() -> None:
+    assert good(GOOD).config.store == Config().store
