@@ -71,7 +71,11 @@ def main(arguments: list[str]) -> int:
         return 2
     collector = Collector(set(arguments))
     # Over the whole suite: a test may prove a row wherever it lives.
-    pytest.main(["-q", "--no-header", "--no-summary", "-m", "fault and not soak", "-p", "no:terminal"], [collector])
+    options = ["-o", "addopts=--strict-markers --strict-config --import-mode=importlib -p no:cacheprovider"]
+    code = pytest.main([*options, "-m", "fault and not soak", "-p", "no:terminal"], [collector])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        print(f"the tests could not be run: {pytest.ExitCode(code).name.lower()}", file=sys.stderr)
+        return 2
     good = True
     for row in arguments or rows:
         words, fine = verdict(collector.outcomes[row])
