@@ -87,17 +87,16 @@ class Prober:
 
     def assign(self, targets: Iterable[Target], paces: Mapping[str, Pace]) -> None:
         """Probes these from now on, and nothing else. What did not change keeps its cadence."""
-        now = self._now()
         wanted = {target.id: target for target in targets}
         for lane in [lane for lane in self._lanes.values() if wanted.get(lane.target.id) != lane.target]:
             del self._lanes[lane.target.id]
             self._abandon(lane)
-        for index, target in enumerate(wanted.values()):
-            if target.id not in self._lanes:
-                lane = Lane(target, paces.get(target.id, Pace.NORMAL))
-                lane.beat = lane.due = first(now, lane.every, spread(index))
-                self._lanes[target.id] = lane
-                self._plan(lane.due, lane)
+        new = [Lane(target, paces.get(name, Pace.NORMAL)) for name, target in wanted.items() if name not in self._lanes]
+        now = self._now()  # making thousands of lanes takes a moment, which must not look as if the first were late
+        for index, lane in enumerate(new, start=len(self._lanes)):
+            lane.beat = lane.due = first(now, lane.every, spread(index))
+            self._lanes[lane.target.id] = lane
+            self._plan(lane.due, lane)
         self.pace({name: paces.get(name, Pace.NORMAL) for name in wanted})
 
     def pace(self, paces: Mapping[str, Pace]) -> None:

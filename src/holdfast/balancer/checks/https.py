@@ -89,13 +89,17 @@ def _context(ca_file: str, *, verify: bool) -> ssl.SSLContext:
     return context
 
 
-def _without_port(host: str) -> str:
-    return re.sub(r":\d*$", "", host).strip("[]") if host.count(":") == 1 or host.startswith("[") else host
+def name_of(target: Target) -> str:
+    """The name to ask for, and to find in the certificate."""
+    host = target.check.host
+    if host.startswith("[") or host.count(":") == 1:
+        host = re.sub(r":\d*$", "", host).strip("[]")
+    return target.check.sni or host or target.address
 
 
 def prepare(target: Target) -> Callable[[], Conversation]:
     check = target.check
-    name = check.sni or _without_port(check.host) or target.address
+    name = name_of(target)
     wanted = expectation(target)
     try:
         context = _context(check.ca_file, verify=check.verify)

@@ -1,0 +1,66 @@
+"""A prober to hold in the hand: probes one target, or several, until there are as many results as wanted."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from holdfast.balancer.prober import Prober
+from holdfast.balancer.results import Pace, Result, Settings, Target
+from holdfast.model.time import Duration, Instant, seconds
+from holdfast.runtime.clock import SystemClock
+from holdfast.testing.processes import wait_until
+
+PATIENT = seconds(20)
+"""A timeout that no loaded machine reaches by accident."""
+NOW = SystemClock().now
+
+
+class Hand:
+    """Turns a prober by hand, and keeps what it finds."""
+
+    def __init__(self, now: Callable[[], Instant] = NOW) -> None:
+        self.results: list[Result] = []
+        self.lateness: list[int] = []
+        self.prober = Prober(now, lambda: 0.0, self.results.append, self.lateness.append)
+
+    def assign(self, *targets: Target, paces: Mapping[str, Pace] | None = None) -> None:
+        self.prober.assign(targets, paces or {})
+
+    def turn(self, most: float = 0.02) -> None:
+        """One turn, and a short wait for whatever comes next."""
+        self.prober.turn()
+        select.select([self.prober], [], [], most)
+        self.prober.turn()
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        def turned() -> bool:
+            self.turn()
+            return condition()
+
+        wait_until(turned, what)
+
+    def collect(self, count: int) -> Sequence[Result]:
+        """The next so many results."""
+        before = len(self.results)
+        self.until(lambda: len(self.results) >= before + count, f"{count} results")
+        return self.results[before : before + count]
+
+
+@contextmanager
+def hand(now: Callable[[], Instant] = NOW) -> Iterator[Hand]:
+    made = Hand(now)
+    try:
+        yield made
+    finally:
+        made.prober.close()
+
+
+def probe(address: str, port: int, *, timeout: Duration = PATIENT, **settings: object) -> Result:
+    """One probe of one target."""
+    check = Settings(timeout=timeout, interval=Duration(milliseconds=1), **settings)  # type: ignore[arg-type]
+    with hand() as prober:
+        prober.assign(Target("backend", address, port, check))
+        (result,) = prober.collect(1)
+    return result

@@ -1,0 +1,347 @@
+"""Each check against real servers: good ones, and those that are bad in every way we know."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.balancer.results import Code, Target
+from holdfast.model.time import Duration, seconds
+from holdfast.testing.fault import fault
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.netns import Network
+from holdfast.testing.processes import free_ports
+from tests.balancer.prober import backends
+from tests.balancer.prober.backends import HERE, Authority
+from tests.balancer.prober.probing import probe
+
+IMPATIENT = seconds(0.3)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("backends")
+
+
+@pytest.fixture(scope="module")
+def authority(home: Path) -> Authority:
+    return Authority(home)
+
+
+@pytest.fixture(scope="module")
+def nginx(home: Path, authority: Authority) -> Iterator[tuple[int, int]]:
+    with or_skip(backends.nginx(home, authority)) as ports:
+        yield ports
+
+
+def test_tcp_an_open_port_passes(nginx: tuple[int, int]) -> None:
+    result = probe(HERE, nginx[0], type="tcp")
+    assert result.passed
+    assert result.code is Code.L4OK
+
+
+def test_tcp_over_ipv6(nginx: tuple[int, int]) -> None:
+    assert probe("::1", nginx[0], type="tcp").code is Code.L4OK
+
+
+def test_tcp_a_closed_port_is_refused() -> None:
+    result = probe(HERE, free_ports(1)[0], type="tcp")
+    assert result.failed
+    assert result.code is Code.L4CON
+    assert result.detail == "Connection refused"
+
+
+def test_tcp_a_full_queue_times_out() -> None:
+    with backends.black_hole() as port:
+        result = probe(HERE, port, type="tcp", timeout=IMPATIENT)
+    assert result.code is Code.L4TOUT
+    assert result.latency >= IMPATIENT
+
+
+def test_tcp_a_socket_that_reaches_itself_has_reached_nobody(namespaces: Network) -> None:
+    port = "40000"
+    home = namespaces.namespace("self")
+    home.run("sysctl", "-qw", f"net.ipv4.ip_local_port_range={port} {port}")
+    script = f"""
+from tests.balancer.prober.probing import probe
+print(probe("127.0.0.1", {port}, type="tcp").code.value)
+"""
+    assert home.run(*_python(script)).strip() == "L4CON"
+
+
+def test_no_route_is_our_fault_and_does_not_count(namespaces: Network) -> None:
+    island = namespaces.namespace("island")
+    script = """
+from tests.balancer.prober.probing import probe
+for type in ("tcp", "icmp"):
+    result = probe("192.0.2.1", 80, type=type)
+    print(result.code.value, result.passed, result.failed)
+"""
+    assert island.run(*_python(script)).split("\n")[:2] == ["SOCKERR False False"] * 2
+
+
+def test_an_address_that_nobody_has_fails(namespaces: Network) -> None:
+    here, there = namespaces.namespace("here"), namespaces.namespace("there")
+    namespaces.cable(here, there, "10.9.0.1/24", "10.9.0.2/24")
+    script = """
+from holdfast.model.time import seconds
+from tests.balancer.prober.probing import probe
+for type in ("tcp", "icmp"):
+    print(probe("10.9.0.77", 80, type=type, timeout=seconds(0.5)).passed)
+    print(probe("10.9.0.2", 80, type=type).code.value)
+"""
+    assert here.run(*_python(script)).split() == ["False", "L4CON", "False", "L3OK"]
+
+
+def test_the_source_address_is_used() -> None:
+    seen: list[str] = []
+
+    def remember(peer: socket.socket) -> None:
+        seen.append(peer.getpeername()[0])
+        backends.saying(b"HTTP/1.1 200 OK\r\n\r\n")(peer)
+
+    with backends.server(remember) as port:
+        assert probe(HERE, port, type="http", source="127.0.0.9").passed
+    assert seen == ["127.0.0.9"]
+
+
+def test_a_source_address_that_we_do_not_have_is_our_fault() -> None:
+    result = probe(HERE, 80, type="tcp", source="192.0.2.200")
+    assert result.code is Code.SOCKERR
+    assert not result.failed
+
+
+@pytest.mark.parametrize("address", [HERE, "::1", "127.0.0.77"])
+def test_icmp_somebody_answers(address: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("raw ICMP needs root here")
+    assert probe(address, 0, type="icmp").code is Code.L3OK
+
+
+def test_icmp_a_router_that_gives_up_is_heard(namespaces: Network) -> None:
+    here, router = namespaces.namespace("here"), namespaces.namespace("router")
+    namespaces.cable(here, router, "10.9.0.1/24", "10.9.0.2/24")
+    here.run("ip", "route", "add", "default", "via", "10.9.0.2")
+    router.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0")
+    router.run("ip", "route", "add", "unreachable", "192.0.2.0/24")
+    script = """
+from tests.balancer.prober.probing import probe
+result = probe("192.0.2.1", 0, type="icmp")
+print(result.code.value, result.detail)
+"""
+    raw = here.run(*_python(script))
+    here.run("sysctl", "-qw", "net.ipv4.ping_group_range=0 100")
+    ping_socket = here.run(*_python(script))
+    assert raw.strip() == "L3UNR a router says: unreachable (type 3, code 1)"
+    assert ping_socket.strip() == "L3UNR a router says: unreachable"
+
+
+@pytest.mark.parametrize("groups", ["1 0", "0 100"])
+@pytest.mark.parametrize("address", [HERE, "::1"])
+def test_icmp_over_raw_and_over_ping_sockets(namespaces: Network, groups: str, address: str) -> None:
+    home = namespaces.namespace("home")
+    home.run("sysctl", "-qw", f"net.ipv4.ping_group_range={groups}")
+    script = f"""
+from tests.balancer.prober.probing import probe
+print(probe({address!r}, 0, type="icmp").code.value)
+"""
+    assert home.run(*_python(script)).strip() == "L3OK"
+
+
+def test_icmp_that_is_not_allowed_says_what_would_allow_it(namespaces: Network) -> None:
+    home = namespaces.namespace("home")
+    script = """
+import os
+from tests.balancer.prober.probing import probe
+os.setgid(65534)
+os.setuid(65534)
+result = probe("127.0.0.1", 0, type="icmp")
+print(result.code.value, result.failed, result.detail)
+"""
+    said = home.run(*_python(script)).strip()
+    assert said == (
+        "SOCKERR False this process may not send ICMP: give it CAP_NET_RAW, "
+        "or add its group to net.ipv4.ping_group_range"
+    )
+
+
+def test_http_a_good_answer_passes(nginx: tuple[int, int]) -> None:
+    result = probe(HERE, nginx[0], type="http", path="/health", body="all is well$", tally="X-Backend")
+    assert (result.code, result.detail, result.answered_by) == (Code.L7OK, "200", "web-1")
+
+
+def test_http_over_ipv6(nginx: tuple[int, int]) -> None:
+    assert probe("::1", nginx[0], type="http", path="/health").code is Code.L7OK
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/missing", "404 Not Found, expected 200–299"),
+        ("/broken", "503 Service Temporarily Unavailable, expected 200–299"),
+    ],
+)
+def test_http_a_bad_status_fails(nginx: tuple[int, int], path: str, detail: str) -> None:
+    result = probe(HERE, nginx[0], type="http", path=path)
+    assert (result.code, result.detail) == (Code.L7STS, detail)
+
+
+def any_status(*_: object) -> bool:
+    """B20 as it was: whatever has a status counts."""
+    return True
+
+
+@fault("B20", without="holdfast.balancer.checks.http:Expectation.accepts", by=f"{__name__}:any_status")
+def test_B20_a_redirect_passes_only_where_it_is_expected(nginx: tuple[int, int]) -> None:
+    surprise = probe(HERE, nginx[0], type="http", path="/moved")
+    assert surprise.code is Code.L7STS
+    assert surprise.detail.startswith("302 Moved Temporarily to http")
+    assert probe(HERE, nginx[0], type="http", path="/moved", statuses=((302, 302),)).passed
+
+
+def test_http_to_a_tls_port_is_an_answer_that_does_not_please(nginx: tuple[int, int]) -> None:
+    assert probe(HERE, nginx[1], type="http").code is Code.L7STS
+
+
+@pytest.mark.parametrize(
+    ("manners", "expected"),
+    [
+        (backends.flood, Code.L7RSP),
+        (backends.saying(b"SSH-2.0-OpenSSH_9.2\r\n"), Code.L7RSP),
+        (backends.saying(b""), Code.L7RSP),
+        (backends.saying(b"HTTP/1.1 200 OK\r\nX: "), Code.L7RSP),
+        (backends.saying(os.urandom(100_000)), Code.L7RSP),
+        (backends.slow, Code.L7OK),
+        (backends.body_flood, Code.L7OK),
+    ],
+)
+def test_http_servers_without_manners(manners: backends.Manners, expected: Code) -> None:
+    with backends.server(manners) as port:
+        assert probe(HERE, port, type="http").code is expected
+
+
+def test_http_a_flood_is_not_swallowed_in_search_of_a_word() -> None:
+    with backends.server(backends.body_flood) as port:
+        result = probe(HERE, port, type="http", body="OK")
+    assert result.code is Code.L7RSP
+    assert result.detail == "nothing in the body's first 65,536 bytes matches"
+
+
+@pytest.mark.parametrize("manners", [backends.mute, backends.trickle])
+@pytest.mark.parametrize(("kind", "expected"), [("http", Code.L7TOUT), ("https", Code.L6TOUT)])
+def test_who_never_finishes_an_answer_times_out(manners: backends.Manners, kind: str, expected: Code) -> None:
+    if (manners, kind) == (backends.trickle, "https"):
+        expected = Code.L6RSP  # what trickles in is no TLS
+    with backends.server(manners) as port:
+        result = probe(HERE, port, type=kind, timeout=IMPATIENT)
+    assert result.code is expected
+    assert not result.passed
+
+
+def test_https_with_the_right_name_passes(nginx: tuple[int, int], authority: Authority) -> None:
+    result = probe(
+        HERE, nginx[1], type="https", path="/health", host="www.example.org", ca_file=str(authority.file), body="well"
+    )
+    assert (result.code, result.detail) == (Code.L7OK, "200")
+
+
+def only_the_address(target: Target) -> str:
+    """B20 as it was: the host is asked for in HTTP, and nobody in TLS."""
+    return target.address
+
+
+@fault("B20", without="holdfast.balancer.checks.https:name_of", by=f"{__name__}:only_the_address")
+def test_B20_the_name_is_asked_for_in_the_handshake(tmp_path: Path) -> None:
+    """The server has two certificates, and shows that of www.example.org only to those who ask for it."""
+    authority = Authority(tmp_path)
+    chain, key = authority.certificate("www.example.org", file="asked")
+    second = ("-servername", "www.example.org", "-cert2", str(chain), "-key2", str(key))
+    with or_skip(backends.s_server(tmp_path, *authority.certificate("default.example.org"), *second)) as port:
+        result = probe(HERE, port, type="https", host="www.example.org:8443", ca_file=str(authority.file))
+    assert (result.code, result.detail) == (Code.L7OK, "200")
+
+
+def test_https_the_sni_goes_before_the_host(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with or_skip(backends.s_server(tmp_path, *authority.certificate("other.example.org"))) as port:
+        asked = {"type": "https", "host": "www.example.org", "ca_file": str(authority.file)}
+        assert probe(HERE, port, sni="other.example.org", **asked).code is Code.L7OK  # type: ignore[arg-type]
+        assert probe(HERE, port, **asked).code is Code.L6RSP  # type: ignore[arg-type]
+
+
+def test_https_to_a_server_without_tls_fails_in_the_handshake(nginx: tuple[int, int]) -> None:
+    result = probe(HERE, nginx[0], type="https", verify=False)
+    assert result.code is Code.L6RSP
+    assert "handshake" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "expired", "by_stranger", "words"),
+    [
+        ("other.example.org", False, False, "not valid for 'www.example.org'"),
+        ("www.example.org", True, False, "expired"),
+        ("www.example.org", False, True, "unable to get local issuer certificate"),
+    ],
+)
+def test_https_a_bad_certificate_is_refused_and_accepted_without_verification(
+    tmp_path: Path, name: str, expired: bool, by_stranger: bool, words: str
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.certificate(name, expired=expired, by_stranger=by_stranger)
+    with or_skip(backends.s_server(tmp_path, *pair)) as port:
+        asked = {"type": "https", "host": "www.example.org", "ca_file": str(authority.file)}
+        refused = probe(HERE, port, **asked)  # type: ignore[arg-type]
+        accepted = probe(HERE, port, verify=False, **asked)  # type: ignore[arg-type]
+    assert refused.code is Code.L6RSP
+    assert words in refused.detail
+    assert "www.example.org" in refused.detail
+    assert accepted.code is Code.L7OK
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+def test_https_speaks_both_versions_of_tls(tmp_path: Path, version: str) -> None:
+    authority = Authority(tmp_path)
+    with or_skip(backends.s_server(tmp_path, *authority.certificate("www.example.org"), version)) as port:
+        assert probe(HERE, port, type="https", host="www.example.org", ca_file=str(authority.file)).passed
+
+
+def test_https_an_address_in_the_certificate_is_enough_without_a_name(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with or_skip(backends.s_server(tmp_path, *authority.certificate(HERE))) as port:
+        assert probe(HERE, port, type="https", ca_file=str(authority.file)).passed
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"type": "https", "ca_file": "/nowhere/ca.pem"}, "ca-file /nowhere/ca.pem cannot be used"),
+        ({"type": "http", "body": "("}, "is not a regular expression"),
+        ({"type": "smtp"}, "there is no check type 'smtp'"),
+        ({"type": "tcp", "source": "somewhere"}, "source 'somewhere' is not an IP address"),
+        ({"type": "tcp", "source": "::1"}, "do not match"),
+    ],
+)
+def test_a_target_that_cannot_be_checked_says_why_and_is_not_down(settings: dict[str, str], sentence: str) -> None:
+    result = probe(HERE, 80, **settings)  # type: ignore[arg-type]
+    assert result.code is Code.SOCKERR
+    assert not result.failed
+    assert sentence in result.detail
+
+
+def test_a_name_is_never_looked_up_while_probing() -> None:
+    result = probe("localhost", 80, type="tcp")
+    assert result.detail == "backend: address 'localhost' is not an IP address"
+
+
+def test_latency_is_the_probes_own() -> None:
+    with backends.server(backends.slow) as port:
+        assert probe(HERE, port, type="http").latency >= Duration(milliseconds=30)
+
+
+def _python(script: str) -> list[str]:
+    return [sys.executable, "-c", script]
