@@ -1,6 +1,7 @@
 """A made-up fleet: hosts, and endpoints on them, as they would stand in etcd. The same every time.
 
-An endpoint's value is about 490 bytes, as the figures in the reference were measured with; its key about 170.
+An endpoint's value is about 490 bytes, as the figures in the reference were measured with, its key about 170; a
+host's are 200 and 60.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import uuid
 from collections.abc import Iterator
 
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.region import Region
 from holdfast.store.api import Put
 
 REGION = Region()
 ENDPOINTS = ENDPOINT.prefix(REGION)
+HOSTS = HOST.prefix(REGION)
 PER_HOST = 40
 
 
@@ -34,6 +37,14 @@ def endpoints(count: int, *, generation: int = 0) -> Iterator[Put]:
             ip_networks=(f"10.{28 + (number >> 16)}.{number >> 8 & 255}.{number & 255}/32",),
         )
         yield Put(ENDPOINT.key(REGION, spec.name), ENDPOINT.encode(Endpoint.of(REGION, spec)))
+
+
+def host(number: int, *, generation: int = 0) -> Put:
+    """The put that stores one host; each generation of it has another tunnel address."""
+    name = f"compute-{number:05}"
+    octets = f"{number >> 8 & 255}.{number & 255}"
+    spec = HostSpec(bgp=Bgp(ipv4_address=f"192.168.{octets}/16"), tunnel_ipv4=f"10.{generation % 256}.{octets}")
+    return Put(HOST.key(REGION, name), HOST.encode(Host.of(name, spec)))
 
 
 def _uuid(rng: random.Random) -> str:

@@ -29,6 +29,7 @@ from bench.quiet import logs_to_stderr
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R", bound=msgspec.Struct)
 
+PATIENCE_S = 120
 LONGEST_REPORT = 64 << 20
 _PR_SET_PDEATHSIG = 1
 
@@ -44,7 +45,11 @@ class Part(Generic[R]):
     async def report(self) -> R:
         """Its next report. Raises `Unmeasurable` when it has ended instead; what it said is on stderr then."""
         assert self.process.stdout is not None
-        line = await self.process.stdout.readline()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                line = await self.process.stdout.readline()
+        except TimeoutError:
+            raise Unmeasurable(f"{self.name} has not come on for {PATIENCE_S} s; try a smaller size") from None
         if not line:
             code = await self.process.wait()
             raise Unmeasurable(f"{self.name} ended with status {code} before it was done; see what it said above")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +21,13 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
 
 @asynccontextmanager
 async def etcd_in_memory() -> AsyncIterator[EmbeddedEtcd]:
-    """A running etcd; it and its data are gone after the block."""
+    """A running etcd, on the same port if it is stopped and started again; it and its data are gone after the block."""
     with scratch() as folder:
-        async with EmbeddedEtcd(Path(folder) / "etcd") as etcd:
+        async with EmbeddedEtcd(Path(folder) / "etcd", port=_free_port()) as etcd:
             yield etcd
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
