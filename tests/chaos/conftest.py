@@ -1,4 +1,8 @@
-"""One etcd of three members for all chaos tests; each test brings servers of its own, in a region of their own."""
+"""One etcd of three members for all chaos tests, and one fleet of three servers for those that can share it.
+
+Each test finds both whole. A test whose servers need settings of their own, or run without a protection, starts them
+itself (`tests.chaos.fleet.servers`), in a region of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ import pytest
 
 from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.fixtures import or_skip
+from holdfast.testing.servers import Controllers
+from tests.chaos.fleet import assert_faultless, servers, wait_all_run, wait_working
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +32,21 @@ def cluster(started: Cluster) -> Iterator[Cluster]:
         else:
             member.start()
     started.wait_ready()
+
+
+@pytest.fixture(scope="session")
+def shared(started: Cluster) -> Iterator[Controllers]:
+    with servers(started, 3) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def fleet(cluster: Cluster, shared: Controllers) -> Iterator[Controllers]:
+    """Three servers, all running, one of them leading. However the test ends, all of their history must be right."""
+    for server in shared.members:
+        if not server.process.alive:
+            server.start()
+    wait_all_run(shared)
+    wait_working(shared)
+    yield shared
+    assert_faultless(shared)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -36,7 +37,7 @@ def servers(
             wait_working(fleet)
             wait_all_run(fleet)
             yield fleet
-            assert violations(history(fleet)) == []
+            assert_faultless(fleet)
         except BaseException:
             for server in fleet.members:
                 sys.stderr.write(f"--- {server.name}\n{server.process.output}\n")
@@ -49,13 +50,19 @@ def counts(server: Controller) -> Counts:
     return msgspec.convert(said.result, Counts, strict=False)
 
 
-def answers(server: Controller) -> bool:
-    return not server.ask("writer", "counts").error
+def answers(server: Controller, worker: str = "writer") -> bool:
+    return not server.ask(worker, "metrics").error
+
+
+def assert_faultless(fleet: Controllers) -> None:
+    assert violations(history(fleet)) == []
 
 
 def wait_all_run(fleet: Controllers) -> None:
-    """Waits until every worker of every server has shown a pulse."""
-    wait_until(lambda: all(one.says("holdfast server runs with") for one in fleet.members), "all servers run")
+    """Waits until every worker of every server answers."""
+    for server in fleet.members:
+        for worker in ("elector", "writer"):
+            wait_until(partial(answers, server, worker), f"the {worker} of {server.name} answers")
 
 
 def history(fleet: Controllers) -> History:
@@ -78,15 +85,3 @@ def why_ended(fleet: Controllers, term: int, *, before: int) -> str:
     """Why a reign ended, once its successor of term `before` has written itself into the history."""
     wait_until(lambda: fleet.reigns()[-1].term >= before, f"term {before} is in the history")
     return next(reign.why for reign in fleet.reigns() if reign.term == term)
-
-
-def leading(fleet: Controllers) -> Controller:
-    """The server whose writer believes to lead; waits until there is one."""
-    found: list[Controller] = []
-
-    def look() -> bool:
-        found[:] = [one for one in fleet.members if answers(one) and counts(one).believes]
-        return bool(found)
-
-    wait_until(look, "somebody believes to lead")
-    return found[0]

@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from holdfast.lab import member
 from holdfast.lab.history import writes_after
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
 from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import controllers
+from holdfast.testing.servers import Controllers, controllers
 from tests.chaos.fleet import answers, counts, history, servers, wait_working, why_ended
 
 
-def test_a_leader_that_was_killed_on_this_machine_is_succeeded_before_its_lease_runs_out(cluster: Cluster) -> None:
-    with servers(cluster, 3) as fleet:
-        term, old = wait_working(fleet)
-        old.kill()
-        newer, new = wait_working(fleet, after=term)
-        assert new is not old
-        assert why_ended(fleet, term, before=newer) == "its process died on this machine"
+def test_a_leader_that_was_killed_on_this_machine_is_succeeded_before_its_lease_runs_out(fleet: Controllers) -> None:
+    term, old = wait_working(fleet)
+    old.kill()
+    newer, new = wait_working(fleet, after=term)
+    assert new is not old
+    assert why_ended(fleet, term, before=newer) == "its process died on this machine"
 
 
+@pytest.mark.soak
 def test_a_leader_that_was_killed_elsewhere_is_succeeded_when_its_lease_ran_out(cluster: Cluster) -> None:
     with servers(cluster, 3, isolated=True) as fleet:
         term, old = wait_working(fleet)
@@ -32,43 +34,41 @@ def test_a_leader_that_was_killed_elsewhere_is_succeeded_when_its_lease_ran_out(
         assert why_ended(fleet, term, before=newer) == "its lease ran out, or its key was deleted"
 
 
-def test_a_leader_that_was_frozen_past_its_lease_has_no_write_accepted_and_says_why(cluster: Cluster) -> None:
-    with servers(cluster, 2) as fleet:
-        term, old = wait_working(fleet)
-        before = counts(old)
-        old.freeze()
-        newer, new = wait_working(fleet, after=term)
-        assert new is not old
-        old.thaw()
-        wait_until(lambda: counts(old).refused > before.refused, "the old leader's write is refused")
-        woken = counts(old)
-        assert woken.reason == f"term {term} is over: term {newer} leads now; nothing was written"
-        assert writes_after(history(fleet), newer, old.name) == 0
-        wait_until(lambda: old.says(f"{old.name} does not lead any more, term {term}"), "the old leader understands")
+def test_a_leader_that_was_frozen_past_its_lease_has_no_write_accepted_and_says_why(fleet: Controllers) -> None:
+    term, old = wait_working(fleet)
+    before = counts(old)
+    old.freeze()
+    newer, new = wait_working(fleet, after=term)
+    assert new is not old
+    old.thaw()
+    wait_until(lambda: counts(old).refused > before.refused, "the old leader's write is refused")
+    assert counts(old).reason == f"term {term} is over: term {newer} leads now; nothing was written"
+    assert writes_after(history(fleet), newer, old.name) == 0
+    wait_until(lambda: old.says(f"{old.name} does not lead any more, term {term}"), "the old leader understands")
 
 
-def test_a_leader_that_stops_hands_over_at_once(cluster: Cluster) -> None:
-    with servers(cluster, 2, settings={"server.ttl": "60s"}) as fleet:
-        term, old = wait_working(fleet)
-        old.stop()
-        newer, new = wait_working(fleet, after=term)
-        assert new is not old
-        assert why_ended(fleet, term, before=newer) == "it was stopped"
+def test_a_leader_that_stops_hands_over(fleet: Controllers) -> None:
+    term, old = wait_working(fleet)
+    old.stop()
+    newer, new = wait_working(fleet, after=term)
+    assert new is not old
+    assert why_ended(fleet, term, before=newer) == "it was stopped"
 
 
-def test_a_leader_that_is_asked_to_steps_down_and_goes_on_as_a_follower(cluster: Cluster) -> None:
-    with servers(cluster, 2, settings={"server.ttl": "60s"}) as fleet:
-        term, old = wait_working(fleet)
-        refused = old.ask("elector", "step-down")
-        assert "a reason is needed" in refused.error
-        assert not old.ask("elector", "step-down", reason="kernel update").error
-        newer, new = wait_working(fleet, after=term)
-        assert new is not old
-        assert old.says("an operator asked it to step down")
-        wait_until(lambda: counts(old).believes == 0, "the old leader's work has stopped")
-        assert fleet.seat() is not None
-        assert old.ask("elector", "step-down", reason="again").error.startswith(f"{old.name} does not lead")
-        assert fleet.wait_led()[0] == newer
+def test_a_leader_that_is_asked_to_steps_down_and_goes_on_as_a_follower(fleet: Controllers) -> None:
+    term, old = wait_working(fleet)
+    assert not old.ask("elector", "step-down", reason="kernel update").error
+    newer, new = wait_working(fleet, after=term)
+    assert new is not old
+    assert why_ended(fleet, term, before=newer) == "an operator asked it to step down"
+    wait_until(lambda: counts(old).believes == 0, "the old leader's work has stopped")
+    assert old.ask("elector", "step-down", reason="again").error.startswith(f"{old.name} does not lead")
+
+
+def test_a_leader_does_not_step_down_without_a_reason(fleet: Controllers) -> None:
+    term, leader = wait_working(fleet)
+    assert "a reason is needed" in leader.ask("elector", "step-down").error
+    assert fleet.wait_led() == (term, leader)
 
 
 def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbed(cluster: Cluster) -> None:
