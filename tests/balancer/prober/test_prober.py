@@ -1,0 +1,204 @@
+"""The prober as a whole: orders, paces, absences, and thousands of targets at once."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import threading
+import time
+from itertools import pairwise
+
+from holdfast.balancer.results import Code, Pace, Result, Settings, Target
+from holdfast.model.time import Duration, Instant, seconds
+from holdfast.testing.fault import fault
+from tests.balancer.prober import backends
+from tests.balancer.prober.backends import HERE
+from tests.balancer.prober.probing import NOW, PATIENT, hand
+
+TENTH = seconds(0.1)
+HOUR = seconds(3_600)
+
+
+class MovableClock:
+    """This machine's clock, and as much more as the test likes."""
+
+    def __init__(self) -> None:
+        self.ahead = Duration(0)
+
+    def now(self) -> Instant:
+        return NOW() + self.ahead
+
+
+def web(port: int, name: str = "web", **settings: object) -> Target:
+    check = Settings(**{"type": "http", "timeout": PATIENT, "jitter": 0.0, **settings})  # type: ignore[arg-type]
+    return Target(name, HERE, port, check)
+
+
+def distances(results: list[Result]) -> list[float]:
+    return [(later.started - earlier.started).total_seconds() for earlier, later in pairwise(results)]
+
+
+def when_it_ends(_beat: Instant, finished: Instant, every: Duration) -> Instant:
+    """B3 as it was."""
+    return finished + every
+
+
+@fault("B3", without="holdfast.balancer.prober:following", by=f"{__name__}:when_it_ends")
+def test_B3_100_ms_stay_100_ms_though_the_backend_takes_30() -> None:
+    with backends.server(backends.slow) as port, hand() as prober:
+        prober.assign(web(port, interval=TENTH))
+        prober.collect(15)
+        assert all(result.passed for result in prober.results)
+        assert 0.095 < statistics.median(distances(prober.results)) < 0.12
+
+
+def every_missed_cycle(beat: Instant, _finished: Instant, every: Duration) -> Instant:
+    """B4 as it was."""
+    return beat + every
+
+
+@fault("B4", without="holdfast.balancer.prober:following", by=f"{__name__}:every_missed_cycle")
+def test_B4_a_struggling_backend_gets_one_probe_at_a_time_and_no_flood_afterwards() -> None:
+    struggling, at_once, most = threading.Event(), 0, 0
+    lock = threading.Lock()
+
+    def manners(peer: socket.socket) -> None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        backends.slow(peer, 0.0 if struggling.is_set() else 0.5)
+        with lock:
+            at_once -= 1
+
+    with backends.server(manners) as port, hand() as prober:
+        prober.assign(web(port, interval=TENTH))
+        prober.collect(3)
+        struggling.set()
+        prober.collect(1)
+        after = prober.collect(8)
+    assert most == 1
+    assert statistics.median(distances(list(after))) > 0.08
+
+
+def test_what_did_not_change_keeps_its_cadence_and_its_probe() -> None:
+    with backends.server(backends.mute) as port, hand() as prober:
+        kept = web(port, "kept", interval=HOUR)
+        prober.assign(kept)
+        prober.until(lambda: bool(prober.lateness), "the first probe starts")
+        prober.assign(kept, web(port, "new", interval=Duration(milliseconds=1), timeout=seconds(0.05)))
+        prober.collect(3)
+        assert {result.target for result in prober.results} == {"new"}
+        starts = len(prober.lateness)
+        prober.assign(kept)
+        for _ in range(10):
+            prober.turn()
+        assert len(prober.lateness) == starts
+
+
+def test_a_target_that_is_gone_is_not_heard_of_again() -> None:
+    with backends.server(backends.mute) as port, hand() as prober:
+        prober.assign(web(port, interval=Duration(milliseconds=1), timeout=seconds(0.2)))
+        prober.until(lambda: bool(prober.lateness), "the first probe starts")
+        prober.assign()
+        deadline = NOW() + seconds(0.4)
+        while NOW() < deadline:
+            prober.turn()
+        assert prober.results == []
+        assert prober.prober.targets == 0
+
+
+def test_a_changed_check_replaces_the_probe_under_way() -> None:
+    with backends.server(backends.mute) as mute, hand() as prober:
+        prober.assign(web(mute, interval=Duration(milliseconds=1)))
+        prober.until(lambda: bool(prober.lateness), "the first probe starts")
+        prober.assign(web(mute, type="tcp", interval=Duration(milliseconds=1)))
+        assert prober.collect(1)[0].code is Code.L4OK
+
+
+def test_a_faster_pace_takes_effect_at_once() -> None:
+    with backends.server(backends.slow) as port, hand() as prober:
+        prober.assign(web(port, interval=HOUR, fast_interval=Duration(milliseconds=50)), paces={"web": Pace.FAST})
+        prober.collect(2)
+        prober.prober.pace({"web": Pace.NORMAL})
+        prober.collect(1)
+        for _ in range(10):
+            prober.turn()
+        assert len(prober.results) == 3
+        prober.prober.pace({"web": Pace.FAST})
+        prober.collect(2)
+
+
+def gone_away(peer: socket.socket) -> None:
+    """A server that takes what it gets for a while, and then gives up on a client that does not finish."""
+    peer.recv(65_536)
+    time.sleep(0.05)
+
+
+@fault("B14", without="holdfast.balancer.cadence:Absences.late", returns=False)
+def test_B14_what_failed_while_the_prober_was_away_does_not_count() -> None:
+    clock = MovableClock()
+    with backends.server(gone_away) as port, hand(clock.now) as prober:
+        prober.assign(web(port, interval=HOUR))
+        prober.until(lambda: bool(prober.lateness), "the probe starts")
+        clock.ahead += seconds(10)
+        (result,) = prober.collect(1)
+    assert not result.passed
+    assert not result.failed
+
+
+def test_B14_a_backend_that_is_down_counts_while_the_prober_is_in_time() -> None:
+    with backends.server(gone_away) as port, hand() as prober:
+        prober.assign(web(port, interval=TENTH))
+        prober.until(lambda: any(result.failed for result in prober.results), "a failure that counts")
+
+
+def test_B14_an_answer_that_came_while_the_prober_was_away_is_an_answer() -> None:
+    clock, answered = MovableClock(), threading.Event()
+
+    def manners(peer: socket.socket) -> None:
+        peer.recv(65_536)
+        peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        answered.set()
+
+    with backends.server(manners) as port, hand(clock.now) as prober:
+        prober.assign(web(port, interval=HOUR, timeout=seconds(15)))
+        while not prober.lateness:
+            prober.prober.turn()
+        assert answered.wait(30)
+        clock.ahead += seconds(60)
+        (result,) = prober.collect(1)
+    assert result.passed
+
+
+def test_after_an_absence_nothing_is_caught_up_and_targets_stay_spread() -> None:
+    clock = MovableClock()
+    with hand(clock.now) as prober:
+        targets = [Target(str(index), HERE, 1, Settings(interval=HOUR)) for index in range(100)]
+        prober.assign(*targets)
+        prober.turn()
+        clock.ahead += 5 * HOUR
+        for _ in range(5):
+            prober.turn()
+        assert len(prober.lateness) < 10
+
+
+def test_thousands_of_targets_each_get_their_turn() -> None:
+    with backends.server(lambda _peer: None) as port, hand() as prober:
+        targets = [
+            Target(
+                str(index), f"127.0.{index // 250}.{index % 250 + 1}", 1, Settings(interval=seconds(2), timeout=PATIENT)
+            )
+            for index in range(2_000)
+        ]
+        prober.assign(*targets, web(port))
+        prober.until(lambda: len({result.target for result in prober.results}) == 2_001, "everybody is probed")
+    assert {result.code for result in prober.results} <= {Code.L4CON, Code.L7RSP}
+
+
+def test_a_flood_from_one_backend_does_not_keep_the_others_waiting() -> None:
+    with backends.server(backends.flood) as loud, backends.server(backends.slow) as quiet, hand() as prober:
+        prober.assign(web(loud, "loud", interval=Duration(milliseconds=1)), web(quiet, "quiet", interval=TENTH))
+        prober.until(lambda: sum(result.target == "quiet" for result in prober.results) >= 10, "the quiet one is heard")
+    assert all(result.passed for result in prober.results if result.target == "quiet")
+    assert {result.code for result in prober.results if result.target == "loud"} == {Code.L7RSP}

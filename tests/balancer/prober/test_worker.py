@@ -1,0 +1,201 @@
+"""The prober's process: frozen, killed, cut off, ignored, and sent into namespaces that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from holdfast.balancer.line import frame
+from holdfast.balancer.results import Assignment, Code, Pace, Settings, Target
+from holdfast.model.time import Duration, seconds
+from holdfast.testing.fault import fault
+from holdfast.testing.netns import Network
+from holdfast.testing.processes import run, tool
+from tests.balancer.prober import backends
+from tests.balancer.prober.backends import HERE, Authority
+from tests.balancer.prober.probing import PATIENT
+from tests.balancer.prober.worker import ProberWorker, prober_worker
+
+TENTH = seconds(0.1)
+
+
+def with_prober(folder: Path, scenario: Callable[[ProberWorker], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with prober_worker(folder) as worker:
+            await scenario(worker)
+
+    asyncio.run(run())
+
+
+def web(port: int, name: str = "web", **settings: object) -> Target:
+    check = Settings(**{"type": "http", "timeout": PATIENT, "interval": TENTH, **settings})  # type: ignore[arg-type]
+    return Target(name, HERE, port, check)
+
+
+def test_it_probes_what_it_is_told_and_reports(tmp_path: Path) -> None:
+    async def scenario(prober: ProberWorker) -> None:
+        prober.line.assign(Assignment((web(port), web(1, "closed", type="tcp")), {"web": Pace.FAST}))
+        await prober.until(lambda: len({result.target for result in prober.results}) == 2, "both are reported")
+        await prober.until(lambda: prober.state == "probing 2 targets", "the board tells")
+        codes = {result.target: result.code for result in prober.results}
+        assert codes == {"web": Code.L7OK, "closed": Code.L4CON}
+        assert prober.reports[-1].targets == 2
+
+    with backends.server(backends.slow) as port:
+        with_prober(tmp_path, scenario)
+
+
+def test_it_reports_also_when_there_is_nothing_to_say(tmp_path: Path) -> None:
+    async def scenario(prober: ProberWorker) -> None:
+        await prober.until(lambda: len(prober.reports) >= 5, "empty reports come")
+        assert prober.results == []
+        assert prober.state == "waiting: balancer"
+
+    with_prober(tmp_path, scenario)
+
+
+def test_a_paced_order_changes_the_interval(tmp_path: Path) -> None:
+    async def scenario(prober: ProberWorker) -> None:
+        prober.line.assign(Assignment((web(port, interval=seconds(3_600), fast_interval=TENTH),)))
+        prober.line.pace({"web": Pace.FAST})
+        await prober.until(lambda: len(prober.results) >= 3, "it is probed at the fast pace")
+
+    with backends.server(backends.slow) as port:
+        with_prober(tmp_path, scenario)
+
+
+def test_a_balancer_that_starts_anew_gets_what_it_wants_and_the_old_line_is_over(tmp_path: Path) -> None:
+    async def scenario(prober: ProberWorker) -> None:
+        prober.line.assign(Assignment((web(port),)))
+        await prober.until(lambda: bool(prober.results), "the first balancer hears")
+        prober.process.kill()
+        before = len(prober.reports)
+        prober.process.start()
+        await prober.until(lambda: any(report.results for report in prober.reports[before:]), "so it does again")
+
+    with backends.server(backends.slow) as port:
+        with_prober(tmp_path, scenario)
+
+
+def test_orders_that_are_not_understood_end_the_line_and_not_the_prober(tmp_path: Path) -> None:
+    async def scenario(prober: ProberWorker) -> None:
+        path = prober.paths.socket("probes")
+        await prober.until(path.exists, "the line is there")
+        for nonsense in (b"\xff\xff\xff\xff", b"\0\0\0\x03abc", frame(prober.reports[0]) if prober.reports else b"\0"):
+            reader, writer = await asyncio.open_unix_connection(str(path))
+            writer.write(nonsense)
+            writer.write_eof()
+            while await reader.read(65_536):
+                pass
+            writer.close()
+        prober.line.assign(Assignment((web(port),)))
+        await prober.until(lambda: bool(prober.results), "it still takes orders")
+        assert prober.process.alive
+
+    with backends.server(backends.slow) as port:
+        with_prober(tmp_path, scenario)
+
+
+def test_while_nobody_listens_the_newest_result_of_each_target_waits(tmp_path: Path) -> None:
+    asked: list[float] = []
+
+    def manners(peer: socket.socket) -> None:
+        asked.append(time.monotonic())
+        backends.slow(peer)
+
+    async def scenario(prober: ProberWorker) -> None:
+        prober.line.assign(Assignment((web(port, interval=Duration(milliseconds=50)),)))
+        await prober.until(lambda: bool(prober.results), "it begins")
+        await prober.hang_up()
+        known, probed = len(prober.results), len(asked)
+        await prober.until(lambda: len(asked) > probed + 10, "probing goes on")
+        prober.call()
+        await prober.until(lambda: len(prober.results) > known, "it is heard again")
+        before, after = prober.results[known - 1 : known + 1]
+        assert after.started - before.started > 5 * Duration(milliseconds=50)
+
+    with backends.server(manners) as port:
+        with_prober(tmp_path, scenario)
+
+
+def hesitant_tls(authority: Authority) -> Callable[[socket.socket], None]:
+    """A server that thinks for a while before it answers, and does not wait for clients that think for longer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.certificate("www.example.org"))
+
+    def manners(peer: socket.socket) -> None:
+        time.sleep(0.1)
+        peer.settimeout(0.5)
+        with context.wrap_socket(peer, server_side=True) as secured:
+            secured.recv(65_536)
+            secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    return manners
+
+
+@fault("B14", without="holdfast.balancer.cadence:Absences.late", returns=False)
+def test_B14_a_prober_that_was_frozen_for_seconds_fails_nobody(tmp_path: Path) -> None:
+    """Half of the probes are under way when it is stopped, and their servers have given up when it goes on."""
+
+    async def scenario(prober: ProberWorker) -> None:
+        check = Settings(type="https", verify=False, interval=seconds(0.4), timeout=seconds(2))
+        targets = tuple(Target(f"web{index}", HERE, port, check) for index in range(20))
+        prober.line.assign(Assignment(targets))
+        await prober.until(lambda: len({result.target for result in prober.results}) == 20, "all are probed")
+        before = len(prober.results)
+        prober.process.pause()
+        await asyncio.sleep(2.5)
+        prober.process.resume()
+        await prober.until(lambda: len({result.target for result in prober.results[before:]}) == 20, "all again")
+        after = prober.results[before:]
+        assert any(result.late for result in after)
+        assert [result for result in after if result.failed] == []
+
+    with backends.server(hesitant_tls(Authority(tmp_path))) as port:
+        with_prober(tmp_path, scenario)
+
+
+def test_B14_it_probes_from_inside_a_namespace_and_follows_its_name(tmp_path: Path, namespaces: Network) -> None:
+    """A namespace that was deleted and made again is another one: from the old one everything would look dead."""
+    home = namespaces.namespace("home")
+    name = home.system_name
+
+    async def scenario(prober: ProberWorker) -> None:
+        prober.line.assign(Assignment((web(8099, type="http"),), namespace=name))
+        await prober.until(lambda: any(result.passed for result in prober.results), "it gets an answer in there")
+        run([tool("ip"), "netns", "delete", name])
+        await prober.until(lambda: name in prober.reports[-1].trouble, "it says that the namespace is gone")
+        await prober.until(lambda: name in prober.state, "the board tells, too")
+        assert prober.reports[-1].targets == 0
+        run([tool("ip"), "netns", "add", name])
+        home.run("ip", "link", "set", "lo", "up")
+        second = home.start(*serve)
+        known = len(prober.results)
+        await prober.until(lambda: any(result.passed for result in prober.results[known:]), "it has moved")
+        assert prober.reports[-1].trouble == ""
+        second.stop()
+
+    serve = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "8099")
+    first = home.start(*serve)
+    try:
+        with_prober(tmp_path, scenario)
+    finally:
+        first.stop()
+
+
+def test_a_namespace_that_is_not_there_is_trouble_and_nobody_is_down(tmp_path: Path) -> None:
+    async def scenario(prober: ProberWorker) -> None:
+        prober.line.assign(Assignment((web(1, type="tcp"),), namespace="nowhere"))
+        await prober.until(lambda: bool(prober.reports) and bool(prober.reports[-1].trouble), "it says so")
+        assert prober.reports[-1].trouble == (
+            "the network namespace nowhere cannot be opened (No such file or directory): "
+            "make it, or change balancer.netns"
+        )
+        assert prober.results == []
+
+    with_prober(tmp_path, scenario)

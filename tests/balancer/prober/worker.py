@@ -1,0 +1,81 @@
+"""The prober as the balancer meets it: a worker process of its own, at the other end of a line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+from holdfast.balancer.line import BalancerEnd
+from holdfast.balancer.prober_job import LINE, PROBER
+from holdfast.balancer.results import Report, Result
+from holdfast.config.paths import Paths as Folders
+from holdfast.config.root import Config, dump
+from holdfast.runtime.board import Board
+from holdfast.runtime.paths import Paths
+from holdfast.runtime.pulse import Pulse
+from holdfast.testing.processes import Process
+
+ROLE = "balancer"
+
+
+class ProberWorker:
+    """The process, and what it has reported so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = Paths(ROLE, folder / "run", folder / "state")
+        self.paths.prepare()
+        folders = Folders(state=str(self.paths.state), runtime=str(self.paths.runtime))
+        self.paths.config.write_bytes(dump(Config(paths=folders)))
+        self._board = Board.create(self.paths.board, ["supervisor", PROBER.name])
+        words = [ROLE, PROBER.name, PROBER.entry, str(self.paths.runtime), str(os.getpid())]
+        self.process = Process([sys.executable, "-P", "-m", "holdfast.runtime.worker", *words], log=folder / "log")
+        self.line = BalancerEnd(self.paths.socket(LINE))
+        self.reports: list[Report] = []
+
+    @property
+    def results(self) -> list[Result]:
+        return [result for report in self.reports for result in report.results]
+
+    @property
+    def state(self) -> str:
+        """What it shows on the board."""
+        pulse = self._board.cell(PROBER.name, Pulse).read()
+        return "" if pulse is None else pulse.state
+
+    def call(self) -> None:
+        """Opens the line, and keeps it open."""
+        self._listening = asyncio.create_task(self._listen())
+
+    async def hang_up(self) -> None:
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        async with aclosing(self.line.reports()) as heard:
+            async for report in heard:
+                self.reports.append(report)
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        try:
+            async with asyncio.timeout(60):
+                while not condition():  # noqa: ASYNC110 -- what is waited for happens in another process
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{what}: not within a minute; {self.process.output}") from None
+
+
+@asynccontextmanager
+async def prober_worker(folder: Path) -> AsyncIterator[ProberWorker]:
+    """A prober that is listened to."""
+    worker = ProberWorker(folder)
+    worker.process.start()
+    worker.call()
+    try:
+        yield worker
+    finally:
+        await worker.hang_up()
+        worker.process.stop()
