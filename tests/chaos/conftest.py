@@ -13,7 +13,7 @@ import pytest
 from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.servers import Controllers
-from tests.chaos.fleet import assert_faultless, servers, wait_all_run, wait_working
+from tests.chaos.fleet import assert_faultless, servers, wait_working
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def fleet(cluster: Cluster, shared: Controllers) -> Iterator[Controllers]:
     for server in shared.members:
         if not server.process.alive:
             server.start()
-    wait_all_run(shared)
+    shared.wait_all_run()
     wait_working(shared)
     yield shared
     assert_faultless(shared)

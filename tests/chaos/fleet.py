@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 import msgspec
 
@@ -35,7 +34,7 @@ def servers(
     with or_skip(made) as fleet:
         try:
             wait_working(fleet)
-            wait_all_run(fleet)
+            fleet.wait_all_run()
             yield fleet
             assert_faultless(fleet)
         except BaseException:
@@ -50,19 +49,8 @@ def counts(server: Controller) -> Counts:
     return msgspec.convert(said.result, Counts, strict=False)
 
 
-def answers(server: Controller, worker: str = "writer") -> bool:
-    return not server.ask(worker, "metrics").error
-
-
 def assert_faultless(fleet: Controllers) -> None:
     assert violations(history(fleet)) == []
-
-
-def wait_all_run(fleet: Controllers) -> None:
-    """Waits until every worker of every server answers."""
-    for server in fleet.members:
-        for worker in ("elector", "writer"):
-            wait_until(partial(answers, server, worker), f"the {worker} of {server.name} answers")
 
 
 def history(fleet: Controllers) -> History:

@@ -13,7 +13,7 @@ from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
 from holdfast.testing.processes import wait_until
 from holdfast.testing.servers import Controllers, controllers
-from tests.chaos.fleet import answers, counts, history, servers, wait_working, why_ended
+from tests.chaos.fleet import counts, history, servers, wait_working, why_ended
 
 
 def test_a_leader_that_was_killed_on_this_machine_is_succeeded_before_its_lease_runs_out(fleet: Controllers) -> None:
@@ -80,7 +80,7 @@ def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbe
             accepted = counts(first).accepted
             wait_until(lambda: counts(first).accepted > accepted, "the first goes on")
             assert fleet.wait_led() == (term, first)
-            wait_until(lambda: answers(second), "the second's writer answers")
+            wait_until(lambda: second.answers("writer"), "the second's writer answers")
             assert counts(second).accepted == 0
 
 

@@ -16,6 +16,7 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ class Controller:
         socket = self.home / "run" / f"server.{worker}.sock"
         return asyncio.run(ask(socket, Request(do, args)))
 
+    def answers(self, worker: str) -> bool:
+        return not self.ask(worker, "metrics").error
+
     def says(self, words: str) -> bool:
         """Whether its log has these words."""
         return words in self.process.output
@@ -118,13 +122,14 @@ class Controllers:
         self.cluster = cluster
         self.region = region
         self.members = members
+        self.workers = ("elector", "writer")
 
     def __getitem__(self, name: str) -> Controller:
         return next(one for one in self.members if one.name == name)
 
     def seat(self) -> tuple[int, Leader] | None:
         """The term and its leader as the store has them now; None: nobody leads."""
-        found = self._read(LEADER.key(self.region, "leader"))
+        found = self.read(LEADER.key(self.region, "leader"))
         if found is None:
             return None
         leader = LEADER.decode(b"", base64.b64decode(found["value"]))
@@ -133,14 +138,21 @@ class Controllers:
 
     def reigns(self) -> Sequence[Reign]:
         """The history of leadership, oldest first."""
-        found = self._read(LEADERSHIP.key(self.region, "leadership"))
+        found = self.read(LEADERSHIP.key(self.region, "leadership"))
         history = LEADERSHIP.decode(b"", base64.b64decode(found["value"])) if found else Leadership()
         assert not isinstance(history, Bad)
         return history.reigns
 
-    def _read(self, key: bytes) -> dict[str, Any] | None:
+    def read(self, key: bytes) -> dict[str, Any] | None:
+        """A key as etcd's gateway words it, if it exists."""
         found = ask_any(self.cluster, "/v3/kv/range", {"key": base64.b64encode(key).decode()}).get("kvs")
         return found[0] if found else None
+
+    def wait_all_run(self) -> None:
+        """Waits until every worker of every server answers."""
+        for server in self.members:
+            for worker in self.workers:
+                wait_until(partial(server.answers, worker), f"the {worker} of {server.name} answers", within=_PATIENCE)
 
     def wait_led(self, *, after: int = 0, within: float = _PATIENCE) -> tuple[int, Controller]:
         """Waits until somebody leads under a term above `after`."""
