@@ -1,0 +1,44 @@
+"""Each benchmark runs at a tiny size and yields exactly the keys that were agreed upon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench import frame
+
+SIZES: dict[str, dict[str, int]] = {
+    "store": {"keys": 300},
+    "fanout": {"watchers": 3, "changes": 4},
+}
+KEYS: dict[str, list[str]] = {
+    "store": [
+        "range_keys_per_s",
+        "range_rss_growth_mb",
+        "decode_keys_per_s",
+        "loop_block_max_ms",
+        "write_keys_per_s",
+        "write_cpu_us_per_key",
+        "watch_events_per_s",
+        "watch_batched_cpu_us_per_event",
+        "watch_single_cpu_us_per_event",
+    ],
+    "fanout": ["etcd_cpu_us_per_delivery", "delivery_p99_ms", "relist_etcd_cpu_s", "agents_supported"],
+}
+MAY_BE_ZERO = {"range_rss_growth_mb", "loop_block_max_ms", "relist_etcd_cpu_s"}
+"""Too small to be seen at a tiny size."""
+
+
+def measured(name: str) -> dict[str, Any]:
+    benchmark = frame.load(name)
+    return msgspec.structs.asdict(benchmark.measure(benchmark.options(**SIZES[name])))
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_a_benchmark_yields_exactly_its_keys(name: str, etcd_installed: None) -> None:
+    figures = measured(name)
+    assert list(figures) == KEYS[name]
+    for key, value in figures.items():
+        assert value >= 0 if key in MAY_BE_ZERO else value > 0, key
