@@ -96,6 +96,7 @@ class Elector:
         self._history_key = LEADERSHIP.key(around.region, "leadership")
         self._to_do: asyncio.Queue[Effect] = asyncio.Queue()
         self._look_waits = False
+        self._shown: Shown | None = None
         self._since = around.clock.now()
         self._predecessor = ""
         self._why_vacant = "nobody led"
@@ -157,17 +158,18 @@ class Elector:
         state, seen = self.state, self.state.seen
         leading = state.phase is Phase.LEADING
         named = seen.leader.name if seen and seen.term and seen.leader else ""
-        self._around.show(
-            Shown(
-                phase=state.phase.value,
-                term=state.term if leading else 0,
-                until=election.leading_until(state, self._timings),
-                work_until=election.work_until(state, self._timings),
-                leader=self._around.me.name if leading else named,
-                since=self._since,
-                why=LeaderReason.PAUSED.label if Lost.PAUSED in state.withheld else "",
-            )
+        shown = Shown(
+            phase=state.phase.value,
+            term=state.term if leading else 0,
+            until=election.leading_until(state, self._timings),
+            work_until=election.work_until(state, self._timings),
+            leader=self._around.me.name if leading else named,
+            since=self._since,
+            why=LeaderReason.PAUSED.label if Lost.PAUSED in state.withheld else "",
         )
+        if shown != self._shown:
+            self._shown = shown
+            self._around.show(shown)
 
     def _tell(self, told: Tell) -> None:
         name = self._around.me.name

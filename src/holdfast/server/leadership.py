@@ -152,6 +152,7 @@ class LeaderGate:
 
 
 Work = Callable[[Leading], Awaitable[None]]
+_LOOK_EVERY = 0.1
 _TO_STOP = Duration(milliseconds=100)
 """What work gets to stop even when the lease is over already, as after a freeze."""
 
@@ -170,7 +171,7 @@ async def while_leading(
         if isinstance(said, Leading):
             await _work_one_term(leadership, said, work, stopping, die)
         else:
-            await _pause(stopping)
+            await asyncio.sleep(_LOOK_EVERY)
 
 
 async def _work_one_term(
@@ -196,7 +197,7 @@ async def _while_it_lasts(
     """Waits until the work, the term or everything ends; what was last known of the term."""
     last = said
     while not task.done() and not stopping.is_set():
-        await _pause(stopping)
+        await asyncio.sleep(_LOOK_EVERY)
         now = leadership.check()
         if not isinstance(now, Leading) or now.term != said.term:
             break
@@ -214,11 +215,3 @@ async def _stopped(
     done, _ = await asyncio.wait({task}, timeout=left.total_seconds())
     if not done:
         die(f"leader work of term {last.term} did not stop before its lease ran out")
-
-
-async def _pause(stopping: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(0.1):
-            await stopping.wait()
-    except TimeoutError:
-        return

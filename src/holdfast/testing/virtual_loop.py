@@ -185,6 +185,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _in_drawn_order(self, batch: list[asyncio.Handle]) -> Iterator[asyncio.Handle]:
         """Sorted before it is drawn: the order in which a batch came about may depend on addresses in memory."""
+        if len(batch) == 1:
+            return iter(batch)
         lanes: dict[tuple[int, int], deque[asyncio.Handle]] = {}
         draws = []
         for handle in batch:

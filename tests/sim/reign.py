@@ -1,0 +1,112 @@
+"""The scenario: two to four servers, a time of trouble, then calm; all of it drawn from the seed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from holdfast.config.server import Server as Timings
+from holdfast.model.time import Duration, seconds
+from holdfast.server.leadership import Leading
+from holdfast.testing import World
+from tests.sim.judge import Broken, Judge
+from tests.sim.servers import Host, SimServer
+from tests.sim.weather import Fleet, trouble
+
+GRACE = seconds(17)
+TROUBLE = 36.0
+CALM = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reigns:
+    """What one run came to, so that nobody takes a day on which nothing happened for a proof."""
+
+    terms: int
+    writes: int
+    recovered_after: float
+
+
+def timings(world: World) -> Timings:
+    quick = Timings(ttl=seconds(6), renew_every=seconds(1), renew_deadline=seconds(4), rpc_timeout=seconds(2))
+    return world.random.choice([Timings(), quick, quick])
+
+
+def gather(world: World, allowed: Timings) -> list[SimServer]:
+    """Servers on hosts of their own, some sharing one: as containers, or side by side; sometimes two of one name."""
+    number = world.random.randint(2, 4)
+    shared = world.random.choice(["", "", "containers", "side by side"])
+    names = ["a", "b", "c", "d"][:number]
+    called = ["a", "a", *names[2:]] if world.random.random() < 0.1 else names
+    servers: list[SimServer] = []
+    for name, call in zip(names, called, strict=True):
+        host = servers[0].host if shared and len(servers) == 1 else _host(world, name)
+        namespace = f"pid:{name}" if shared == "containers" else "pid:host"
+        servers.append(SimServer(world, name, host, namespace, allowed, called=call))
+    return servers
+
+
+def _host(world: World, name: str) -> Host:
+    rate = 1.0 if world.random.random() < 0.5 else world.random.uniform(0.99, 1.01)
+    return Host(world, f"host-{name}", rate=rate, wall_error=world.random.uniform(-500, 500))
+
+
+async def reign(world: World) -> Reigns:
+    allowed = timings(world)
+    servers = gather(world, allowed)
+    fleet = Fleet(world, servers, Judge(world, servers))
+    world.store.acknowledges_gone_leases = world.random.random() < 0.3
+    for server in servers:
+        server.stubborn = world.random.choice([0, 0, 0, 1, 30])
+        server.start()
+        await asyncio.sleep(world.random.uniform(0, 1))
+    await trouble(fleet, lasting=TROUBLE)
+    await last_blow(fleet)
+    world.note("the trouble is over")
+    return await calm(fleet, allowed)
+
+
+async def last_blow(fleet: Fleet) -> None:
+    """Half of the time the trouble ends with nobody leading: whoever leads has lost its machine a moment ago."""
+    leader = fleet.leader
+    if leader is None or fleet.world.random.random() < 0.5:
+        return
+    fleet.world.note(f"{leader.host.name} reboots as the last thing")
+    leader.host.boots += 1
+    for server in fleet.servers:
+        if server.host is leader.host:
+            server.reboot()
+            server.start()
+
+
+async def calm(fleet: Fleet, allowed: Timings) -> Reigns:
+    """Nothing goes wrong any more: somebody leads within TTL + 17 s, goes on doing so, and writes."""
+    judge = fleet.judge
+    recovered = await led_again(fleet, allowed.ttl + GRACE)
+    # Who led through the trouble may still wait for an answer that was lost in it, and lose its lease over that.
+    await asyncio.sleep((allowed.rpc_timeout + allowed.renew_every).total_seconds())
+    await led_again(fleet, allowed.ttl + GRACE - seconds(recovered))
+    led, writes = judge.led, judge.writes
+    await asyncio.sleep(CALM)
+    if judge.led is not led:
+        raise Broken("leadership changed although nothing happened")
+    if judge.writes == writes:
+        raise Broken("the leader does not write")
+    return Reigns(len(judge.terms), judge.writes, recovered)
+
+
+async def led_again(fleet: Fleet, within: Duration) -> float:
+    """After how many seconds somebody leads."""
+    begun = fleet.world.time
+    try:
+        await fleet.world.until(lambda: leader(fleet) is not None, within=within)
+    except TimeoutError:
+        raise Broken(f"nobody leads {within.total_seconds():g} s after the trouble was over") from None
+    return fleet.world.time - begun
+
+
+def leader(fleet: Fleet) -> SimServer | None:
+    """Who leads, by its own word and by the store's."""
+    term = fleet.judge.led
+    said = term.server.check() if term else None
+    return term.server if term and isinstance(said, Leading) and said.term == term.number else None

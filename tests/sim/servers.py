@@ -1,0 +1,259 @@
+"""Simulated servers: the shipped elector, registrar and leader-only work, as processes on machines of their own.
+
+A server is two processes, as in real life: one elects, one writes; between them a board, in memory. Machines have boot
+ids and PID namespaces, and a process table that says the truth about who is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from holdfast.config.server import Server as Timings
+from holdfast.model.leader import LEADER, Leader
+from holdfast.model.place import own
+from holdfast.model.region import Region
+from holdfast.model.server import Server
+from holdfast.model.time import seconds
+from holdfast.runtime.board import Cell
+from holdfast.server.election import Lost
+from holdfast.server.elector import Elector, Surroundings
+from holdfast.server.leadership import Found, Leadership, Leading, NotLeading, Shown, is_over, while_leading
+from holdfast.server.predecessor import certainly_dead
+from holdfast.server.registrar import Around, Registrar
+from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
+from holdfast.store.fenced import FencedStore
+from holdfast.testing import Node, World
+from holdfast.testing.nodes import ProcessLife
+from holdfast.testing.outside import later
+
+T = TypeVar("T")
+
+REGION = Region("sim")
+LEADER_KEY = LEADER.key(REGION, "leader")
+DATA = own("sim/")(REGION).encode()
+FIRST_PID = 7
+_RESTART_AFTER = 1.0
+
+
+class Data(msgspec.Struct, frozen=True):
+    """What a leader writes: who, under which term, and the how-manieth."""
+
+    server: str
+    life: str
+    term: int
+    number: int
+
+
+class Slot(Cell[T]):
+    """A cell of a board, without the page of shared memory under it."""
+
+    def __init__(self) -> None:
+        self._value: T | None = None
+
+    def write(self, value: T) -> None:
+        self._value = value
+
+    def read(self) -> T | None:
+        return self._value
+
+
+class Host:
+    """One machine: its first process brings the clocks, and its process table never lies."""
+
+    def __init__(self, world: World, name: str, *, rate: float = 1.0, wall_error: float = 0.0) -> None:
+        self.name = name
+        self.boots = 1
+        self.first = world.node(name, rate=rate, wall_error=seconds(wall_error))
+        self._table: dict[tuple[str, int], ProcessLife] = {}
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.name}, boot {self.boots}"
+
+    def pid(self, namespace: str, life: ProcessLife) -> int:
+        """A number for a new process: the lowest that was never used in that namespace, as in a young container."""
+        pid = FIRST_PID + sum(1 for where, _ in self._table if where == namespace)
+        self._table[namespace, pid] = life
+        return pid
+
+    def is_gone(self, namespace: str, pid: int) -> bool:
+        life = self._table.get((namespace, pid))
+        return life is None or life.dead
+
+
+Seen = Callable[["SimServer", Shown], None]
+
+
+class SimServer:
+    """One server. `name` is unique, `called` is the name that it is configured with."""
+
+    def __init__(
+        self, world: World, name: str, host: Host, namespace: str, timings: Timings, *, called: str = ""
+    ) -> None:
+        self.called = called or name
+        self.name = name
+        self.host = host
+        self.namespace = namespace
+        self.timings = timings
+        self.clock = host.first.clock
+        self.electing = host.first.beside(f"{self.name}/elector")
+        self.writing = host.first.beside(f"{self.name}/writer")
+        self.shown, self.found = Slot[Shown](), Slot[Found]()
+        self.elector: Elector | None = None
+        self.seen: list[Seen] = []
+        """Told whatever the elector shows."""
+        self.stubborn = 0.0
+        """For how many seconds work ignores that it was cancelled."""
+        self._world = world
+        self._stopping = asyncio.Event()
+        self._numbers = 0
+
+    @property
+    def processes(self) -> Sequence[Node]:
+        return self.electing, self.writing
+
+    @property
+    def alive(self) -> bool:
+        return any(node.alive for node in self.processes)
+
+    @property
+    def leadership(self) -> Leadership:
+        return Leadership(self.shown, self.found, [self.found], self.clock)
+
+    def check(self) -> Leading | NotLeading:
+        return self.leadership.check()
+
+    def reboot(self) -> None:
+        """The machine falls over: its processes are gone, and what was on the board."""
+        for node in self.processes:
+            node.kill()
+        self.shown, self.found = Slot[Shown](), Slot[Found]()
+
+    def start(self) -> None:
+        self.revive(self.electing)
+        self.revive(self.writing)
+
+    def revive(self, node: Node) -> None:
+        """What a supervisor does about a process that is gone."""
+        if node.alive:
+            return
+        if node is self.electing:
+            self._start_electing(node)
+        else:
+            leadership = self.leadership
+            node.run(while_leading(leadership, self._work(leadership, node.store()), asyncio.Event(), die=self._die))
+
+    async def stop(self) -> None:
+        """SIGTERM: gives leadership and name back, in bounded time; then the process is gone."""
+        if self.electing.alive:
+            self._stopping.set()
+            life = self.electing.life
+            await asyncio.sleep(self.timings.ttl.total_seconds())
+            if self.electing.life is life:
+                self.electing.kill()
+
+    def _start_electing(self, node: Node) -> None:
+        store = node.store()
+        assert node.life is not None
+        pid = self.host.pid(self.namespace, node.life)
+        me = Leader(self.called, self.host.name, pid, self.host.boot_id, self.namespace, self.clock.wall())
+        self._stopping = asyncio.Event()
+        self.elector = elector = Elector(store, self.timings, self._surroundings(me))
+        around = Around(lambda: self._report(me), self._is_dead(me), self._name_taken(elector))
+        registrar = Registrar(store, REGION, self.called, self.timings.ttl, around)
+        node.run(_take_part(elector, registrar, self._stopping))
+
+    def _surroundings(self, me: Leader) -> Surroundings:
+        found = self.found
+        return Surroundings(
+            clock=self.clock,
+            me=me,
+            region=REGION,
+            dead=self._is_dead(me),
+            show=self._show(self.shown),
+            attempted=lambda _state, success: None,
+            doubted=lambda term: is_over(term, [found.read()]),
+            told=lambda _term, sentence: self._world.note(sentence),
+        )
+
+    def _is_dead(self, me: Leader) -> Callable[[Leader | Server], bool]:
+        return lambda other: certainly_dead(other, me, lambda pid: self.host.is_gone(self.namespace, pid))
+
+    def _show(self, board: Cell[Shown]) -> Callable[[Shown], None]:
+        def show(shown: Shown) -> None:
+            board.write(shown)
+            for told in self.seen:
+                told(self, shown)
+
+        return show
+
+    def _name_taken(self, elector: Elector) -> Callable[[str], None]:
+        def taken(sentence: str) -> None:
+            withheld = Lost.DUPLICATE in elector.state.withheld
+            if sentence and not withheld:
+                elector.leave(Lost.DUPLICATE)
+            elif withheld and not sentence:
+                elector.go_on(Lost.DUPLICATE)
+
+        return taken
+
+    def _report(self, me: Leader) -> Server:
+        return Server(
+            host=me.host,
+            pid=me.pid,
+            boot_id=me.boot_id,
+            pid_namespace=me.pid_namespace,
+            version="1",
+            since=self.clock.wall(),
+            database=True,
+        )
+
+    def _work(self, leadership: Leadership, store: Store) -> Callable[[Leading], Awaitable[None]]:
+        async def work(said: Leading) -> None:
+            try:
+                confirmed = await leadership.confirm(store, LEADER_KEY)
+            except (StoreAway, StoreError):
+                return
+            if isinstance(confirmed, Leading) and confirmed.term == said.term:
+                await self._write_on(FencedStore(store, LEADER_KEY, said.term, now=self.clock.now))
+
+        return work
+
+    async def _write_on(self, fenced: FencedStore) -> None:
+        try:
+            while True:
+                await self._write(fenced)
+                await asyncio.sleep(self.writing.random.uniform(0.1, 1.5))
+        except asyncio.CancelledError:
+            await asyncio.sleep(self.stubborn)
+            raise
+
+    async def _write(self, fenced: FencedStore) -> None:
+        self._numbers += 1
+        assert self.writing.life is not None
+        data = Data(self.name, self.writing.life.name, fenced.term, self._numbers)
+        try:
+            await fenced.put(DATA + b"%d" % (self._numbers % 3), msgspec.json.encode(data))
+        except (StoreAway, NoSpace) as error:
+            self._world.note(f"{self.name} cannot tell of its write {self._numbers}: {error}")
+
+    def _die(self, why: str) -> NoReturn:
+        self._world.note(f"{self.name} ends its writer: {why}")
+        node = self.writing
+        node.kill()
+        later(_RESTART_AFTER, lambda: self.revive(node))
+        raise asyncio.CancelledError
+
+
+async def _take_part(elector: Elector, registrar: Registrar, stopping: asyncio.Event) -> None:
+    """As the elector's job does it."""
+    registering = asyncio.create_task(registrar.run())
+    try:
+        await elector.run(stopping)
+    finally:
+        registering.cancel()
+    await registrar.withdraw()

@@ -1,0 +1,257 @@
+"""What goes wrong in a simulated fleet, when the seed says so. Each fault has an end of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.model.time import seconds
+from holdfast.server.election import Lost, Phase
+from holdfast.store.api import LeaseGone
+from holdfast.testing import Node, World, storm
+from tests.sim.judge import OPERATOR, Judge
+from tests.sim.servers import LEADER_KEY, SimServer
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    world: World
+    servers: Sequence[SimServer]
+    judge: Judge
+
+    @property
+    def leader(self) -> SimServer | None:
+        term = self.judge.led
+        return term.server if term else None
+
+
+Fault = Callable[[Fleet, SimServer], Coroutine[Any, Any, None]]
+
+
+async def _a_while(fleet: Fleet) -> None:
+    """Mostly short, sometimes longer than any lease."""
+    ttl = fleet.servers[0].timings.ttl.total_seconds()
+    random = fleet.world.random
+    await asyncio.sleep(random.choice([0.05, 1, 0.4 * ttl, 1.3 * ttl]) * random.uniform(0.5, 1.5))
+
+
+def _one_process(fault: storm.Fault) -> Fault:
+    """A storm's fault on one of a server's two processes, more often on the one that elects."""
+
+    async def strike(fleet: Fleet, server: SimServer) -> None:
+        node = fleet.world.random.choice([server.electing, server.electing, server.writing])
+        await fault(fleet.world, node, server.revive)
+
+    return strike
+
+
+def _all_processes(fault: storm.Fault) -> Fault:
+    async def strike(fleet: Fleet, server: SimServer) -> None:
+        await asyncio.gather(*(fault(fleet.world, node, server.revive) for node in server.processes))
+
+    return strike
+
+
+async def freeze(fleet: Fleet, server: SimServer) -> None:
+    """SIGSTOP for the whole tree."""
+    for node in server.processes:
+        node.pause()
+    await _a_while(fleet)
+    for node in server.processes:
+        node.resume()
+
+
+async def suspend(fleet: Fleet, server: SimServer) -> None:
+    """A hypervisor's pause of the machine."""
+    running = next((node for node in server.processes if node.alive and not node.paused), None)
+    if running is None:
+        return
+    for one in fleet.servers:
+        if one.host is server.host:
+            fleet.judge.sleeps(one)
+    running.pause(clock_stands=True)
+    await _a_while(fleet)
+    running.resume()
+
+
+async def slow_then_freeze(fleet: Fleet, server: SimServer) -> None:
+    """Answers are under way when everything stops: they are read long after they were given (C10)."""
+    links = [client.link for node in server.processes for client in node.clients]
+    for link in links:
+        link.latency = lambda: fleet.world.random.uniform(0, 2)
+    await asyncio.sleep(fleet.world.random.uniform(1, 8))
+    for node in server.processes:
+        node.pause()
+    for link in links:
+        link.latency = fleet.world.usual_latency
+    await asyncio.sleep(fleet.world.random.uniform(1, 20))
+    for node in server.processes:
+        node.resume()
+
+
+async def store_away(fleet: Fleet, _server: SimServer) -> None:
+    """Nobody reaches the store."""
+    fleet.world.note("the store is away")
+    for node in _nodes(fleet):
+        for client in node.clients:
+            client.link.cut()
+    await _a_while(fleet)
+    for node in _nodes(fleet):
+        for client in node.clients:
+            client.link.heal()
+
+
+async def stale_member(fleet: Fleet, server: SimServer) -> None:
+    """One process reads from a member that has stopped following; its writes go on."""
+    store = fleet.world.store
+    clients = fleet.world.random.choice(server.processes).clients
+    past = fleet.world.random.randint(max(1, store.keys.compacted, store.revision - 20), store.revision)
+    fleet.world.note(f"{server.name} reads from a stale member, at revision {past}")
+    for client in clients:
+        client.go_stale(past)
+    await _a_while(fleet)
+    for client in clients:
+        client.go_fresh()
+
+
+async def out_of_space(fleet: Fleet, _server: SimServer) -> None:
+    fleet.world.note("the store is out of space")
+    fleet.world.store.run_out_of_space()
+    await _a_while(fleet)
+    fleet.world.store.regain_space()
+
+
+async def revoke_lease(fleet: Fleet, _server: SimServer) -> None:
+    """An operator revokes the leader's lease."""
+    entry = fleet.world.store.keys.get(LEADER_KEY)
+    if entry is not None:
+        fleet.world.note("an operator revokes the leader's lease")
+        try:
+            fleet.world.store.revoke(OPERATOR, entry.lease)
+        except LeaseGone:
+            fleet.world.note("it had run out already")
+
+
+async def delete_key(fleet: Fleet, _server: SimServer) -> None:
+    """An operator deletes the leader key; its lease lives on."""
+    fleet.world.note("an operator deletes the leader key")
+    fleet.world.store.delete(OPERATOR, LEADER_KEY, None)
+
+
+async def step_down(fleet: Fleet, _server: SimServer) -> None:
+    leader = fleet.leader
+    elector = leader.elector if leader is not None else None
+    if leader is None or elector is None or leader.electing.paused or not leader.electing.alive:
+        return
+    if elector.state.phase is Phase.LEADING:
+        fleet.world.note(f"an operator asks {leader.name} to step down")
+        leader.electing.run(_tell(lambda: elector.leave(Lost.STEPPED_DOWN, seconds(10))))
+        await asyncio.sleep(10)
+
+
+async def hold(fleet: Fleet, server: SimServer) -> None:
+    """An operator pauses a server's part in the election, and later lets it go on."""
+    elector = server.elector
+    if elector is None or not server.electing.alive:
+        return
+    fleet.world.note(f"an operator pauses {server.name}")
+    server.electing.run(_tell(lambda: elector.leave(Lost.PAUSED)))
+    await _a_while(fleet)
+    if server.elector is elector and server.electing.alive:
+        server.electing.run(_tell(lambda: elector.go_on(Lost.PAUSED)))
+
+
+async def restart(fleet: Fleet, server: SimServer) -> None:
+    """A clean stop, and a new start."""
+    fleet.world.note(f"{server.name} is restarted")
+    await server.stop()
+    server.revive(server.electing)
+
+
+async def reboot(fleet: Fleet, server: SimServer) -> None:
+    """The machine goes down and comes back: nobody can tell from its pids who is gone."""
+    fleet.world.note(f"{server.host.name} reboots")
+    server.host.boots += 1
+    neighbours = [one for one in fleet.servers if one.host is server.host]
+    for one in neighbours:
+        one.reboot()
+    await _a_while(fleet)
+    for one in neighbours:
+        one.start()
+
+
+async def kill_all_electors(fleet: Fleet, _server: SimServer) -> None:
+    """Every elector dies at about the same time, and is started again (C32)."""
+    for server in fleet.servers:
+        server.electing.kill()
+    await asyncio.sleep(1)
+    for server in fleet.servers:
+        server.revive(server.electing)
+
+
+async def change_etcd_leader(fleet: Fleet, server: SimServer) -> None:
+    await storm.change_etcd_leader(fleet.world, server.electing, server.revive)
+
+
+async def compact(fleet: Fleet, server: SimServer) -> None:
+    await storm.compact(fleet.world, server.electing, server.revive)
+
+
+async def step_wall_clock(fleet: Fleet, server: SimServer) -> None:
+    await storm.step_wall_clock(fleet.world, server.electing, server.revive)
+
+
+async def _tell(what: Callable[[], None]) -> None:
+    what()
+
+
+def _nodes(fleet: Fleet) -> Sequence[Node]:
+    return [node for server in fleet.servers for node in server.processes]
+
+
+FAULTS: Final[Sequence[Fault]] = (
+    _one_process(storm.pause),
+    _one_process(storm.kill),
+    _one_process(storm.partition),
+    _one_process(storm.lose_replies),
+    _one_process(storm.slow),
+    _one_process(storm.reset),
+    _all_processes(storm.kill),
+    _all_processes(storm.partition),
+    _all_processes(storm.lose_replies),
+    freeze,
+    suspend,
+    slow_then_freeze,
+    store_away,
+    stale_member,
+    out_of_space,
+    revoke_lease,
+    delete_key,
+    step_down,
+    hold,
+    restart,
+    reboot,
+    kill_all_electors,
+    change_etcd_leader,
+    compact,
+    step_wall_clock,
+)
+KINDS_AT_ONCE = 5
+"""A seed draws this many kinds and repeats them: what goes wrong in real life goes wrong again and again."""
+
+
+async def trouble(fleet: Fleet, *, lasting: float, calm: float = 2.0) -> None:
+    """Lets faults loose; returns when all of them are over."""
+    world = fleet.world
+    kinds = world.random.sample(FAULTS, KINDS_AT_ONCE)
+    under_way: set[asyncio.Task[None]] = set()
+    end = world.time + lasting
+    while world.time < end:
+        await asyncio.sleep(world.random.uniform(0, 2 * calm))
+        # Whoever leads is struck as often as all others together: there is more to lose.
+        target = fleet.leader if world.random.random() < 0.5 else None
+        fault = world.random.choice(kinds)
+        under_way.add(asyncio.create_task(fault(fleet, target or world.random.choice(list(fleet.servers)))))
+    await asyncio.gather(*under_way)
