@@ -80,8 +80,8 @@ class Proxy:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._up(reader, up_writer, flow))
                 both.create_task(self._down(up_reader, flow))
-        except (OSError, ExceptionGroup):
-            return  # one of the two sides has gone, and so does the other
+        except (OSError, ExceptionGroup, asyncio.CancelledError):
+            return  # one of the two sides has gone, or the test is over; asyncio's streams want no cancelled handler
         finally:
             writer.transport.abort()
             if up_writer is not None:

@@ -38,6 +38,7 @@ def test_a_line_without_its_end_is_not_a_line() -> None:
     assert ChunkedLines().feed(b"5\r\nab\ncd\r\n") == [b"ab"]
 
 
-def test_rubbish_is_refused() -> None:
-    with pytest.raises(ValueError, match="invalid literal"):
-        ChunkedLines().feed(b"<html>\r\n")
+@pytest.mark.parametrize("rubbish", [b"<html>\r\n", b"x" * 2_000])
+def test_rubbish_is_refused(rubbish: bytes) -> None:
+    with pytest.raises(ValueError, match=r"invalid literal|does not begin with its size"):
+        ChunkedLines().feed(rubbish)

@@ -1,7 +1,7 @@
 """A watch that never loses anything: a snapshot, then every change after it, through whatever happens to the stream.
 
-Decides when continuity is kept (the stream is resumed from the last *event's* mod_revision + 1: headers run ahead
-during catch-up) and when it is lost (that revision was compacted, or the store went backwards): then, and only then,
+Decides when continuity is kept (what follows the last *event's* mod_revision is shown next: headers run ahead during
+catch-up) and when it is lost (that revision was compacted, or the store went backwards): then, and only then,
 comes a new snapshot. A stream is left when its own writes do not come back (C38), when its member changes identity,
 has no leader, or stays behind the others. While the store is away the watch is silent and keeps trying.
 """
@@ -9,6 +9,7 @@ has no leader, or stays behind the others. While the store is away the watch is 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -65,6 +66,7 @@ class Watch:
     _attempts: int = 0
     _said: str = ""
     _rewound: bool = False
+    _opened_at: float = math.inf
 
     async def run(self) -> AsyncGenerator[Snapshot | Events, None]:
         yield await self._first_snapshot()
@@ -120,6 +122,7 @@ class Watch:
             if isinstance(opened, Failed):
                 failures.append(opened)
                 continue
+            self._opened_at = asyncio.get_running_loop().time()
             vigil = asyncio.create_task(Vigil(self.gateway, url, opened.member, opened.stream, self._echo).keep())
             try:
                 yield opened
@@ -185,6 +188,7 @@ class Watch:
                 self._created()
         if not batch:
             return None
+        self._attempts, self._said = 0, ""
         last = batch[-1].mod_revision
         if self._echo is not None and self._echo.own.key.startswith(self.prefix):
             self._echo.came_back(last)
@@ -201,7 +205,6 @@ class Watch:
             self._echo.came_back(event.kv.mod_revision)
 
     def _created(self) -> None:
-        self._attempts, self._said = 0, ""
         if self._echo is not None and self._echo.own.key.startswith(self.prefix):
             self._echo.reopened(self._next - 1)
 
@@ -223,6 +226,10 @@ class Watch:
         return StoreAway(finding.why if isinstance(finding, Failed) else f"{opened.url} answers a watch with {error}")
 
     async def _wait(self, why: str) -> None:
+        """Waits longer each time, until a stream has lasted or has shown something."""
+        if asyncio.get_running_loop().time() - self._opened_at > BACKOFF_MOST_S:
+            self._attempts, self._said = 0, ""
+        self._opened_at = math.inf
         if why != self._said:
             log.warning("watch waits", prefix=self.prefix.decode(errors="replace"), why=why)
             self._said = why
