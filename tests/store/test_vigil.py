@@ -1,0 +1,40 @@
+"""When a watch stream's member is no longer the one to listen to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.store import wire
+from holdfast.store.boottime import boot_now
+from holdfast.store.gateway import Connection, Gateway
+from holdfast.store.http import Endpoint
+from holdfast.store.stream import Stream
+from holdfast.store.vigil import Vigil
+
+URL = "http://127.0.0.1:2379"
+MEMBER, OTHER = 7, 8
+
+
+@pytest.mark.parametrize(
+    ("member", "leader", "revision", "word"),
+    [
+        (MEMBER, OTHER, 100, None),
+        (MEMBER, OTHER, 101, None),
+        (OTHER, OTHER, 100, "another member answers"),
+        (MEMBER, 0, 100, "knows no leader"),
+        (MEMBER, OTHER, 99, "is behind: at revision 99, the cluster was at 100"),
+    ],
+)
+def test_a_member_is_left_when_it_is_another_one_leaderless_or_behind(
+    member: int, leader: int, revision: int, word: str | None
+) -> None:
+    async def main() -> None:
+        gateway = Gateway(Connection((URL,)), boot_now)
+        stream = Stream(Endpoint.parse(URL), wire.WATCH, b"", "")
+        vigil = Vigil(gateway, URL, MEMBER, stream, None, _stood=100)
+        objection = vigil._judge(wire.StatusReply(wire.Header(1, member, revision, 2), leader=leader))
+        assert (objection is None) if word is None else (word in (objection or ""))
+
+    asyncio.run(main())
