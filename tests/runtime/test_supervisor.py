@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_ctrl_c_reaches_everybody_and_only_the_supervisor_decides(tmp_path: Path
         assert one.wait() == 0
         assert one.ends() == ["b stops", "a stops"]
         assert not one.said("Traceback")
+
+
+def test_ctrl_c_in_the_middle_of_the_start_leaves_no_traceback(tmp_path: Path) -> None:
+    one = Daemon(tmp_path, [("a", "steady"), ("b", "steady")])
+    one.start()
+    try:
+        one.until(one.paths.board.exists, "it starts")
+        one.until(one.paths.socket().exists, "it listens to signals")
+        time.sleep(0.05)
+        one.send_group(signal.SIGINT)
+        assert one.wait() == 0
+        assert not one.said("Traceback")
+    finally:
+        one.end()
 
 
 def test_a_second_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:

@@ -223,11 +223,15 @@ class Supervisor:
         spec = charge.spec
         command = [sys.executable, "-P", "-m", "holdfast.runtime.worker", self.role, spec.name, spec.entry]
         command += [str(self.paths.runtime), str(os.getpid()), *(["--once"] if spec.once else [])]
+        # Ctrl-C reaches the whole group. Blocked before the start, it does not even hit a worker that still imports.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             charge.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own interpreter and names
         except OSError as error:  # no memory, no pids: the next look finds it dead, and backs off
             log.error(f"{spec.name} cannot be started: {error.strerror}")
             return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         charge.pidfd = os.pidfd_open(charge.process.pid)
         asyncio.get_running_loop().add_reader(charge.pidfd, self._look_soon, charge)
 

@@ -198,7 +198,6 @@ def load(entry: str) -> Job:
 
 
 def main(arguments: list[str]) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
     role, name, entry, folder, parent = arguments[:5]
     if not die_with(int(parent)):
         return _ABANDONED

@@ -1,0 +1,119 @@
+"""The demonstration of the one loop, as `holdfast up` runs it, without the rest of the fleet; and a hand on it.
+
+python -m tests.cli.routes FOLDER
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.cli.run import run_role
+from holdfast.config import Flag
+from holdfast.lab import demo
+from holdfast.runtime.board import Board, BoardError
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.report import WorkerReport, report
+from holdfast.testing.processes import tool, wait_until
+
+ROOT = Path(__file__).parents[2]
+ALL = {f"10.28.{host}.0/26": f"192.0.2.{host}" for host in range(1, demo.HOSTS + 1)}
+
+
+class Routes:
+    """A running demonstration, and the commands of an operator on it."""
+
+    def __init__(self, folder: Path, module: str = "tests.cli.routes", *arguments: str) -> None:
+        self.folder = folder
+        self.runtime, self.state = folder / "run", folder / "state"
+        self.log_file = folder / "log"
+        command = [tool("setpriv"), "--pdeathsig", "KILL", "--", sys.executable, "-m", module, *arguments]
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+
+    def holdfast(self, *arguments: str, confirm: str = "") -> Result:
+        return CliRunner().invoke(main, [*arguments, "--runtime", str(self.runtime)], input=confirm)
+
+    def want(self, routes: Mapping[str, str] | str) -> None:
+        """Writes the list as an editor does: a new file in place of the old."""
+        text = routes if isinstance(routes, str) else json.dumps(routes)
+        path = demo.wanted_file(self.state)
+        path.with_suffix(".edit").write_text(text)
+        path.with_suffix(".edit").replace(path)
+
+    def dataplane(self) -> dict[str, str]:
+        with contextlib.suppress(FileNotFoundError):
+            table = demo.decode(demo.dataplane_file(self.state).read_bytes())
+            return {demo.show(key): gateway for key, gateway in table.items()}
+        return {}
+
+    def worker(self, name: str = "routes") -> WorkerReport | None:
+        try:
+            board = Board.open(self.runtime / "lab.board", read_only=True)
+        except BoardError:
+            return None
+        return next(one for one in report(board, "lab", "", SystemClock().now()).workers if one.name == name)
+
+    def pid_of_worker(self) -> int:
+        self.until(lambda: (shown := self.worker()) is not None and shown.pid is not None, "the worker runs")
+        shown = self.worker()
+        assert shown is not None
+        return shown.pid or 0
+
+    def said(self, text: str) -> int:
+        return self.log_file.read_text(errors="replace").count(text)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        try:
+            wait_until(condition, what, within=30.0)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self.dataplane()}\n{self.log_file.read_text()[-3_000:]}") from None
+
+    def until_routes_are(self, routes: Mapping[str, str]) -> None:
+        self.until(lambda: self.dataplane() == routes, f"the dataplane has {len(routes)} routes")
+
+    def until_state_is(self, state: str) -> None:
+        self.until(lambda: (shown := self.worker()) is not None and shown.state == state, f"its state is {state}")
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Routes]:
+    one = Routes(folder, "tests.cli.routes", str(folder))
+    try:
+        one.until_routes_are(ALL)
+        yield one
+    finally:
+        one.end()
+
+
+if __name__ == "__main__":
+    base = Path(sys.argv[1])
+    settings = {
+        "paths.state": str(base / "state"),
+        "paths.runtime": str(base / "run"),
+        "runtime.backoff_first": "50ms",
+        "runtime.backoff_most": "100ms",
+    }
+    run_role("lab", demo.WORKERS, None, [Flag("test", name, value) for name, value in settings.items()])

@@ -1,0 +1,240 @@
+"""An operator at work, end to end on real processes: edit what is wanted, pause, allow, break things, look."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.lab.demo import wanted_file
+from holdfast.testing.processes import Unavailable, tool
+from tests.cli.routes import ALL, Routes, running
+from tests.runtime.daemon import alive
+
+
+def some(count: int) -> dict[str, str]:
+    return dict(list(ALL.items())[:count])
+
+
+@pytest.fixture(scope="module")
+def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routes]:
+    with running(tmp_path_factory.mktemp("lab with spaces")) as one:
+        yield one
+
+
+@pytest.fixture
+def fresh_lab(tmp_path: Path) -> Iterator[Routes]:
+    """A demonstration of its own, whose brake has seen no delete yet."""
+    with running(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def lab(module_lab: Routes) -> Routes:
+    """The demonstration with all its routes in place and nothing held, whatever the test before it did."""
+    module_lab.want(ALL)
+    module_lab.until_routes_are(ALL)
+    module_lab.until_state_is("ok")
+    return module_lab
+
+
+def test_all_is_well_at_first(lab: Routes) -> None:
+    lab.until(lambda: "completed" in lab.holdfast("status").stdout, "the first list is written")
+    result = lab.holdfast("status", "--wait")
+    assert result.exit_code == 0, result.output
+    assert "NEEDS YOU  0" in result.stdout
+    assert "seed                     –   completed" in result.stdout
+
+
+def test_the_dataplane_follows_the_list(lab: Routes) -> None:
+    wanted = {**ALL, "10.28.1.0/26": "192.0.2.99", "2001:db8::/64": "2001:db8::1"}
+    del wanted["10.28.12.0/26"]
+    lab.want(wanted)
+    lab.until_routes_are(wanted)
+    told = lab.holdfast("history").stdout
+    assert "replace 10.28.1.0/26: applied" in told
+    assert "create 2001:db8::/64: applied" in told
+    assert "delete 10.28.12.0/26: applied" in told
+    assert "delete 10.28.12.0/26" in lab.holdfast("history", "10.28.12.0/26").stdout
+
+
+def test_dropping_nine_of_twelve_is_held_until_an_operator_allows_it(fresh_lab: Routes) -> None:
+    lab = fresh_lab
+    lab.want(some(3))
+    lab.until_state_is("held: brake")
+    assert lab.dataplane() == ALL
+    result = lab.holdfast("status")
+    assert result.exit_code == 1
+    assert "would delete 9 of 12 routes (75.0%): less than half would stay" in result.stdout
+    assert "open: holdfast allow routes/brake --once --reason …" in result.stdout
+    plan = lab.holdfast("plan", "routes")
+    assert plan.stdout.count("held by brake") == 9
+    assert "opens by: holdfast allow routes/brake --once --reason …" in plan.stdout
+    assert json.loads(lab.holdfast("plan", "routes", "-o", "json").stdout)["gates"] == {"brake": 9}
+
+    refused = lab.holdfast("allow", "routes/brake", "--once", "--reason", "x", confirm="n\n")
+    assert (refused.exit_code, "let 9 through?" in refused.output) == (1, True)
+    assert lab.dataplane() == ALL
+
+    allowed = lab.holdfast("allow", "routes/brake", "--once", "--yes", "--reason", "racks 4 to 12 are gone")
+    assert (allowed.exit_code, allowed.stderr) == (0, "9 held deletes go through once\n")
+    lab.until_routes_are(some(3))
+    lab.until_state_is("ok")
+    assert "let 9 held deletes through once: “racks 4 to 12 are gone”" in lab.holdfast("history").stdout
+    again = lab.holdfast("allow", "routes/brake", "--once", "--yes", "--reason", "x")
+    assert (again.exit_code, "holds nothing, so there is nothing to allow" in again.output) == (1, True)
+
+
+def test_what_came_back_before_it_was_allowed_is_not_held_any_more(lab: Routes) -> None:
+    lab.want(some(3))
+    lab.until_state_is("held: brake")
+    lab.want(ALL)
+    lab.until_state_is("ok")
+    assert lab.dataplane() == ALL
+
+
+def test_a_pause_survives_the_death_of_the_worker_and_loses_nothing(lab: Routes) -> None:
+    assert "a reason is needed" in lab.holdfast("pause", "routes", "--reason", " ").output
+    assert lab.holdfast("pause", "routes", "--reason", "maintenance").exit_code == 0
+    lab.want({**ALL, "10.28.77.0/26": "192.0.2.77"})
+    lab.until_state_is("held: intent")
+    pid = lab.pid_of_worker()
+    os.kill(pid, signal.SIGKILL)
+    lab.until(lambda: lab.pid_of_worker() != pid, "the worker is replaced")
+    lab.until_state_is("held: intent")
+    assert lab.dataplane() == ALL
+    result = lab.holdfast("status")
+    assert result.exit_code == 1
+    assert "“maintenance”: an operator paused it" in result.stdout
+    assert "open: holdfast resume routes" in result.stdout
+    resumed = lab.holdfast("resume", "routes")
+    assert (resumed.exit_code, resumed.stderr) == (0, "routes goes on\n")
+    lab.until_routes_are({**ALL, "10.28.77.0/26": "192.0.2.77"})
+    assert lab.holdfast("resume", "routes").output == "Error: routes is not paused\n"
+
+
+def test_a_pause_can_run_out(lab: Routes) -> None:
+    assert "until" in lab.holdfast("pause", "routes", "--for", "1s", "--reason", "tea").stderr
+    lab.want(some(11))
+    lab.until_routes_are(some(11))
+    assert lab.holdfast("pause", "routes", "--for", "soon", "--reason", "tea").exit_code == 1
+    assert lab.holdfast("resume", "routes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "rubbish", ["{", "[]", '{"10.28.1.1/26": "x"}', '{"10.28.1.0/26": 7}', "\x00\x01", '{"a"' * 99]
+)
+def test_rubbish_in_the_list_is_named_once_and_the_last_good_list_stays(lab: Routes, rubbish: str) -> None:
+    before = lab.said("makes no sense, the last good list stays wanted")
+    lab.want(rubbish)
+    lab.until(lambda: lab.said("makes no sense, the last good list stays wanted") > before, "it is named")
+    time.sleep(0.5)
+    assert lab.said("makes no sense, the last good list stays wanted") == before + 1
+    assert lab.dataplane() == ALL
+
+
+def test_a_list_that_is_gone_is_waited_for(lab: Routes) -> None:
+    wanted_file(lab.state).unlink()
+
+    def waits() -> bool:
+        shown = lab.worker()
+        told = lab.holdfast("sync", "routes").stderr
+        return told == "routes compares everything again\n" and shown is not None and "waiting" in shown.state
+
+    lab.until(waits, "it waits")
+    assert (shown := lab.worker()) is not None
+    assert shown.state == "waiting: list of wanted routes"
+    assert lab.dataplane() == ALL
+    result = lab.holdfast("status")
+    assert result.exit_code == 0
+    assert "waiting: list of wanted routes; what is programmed stays" in result.stdout
+
+
+def test_killing_the_worker_ten_times_quickly_changes_nothing_in_the_dataplane(lab: Routes) -> None:
+    before = (lab.state / "dataplane.json").stat().st_mtime_ns
+    pid = 0
+    for _ in range(10):
+        lab.until(lambda last=pid: lab.pid_of_worker() != last, "the worker is replaced")  # type: ignore[misc]
+        pid = lab.pid_of_worker()
+        os.kill(pid, signal.SIGKILL)
+        assert lab.dataplane() == ALL
+    lab.until(lambda: lab.pid_of_worker() != pid, "the worker is replaced")
+    lab.until_state_is("ok")
+    assert (lab.state / "dataplane.json").stat().st_mtime_ns == before
+    result = lab.holdfast("status")
+    assert (result.exit_code, "crash-looping" in result.stdout) == (1, True)
+    assert "look: holdfast history worker/routes" in result.stdout
+    assert lab.holdfast("history", "worker/routes").stdout.count("exited (killed by signal 9)") >= 10
+
+
+def test_a_source_can_be_forgotten_by_the_command_that_the_gate_names(lab: Routes) -> None:
+    assert lab.holdfast("source", "forget", "nothing", "--reason", "x").exit_code == 1
+    result = lab.holdfast("source", "forget", "file", "--reason", "it will not come back")
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "file counts as complete and empty; what only it wanted goes, behind the brake\n",
+    )
+
+
+def test_a_reload_is_checked_and_said(lab: Routes) -> None:
+    assert lab.holdfast("reload").stderr == "lab: the new configuration is in force\n"
+
+
+def test_unknown_workers_and_gates_are_named(lab: Routes) -> None:
+    assert lab.holdfast("pause", "rutes", "--reason", "x").output == (
+        "Error: there is no worker 'rutes' here; there are: routes\n"
+    )
+    assert lab.holdfast("allow", "routes/sync", "--once", "--reason", "x").exit_code == 2
+    assert lab.holdfast("allow", "routes/brake", "--reason", "x").exit_code == 2
+    assert lab.holdfast("allow", "routes/brake", "--once", "--for", "5m", "--reason", "x").exit_code == 2
+
+
+def test_when_the_supervisor_is_gone_status_reads_the_board_and_exits_with_2(tmp_path: Path) -> None:
+    with running(tmp_path) as one:
+        one.process.kill()
+        one.process.wait()
+        result = one.holdfast("status")
+        assert result.exit_code == 2
+        assert f"its supervisor (pid {one.process.pid}) does not answer" in result.stdout
+        assert one.holdfast("plan", "routes").exit_code == 1
+
+
+def test_ctrl_c_ends_holdfast_up_and_leaves_no_process_behind(tmp_path: Path) -> None:
+    """The whole fleet: etcd, servers, and all of their workers."""
+    try:
+        etcd = tool("etcd")
+    except Unavailable:
+        pytest.skip("etcd is not installed")
+    os.environ.setdefault("HOLDFAST_ETCD", etcd)
+    one = Routes(tmp_path, "holdfast.cli", "up", "--dir", str(tmp_path))
+    try:
+        one.until(lambda: one.said("Holdfast runs") == 1, "it is up")
+        one.until_routes_are(ALL)
+        one.until(lambda: len(family(one.process.pid)) > 8, "the fleet is complete")
+        members = family(one.process.pid)
+        os.killpg(one.process.pid, signal.SIGINT)
+        assert one.process.wait(60) == 0
+        one.until(lambda: not any(alive(pid) for pid in members), "everything is gone")
+        assert one.said("Traceback") == 0
+    finally:
+        one.end()
+    assert one.holdfast("status").exit_code == 2
+
+
+def family(ancestor: int) -> list[int]:
+    """The process and everything below it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = [ancestor]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
