@@ -18,7 +18,7 @@ import sys
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import structlog
 
@@ -219,5 +219,13 @@ async def _run(spec: Spec, role: str, paths: Paths, config: Config, supervisor: 
     return await live(worker, load(spec.entry), supervisor, once=spec.once)
 
 
+def leave(code: int) -> NoReturn:
+    """Ends the process without taking the interpreter apart, which takes up to a tenth of a second: workers are stopped
+    one after another, the elector last, and the next leader waits for all of them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))
