@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.model.time import seconds
 from holdfast.server.election import Lost, Phase
 from holdfast.store.api import LeaseGone
-from holdfast.testing import Node, World, storm
+from holdfast.testing import Node, World, Write, storm
 from tests.sim.judge import OPERATOR, Judge
 from tests.sim.servers import LEADER_KEY, SimServer
 
@@ -32,8 +32,7 @@ Fault = Callable[[Fleet, SimServer], Coroutine[Any, Any, None]]
 
 async def _a_while(fleet: Fleet) -> None:
     """Mostly short, sometimes longer than any lease."""
-    ttl = fleet.servers[0].timings.ttl.total_seconds()
-    random = fleet.world.random
+    random, ttl = fleet.world.random, _ttl(fleet)
     await asyncio.sleep(random.choice([0.05, 1, 0.4 * ttl, 1.3 * ttl]) * random.uniform(0.5, 1.5))
 
 
@@ -76,19 +75,38 @@ async def suspend(fleet: Fleet, server: SimServer) -> None:
     running.resume()
 
 
-async def slow_then_freeze(fleet: Fleet, server: SimServer) -> None:
-    """Answers are under way when everything stops: they are read long after they were given (C10)."""
-    links = [client.link for node in server.processes for client in node.clients]
-    for link in links:
-        link.latency = lambda: fleet.world.random.uniform(0, 2)
-    await asyncio.sleep(fleet.world.random.uniform(1, 8))
-    for node in server.processes:
-        node.pause()
-    for link in links:
-        link.latency = fleet.world.usual_latency
-    await asyncio.sleep(fleet.world.random.uniform(1, 20))
-    for node in server.processes:
-        node.resume()
+async def freeze_at_a_proof(fleet: Fleet, _server: SimServer) -> None:
+    """SIGSTOP just when the store has proven the leader's term: its answer is read long after it was given (C10)."""
+    proven = asyncio.Event()
+    frozen: list[Node] = []
+
+    def strike(write: Write) -> None:
+        term = fleet.judge.led
+        if term is not None and not frozen and write.client == term.client and _puts_leader_key(write):
+            frozen.extend(fleet.world.random.choice([term.server.processes, [term.server.electing]]))
+            for node in frozen:
+                node.pause()
+            proven.set()
+
+    fleet.world.store.observers.append(strike)
+    try:
+        async with asyncio.timeout(_ttl(fleet)):
+            await proven.wait()
+        await asyncio.sleep(_ttl(fleet) * fleet.world.random.uniform(0.3, 1.6))
+    except TimeoutError:
+        fleet.world.note("nobody renewed anything that could be struck")
+    finally:
+        fleet.world.store.observers.remove(strike)
+        for node in frozen:
+            node.resume()
+
+
+def _puts_leader_key(write: Write) -> bool:
+    return any(event.key == LEADER_KEY and event.entry is not None for event in write.events)
+
+
+def _ttl(fleet: Fleet) -> float:
+    return fleet.servers[0].timings.ttl.total_seconds()
 
 
 async def store_away(fleet: Fleet, _server: SimServer) -> None:
@@ -223,7 +241,7 @@ FAULTS: Final[Sequence[Fault]] = (
     _all_processes(storm.lose_replies),
     freeze,
     suspend,
-    slow_then_freeze,
+    freeze_at_a_proof,
     store_away,
     stale_member,
     out_of_space,
