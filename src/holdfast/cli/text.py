@@ -5,9 +5,9 @@ from __future__ import annotations
 
 def short(seconds: float) -> str:
     """0.4 s, 3m34s, 2h05m, 2d13h."""
-    if seconds < 60:
+    if seconds < 59.95:  # above, it would read 60.0 s
         return f"{seconds:.1f} s"
-    whole = int(seconds)
+    whole = int(seconds + 0.05)
     if whole < 3_600:
         return f"{whole // 60}m{whole % 60:02d}s"
     if whole < 86_400:

@@ -1,0 +1,159 @@
+"""The commands as a whole: instant help, nothing loaded in vain, and no gate that names a command nobody has."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import COMMANDS, main
+from holdfast.model.time import Instant
+from holdfast.reconcile import Brake, Change, Closed, Intent, Op, Owned, Pause, Sync, Synced, one_kind
+
+SOURCES = Path(__file__).parents[2] / "src" / "holdfast"
+NOW = Instant(10**13)
+HELP_CPU = 0.150
+
+
+def cpu_of_help() -> float:
+    """User and system seconds of `holdfast --help` as a process."""
+    child = subprocess.Popen([sys.executable, "-m", "holdfast.cli", "--help"], stdout=subprocess.DEVNULL)
+    _, code, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(code)
+    assert child.returncode == 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def test_help_takes_no_more_cpu_than_a_blink() -> None:
+    best = min(cpu_of_help() for _ in range(7))
+    assert best <= HELP_CPU
+
+
+def test_help_loads_nothing_that_it_does_not_need() -> None:
+    script = (
+        "import sys; from holdfast.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: print('LOADED', *sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert loaded & {"rich", "prometheus_client", "yaml", "structlog", "msgspec", "asyncio", "h11", "numpy"} == set()
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command and every command below it."""
+    context = click.Context(main)
+    for name in COMMANDS:
+        yield (name,)
+        command = main.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from ((name, below) for below in command.list_commands(context))
+
+
+@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*path, "--help"])
+    assert result.exit_code == 0
+    usage, sentence, *_ = result.output.split("\n\n")
+    assert usage.startswith("Usage: ")
+    assert "." in sentence
+
+
+def test_help_names_every_command_once_with_its_summary() -> None:
+    listed = CliRunner().invoke(main, ["--help"]).output
+    for name, lazy in COMMANDS.items():
+        assert len(re.findall(rf"^  {name} ", listed, re.MULTILINE)) == 1
+        assert lazy.summary.split()[0] in listed
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"), [("statsu", "did you mean 'status'?"), ("frobnicate", "see holdfast --help.")]
+)
+def test_an_unknown_command_is_one_sentence_with_a_hint(given: str, hint: str) -> None:
+    result = CliRunner().invoke(main, [given])
+    assert result.exit_code == 2
+    assert f"there is no command {given!r}; {hint}" in result.output
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(main, ["version"]).output == CliRunner().invoke(main, ["--version"]).output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_for_holdfast(shell: str) -> None:
+    assert "_HOLDFAST_COMPLETE" in CliRunner().invoke(main, ["completion", shell]).output
+
+
+# Gates and the commands that they name
+
+
+def delete(source: str) -> Change[int, str]:
+    return Change(Op.DELETE, 1, Owned("v", source, 1), None)
+
+
+def refusals() -> Iterator[Closed]:
+    """One of each that the gates of `reconcile` can say."""
+    tally = {Op.DELETE: 30}
+    for sync, source in [
+        (Sync({"db": Synced(NOW)}), "db"),
+        (Sync({"db": Synced(NOW)}), ""),
+        (Sync({"db": Synced(NOW, 7, ("/bad/key",))}), "db"),
+    ]:
+        yield _closed(sync.judge(delete(source), tally, 40, NOW))
+    brake: Brake[int, str] = Brake("routes/brake", one_kind("routes"))
+    yield _closed(brake.judge(delete("db"), tally, 40, NOW))
+    yield _closed(brake.judge(delete("db"), tally, 200, NOW))
+    paused = Intent[int]("routes", pause=Pause("ada", "tea", NOW, until=Instant(10**14)))
+    yield _closed(paused.judge(delete("db"), tally, 40, NOW))
+
+
+def _closed(refusal: Closed | None) -> Closed:
+    assert refusal is not None
+    return refusal
+
+
+@pytest.mark.parametrize("refusal", list(refusals()), ids=lambda closed: closed.reason.name)
+def test_the_command_that_opens_a_gate_exists_and_takes_what_it_is_told(refusal: Closed) -> None:
+    named = re.findall(r"holdfast ([^,]+)", refusal.opens)
+    for text in named:
+        name, *arguments = shlex.split(text)
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            below = command.get_command(click.Context(command), arguments.pop(0))
+            assert below is not None
+            command = below
+        command.make_context(name, arguments)
+    assert named or "mend or delete" in refusal.opens
+
+
+def openings() -> Iterator[tuple[str, str]]:
+    """(file, text) of everything in our sources that tells what opens a gate."""
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if _tells_what_opens(node):
+                texts = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
+                yield str(path.relative_to(SOURCES)), "".join(text for text in texts if isinstance(text, str))
+
+
+def _tells_what_opens(node: ast.AST) -> bool:
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Name) and target.id == "opens" for target in node.targets)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "Closed"
+    return isinstance(node, ast.keyword) and node.arg == "opens"
+
+
+def test_no_gate_in_any_package_names_a_command_that_does_not_exist() -> None:
+    named = {(file, name) for file, text in openings() for name in re.findall(r"holdfast ([a-z][a-z-]*)", text)}
+    assert {name for _, name in named} >= {"resume", "source"}
+    assert {(file, name) for file, name in named if name not in COMMANDS} == set()

@@ -1,0 +1,181 @@
+"""The status page: its shape to the letter, and what it makes of exit codes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import main
+from holdfast.cli.status import View, exit_code, render
+from holdfast.cli.text import clock, count, short
+from holdfast.runtime.report import Report, WorkerReport
+
+NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
+
+
+def worker(name: str, **changed: Any) -> WorkerReport:
+    well: dict[str, Any] = {
+        "pid": 7,
+        "phase": "running",
+        "verdict": "healthy",
+        "state": "ok",
+        "pulse_s": 0.4,
+        "backlog": 0,
+        "lag_s": 0.0,
+        "restarts": 0,
+        "crash_looping": False,
+    }
+    return WorkerReport(name=name, **{**well, **changed})
+
+
+def daemon(*workers: WorkerReport, role: str = "agent") -> Report:
+    return Report(role, "1.2.3", 4_711, 0.6, list(workers))
+
+
+SEED = worker(
+    "seed", pid=None, phase="completed", verdict="completed", state="completed", pulse_s=None, backlog=None, lag_s=None
+)
+BRAKE = {
+    "key": "10.28.1.0/26",
+    "kind": "routes",
+    "op": "delete",
+    "since_s": 214.2,
+    "attempts": 0,
+    "error": None,
+    "gate": "brake",
+    "reason": "would delete 34,812 of 40,000 routes (87.0%): less than half would stay",
+    "opens": "holdfast allow routes/brake --once --reason …",
+}
+HEALTHY = View([daemon(SEED, worker("routes", backlog=12_345, lag_s=2.04))])
+TROUBLED = View(
+    [
+        daemon(
+            worker("routes", state="held: brake", backlog=34_812, lag_s=214.2),
+            worker("peers", state="waiting: list of wanted routes", verdict="waiting", backlog=3, lag_s=7_500.0),
+            worker(
+                "reporter",
+                pid=None,
+                phase="due",
+                verdict="starting",
+                state="crash-looping",
+                pulse_s=None,
+                backlog=None,
+                lag_s=None,
+                restarts=7,
+                crash_looping=True,
+                trouble="exited",
+                evidence="exit code 1",
+                trouble_ago_s=3.2,
+            ),
+            worker(
+                "prober",
+                phase="ending",
+                verdict="hung",
+                state="ending",
+                pulse_s=12.0,
+                restarts=1,
+                trouble="hung",
+                evidence="no heartbeat for 11.2 s",
+                trouble_ago_s=1.1,
+            ),
+            worker("mender", restarts=1, trouble="stalled", trouble_ago_s=219_600.0, back_after_s=1.6),
+            worker("auditor", verdict="overdue", state="failing: 2", backlog=2),
+        )
+    ],
+    held={"routes": [BRAKE, {**BRAKE, "key": "10.28.2.0/26", "since_s": 12.0}]},
+)
+
+HEALTHY_PAGE = """\
+holdfast 1.2.3   agent   03:07:09Z
+
+NEEDS YOU  0        handled by itself  0
+
+WORKER (agent)       PULSE   STATE                 BACKLOG     LAG   RESTARTS 24h
+seed                     –   completed                   –       –   0
+routes               0.4 s   ok                     12,345   2.0 s   0
+"""
+
+TROUBLED_PAGE = """\
+holdfast 1.2.3   agent   03:07:09Z
+
+NEEDS YOU  4        handled by itself  2
+ 1 routes           held by brake 00:03:34: would delete 34,812 of 40,000 routes (87.0%): less than half would stay
+                    look: holdfast plan routes     open: holdfast allow routes/brake --once --reason …
+ 2 reporter         crash-looping, 7 restarts in 24 h; last it exited (exit code 1)
+                    look: holdfast history worker/reporter
+ 3 auditor          objects are failing: 2
+                    look: holdfast plan auditor
+ 4 auditor          no full comparison finished in three intervals
+                    look: holdfast plan auditor
+ · peers            waiting: list of wanted routes; what is programmed stays
+ · prober           hung (no heartbeat for 11.2 s); it is being replaced
+
+WORKER (agent)       PULSE   STATE                             BACKLOG     LAG   RESTARTS 24h
+routes               0.4 s   held: brake                        34,812   3m34s   0
+peers                0.4 s   waiting: list of wanted routes          3   2h05m   0
+reporter                 –   crash-looping                           –       –   7  exited 3.2 s ago
+prober              12.0 s   ending                                  0   0.0 s   1  hung 1.1 s ago
+mender               0.4 s   ok                                      0   0.0 s   1  stalled 2d13h ago, back in 1.6 s
+auditor              0.4 s   failing: 2                              2   0.0 s   0
+"""
+
+
+def test_a_healthy_page_to_the_letter() -> None:
+    assert render(HEALTHY, NOW) == HEALTHY_PAGE
+
+
+def test_a_page_with_problems_to_the_letter() -> None:
+    assert render(TROUBLED, NOW) == TROUBLED_PAGE
+
+
+def test_healthy_is_0_and_needing_you_is_1() -> None:
+    assert (exit_code(HEALTHY), exit_code(TROUBLED)) == (0, 1)
+
+
+def test_what_mends_itself_does_not_need_you() -> None:
+    waits = worker("routes", state="waiting: database", verdict="waiting")
+    assert exit_code(View([daemon(waits)])) == 0
+
+
+def test_a_supervisor_that_does_not_answer_is_2_and_is_the_first_problem() -> None:
+    view = View(TROUBLED.reports, TROUBLED.held, silent=["agent"])
+    assert exit_code(view) == 2
+    assert render(view, NOW).splitlines()[3] == (
+        " 1 agent            its supervisor (pid 4711) does not answer, last pulse 0.6 s ago; "
+        "its workers end without it"
+    )
+
+
+def test_nobody_there_is_2_with_one_sentence(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["status", "--runtime", str(tmp_path)])
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: no Holdfast daemon runs in {tmp_path}: start one with holdfast up, or name --runtime DIR\n",
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish"])
+def test_a_socket_and_a_board_that_both_tell_nothing_is_2(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "agent.sock").touch()
+    (tmp_path / "agent.board").write_bytes(content)
+    result = CliRunner().invoke(main, ["status", "--runtime", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: ")
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0, "0.0 s"), (0.44, "0.4 s"), (59.94, "59.9 s"), (59.96, "1m00s"), (60, "1m00s"), (3_599.9, "59m59s")],
+)
+def test_short_times(seconds: float, told: str) -> None:
+    assert short(seconds) == told
+
+
+def test_times_and_counts_as_people_read_them() -> None:
+    assert (short(7_500), short(219_600), clock(214.9)) == ("2h05m", "2d13h", "00:03:34")
+    assert (count(34_812), count(0), count(None)) == ("34,812", "0", "–")

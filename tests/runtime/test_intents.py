@@ -1,0 +1,183 @@
+"""What an operator asked for: kept before it takes effect, with who and why, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.config.log import Log
+from holdfast.config.root import Config
+from holdfast.model.time import seconds
+from holdfast.reconcile import Synced
+from holdfast.runtime.board import Board
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.decisions import history
+from holdfast.runtime.intents import Intents
+from holdfast.runtime.paths import Paths
+from holdfast.runtime.worker import Spec, Worker
+from tests.runtime.place import HandClock, Workshop, numbered
+
+ADA = Who(1_000, 77, "ada")
+
+
+class Office:
+    """A worker's reconciler with the operator's commands on it; made again, it is the same worker after a restart."""
+
+    def __init__(self, folder: Path, *, want: int = 12, have: int = 12, clock: HandClock | None = None) -> None:
+        self.shop = Workshop(folder / "shop", numbered(want), numbered(have), clock=clock)
+        paths = Paths("lab", folder / "run", folder / "state")
+        board = Board.create(folder / "board", ["routes"])
+        self.worker = Worker(Spec("routes", ""), "lab", paths, Config(log=Log()), self.shop.clock, board)
+        self.file = paths.state / "intents" / "lab.routes.json"
+        Intents(self.worker, self.shop.reconciler, self.shop.intent, self.shop.sync).offer()
+
+    def ask(self, do: str, **args: Any) -> Any:
+        async def asked() -> Any:
+            return await self.worker.handlers[do](Request(do, args), ADA)
+
+        return asyncio.run(asked())
+
+    def turn(self, after: float = 1.1, times: int = 3) -> None:
+        asyncio.run(self.shop.turn(after=after, times=times))
+
+    def told(self) -> list[str]:
+        return [one.sentence for one in history(self.worker.paths.decisions)]
+
+
+def test_a_pause_says_who_why_and_how_to_end_it(tmp_path: Path) -> None:
+    office = Office(tmp_path, have=0)
+    assert office.ask("pause", reason="maintenance") == "routes is paused; end it with: holdfast resume routes"
+    office.turn()
+    assert office.shop.there == {}
+    assert office.shop.reconciler.outstanding()[0]["reason"] == "ada: “maintenance”: an operator paused it"
+    assert office.told() == ["ada asked for pause of routes: “maintenance”"]
+
+
+def test_a_pause_survives_a_restart_and_a_resume_too(tmp_path: Path) -> None:
+    Office(tmp_path).ask("pause", reason="maintenance")
+    again = Office(tmp_path, have=0)
+    again.turn()
+    assert again.shop.there == {}
+    assert again.ask("resume") == "routes goes on"
+    again.turn()
+    assert again.shop.there == numbered(12)
+    last = Office(tmp_path, have=0)
+    last.turn()
+    assert last.shop.there == numbered(12)
+    assert last.told()[-1] == "ada asked for resume of routes"
+
+
+def test_a_pause_for_a_time_runs_out_also_over_a_restart(tmp_path: Path) -> None:
+    clock = HandClock()
+    assert "until 00:10:00Z" in Office(tmp_path, clock=clock).ask("pause", reason="tea", **{"for": "10m"})
+    clock.move(599)
+    again = Office(tmp_path, have=0, clock=clock)
+    again.turn(after=0)
+    assert again.shop.there == {}
+    again.turn(after=1.1)
+    assert again.shop.there == numbered(12)
+
+
+@pytest.mark.parametrize("reason", [None, "", "   ", 7])
+@pytest.mark.parametrize("command", ["pause", "allow", "forget"])
+def test_nothing_is_done_without_a_reason(tmp_path: Path, command: str, reason: object) -> None:
+    office = Office(tmp_path)
+    with pytest.raises(Declined, match="a reason is needed"):
+        office.ask(command, source="db", reason=reason)
+    assert not office.file.exists()
+
+
+@pytest.mark.parametrize("text", ["soon", "-5m", "", "99999999999d", "1e9h", 7])
+def test_a_time_that_makes_no_sense_is_declined(tmp_path: Path, text: object) -> None:
+    office = Office(tmp_path)
+    with pytest.raises(Declined, match="--for"):
+        office.ask("pause", reason="tea", **{"for": text})
+    assert not office.file.exists()
+
+
+def test_a_wish_that_cannot_be_kept_does_not_take_effect(tmp_path: Path) -> None:
+    office = Office(tmp_path, have=0)
+    office.file.parent.parent.mkdir(parents=True)
+    office.file.parent.write_text("a file where the folder should be")
+    with pytest.raises(OSError, match="exists"):
+        office.ask("pause", reason="maintenance")
+    assert office.shop.intent.pause is None
+
+
+def test_allow_once_lets_exactly_through_what_was_shown(tmp_path: Path) -> None:
+    office = Office(tmp_path, want=0)
+    office.turn()
+    shown = office.ask("held")
+    assert (shown["total"], shown["gates"], len(shown["objects"])) == (12, {"brake": 12}, 12)
+    with pytest.raises(Declined, match="9 were shown but 12 are held now: look again"):
+        office.ask("allow", reason="x", shown=9)
+    office.turn()
+    assert len(office.shop.there) == 12
+    assert office.ask("allow", reason="x", shown=12) == "12 held deletes go through once"
+    office.turn()
+    assert office.shop.there == {}
+
+
+def test_what_is_shown_is_bounded_and_what_is_counted_is_not(tmp_path: Path) -> None:
+    office = Office(tmp_path, want=0, have=5_000)
+    office.turn(times=1)
+    shown = office.ask("held")
+    assert (shown["total"], shown["gates"]["brake"], len(shown["objects"])) == (5_000, 5_000, 1_000)
+
+
+def test_allow_for_a_time_survives_a_restart_and_ends(tmp_path: Path) -> None:
+    clock = HandClock()
+    Office(tmp_path, clock=clock).ask("allow", reason="x", **{"for": "5m"})
+    again = Office(tmp_path, want=0, clock=clock)
+    again.turn()
+    assert again.shop.there == {}
+    clock.move(300)
+    late = Office(tmp_path, want=0, clock=clock)
+    late.turn()
+    assert len(late.shop.there) == 12
+
+
+def test_a_forgotten_source_is_forgotten_over_a_restart_but_one_that_came_back_is_not_forgotten_again(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+    with pytest.raises(Declined, match="there is no source 'x'; there are: db"):
+        office.ask("forget", source="x", reason="gone")
+    office.ask("forget", source="db", reason="gone")
+    assert office.shop.sync.sources == {}
+    again = Office(tmp_path)
+    assert again.shop.sync.sources == {}
+    again.shop.sync.note_source("db", Synced(again.shop.clock.now()))
+    again.ask("pause", reason="tea")
+    assert list(again.shop.sync.sources) == ["db"]
+
+
+@pytest.mark.parametrize("content", [b"rubbish", b"[]", b'{"pause": {"who": "\xff"}}', b""])
+def test_wishes_that_cannot_be_read_stop_the_worker_because_one_could_be_a_pause(
+    tmp_path: Path, content: bytes
+) -> None:
+    office = Office(tmp_path)
+    office.ask("pause", reason="maintenance")
+    office.file.write_bytes(content)
+    with pytest.raises(RuntimeError, match="mend it, or delete it"):
+        Office(tmp_path)
+
+
+def test_sync_looks_at_everything_again(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.turn()
+    office.shop.target.objects.clear()
+    assert office.ask("sync") == "routes compares everything again"
+    office.turn(after=0, times=1)
+    assert office.shop.there == numbered(12)
+
+
+def test_a_deadline_does_not_move_with_the_clock_on_the_wall(tmp_path: Path) -> None:
+    office = Office(tmp_path, have=0)
+    office.ask("pause", reason="tea", **{"for": "10m"})
+    pause = office.shop.intent.pause
+    assert pause is not None
+    assert pause.until == office.shop.clock.now() + seconds(600)
