@@ -131,17 +131,20 @@ async def _range(store: Store, keys: int) -> tuple[Cost, float]:
 
 
 async def _mirror(store: Store, keys: int) -> tuple[Cost, float]:
+    blocks = []
+
     async def once() -> None:
         mirror = Mirror(store, fleet.ENDPOINTS, ENDPOINT.decode)
-        running = asyncio.create_task(mirror.run())
-        try:
-            await mirror.wait_synced()
-        finally:
-            running.cancel()
+        async with LoopBlock.watched() as block:
+            running = asyncio.create_task(mirror.run())
+            try:
+                await mirror.wait_synced()
+            finally:
+                running.cancel()
+            blocks.append(block.max_s)  # before the mirror is let go: a real one is never
         _expect(len(mirror.objects), keys, "endpoints decoded")
 
-    async with LoopBlock.watched() as block:
-        return await _median(once, keys), block.max_s
+    return await _median(once, keys), max(blocks)
 
 
 async def _median(once: Callable[[], Coroutine[None, None, None]], items: int) -> Cost:

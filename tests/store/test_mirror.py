@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,12 +13,13 @@ from holdfast.model.bad import Bad, BadReason
 from holdfast.model.endpoint_status import ENDPOINT_STATUS
 from holdfast.model.kind import Kind
 from holdfast.model.time import Duration, Instant
-from holdfast.store.api import Entry, Put, Snapshot
+from holdfast.store.api import Entry, Events, OwnKey, Put, Snapshot
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.gateway import Gateway
 from holdfast.store.mirror import Delta, Mirror
 from holdfast.testing import FakeStore
+from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
 from tests.store.following import opened, until
 from tests.store.proxy import Proxy
@@ -298,6 +299,36 @@ def test_C13_a_status_that_is_json_but_no_object_does_not_stop_its_neighbours() 
             await writer.put(PREFIX + b"later", good)
             await until(lambda: PREFIX + b"later" in mirror.objects)
         assert list(mirror.unreadable) == [PREFIX + b"bad"]
+        task.cancel()
+
+    asyncio.run(main())
+
+
+class Remembering(FakeClient):
+    """A client that remembers what its watch has handed out."""
+
+    async def watch(
+        self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
+    ) -> AsyncIterator[Snapshot | Events]:
+        async for seen in super().watch(prefix, own=own, held=held):
+            self.handed_out = seen
+            yield seen
+
+
+def test_a_snapshot_is_taken_over_in_key_order_and_leaves_memory_meanwhile() -> None:
+    keys = [PREFIX + b"%04d" % number for number in range(1_234)]
+
+    async def main() -> None:
+        fake = FakeStore()
+        for key in reversed(keys):
+            await fake.client("writer").put(key, b"x")
+        reader = Remembering(fake, "reader", Duration(seconds=5))
+        mirror: Mirror[str] = Mirror(reader, PREFIX, text)
+        task = asyncio.create_task(mirror.run())
+        await mirror.wait_synced()
+        assert list(mirror.objects) == keys
+        assert isinstance(reader.handed_out, Snapshot)
+        assert reader.handed_out.items == []
         task.cancel()
 
     asyncio.run(main())

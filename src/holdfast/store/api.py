@@ -90,11 +90,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Everything under the prefix at `revision`. After the first one: continuity was lost, compare with what you had.
 
     A reader that said what it holds (`watch(…, held=…)`) may get in `unchanged` the keys whose mod_revision is the one
-    it holds; they exist too. For all other readers `unchanged` is empty and `items` is everything.
+    it holds; they exist too. For all other readers `unchanged` is empty and `items` is everything. The list is the
+    reader's own: it may take the entries out as it goes.
     """
 
     revision: int
-    items: Sequence[Entry]
+    items: list[Entry]
     unchanged: Sequence[bytes] = ()
 
 

@@ -23,7 +23,7 @@ from holdfast.store.pending import Pending
 
 T = TypeVar("T")
 
-SLICE = 1_000
+SLICE = 500
 """Objects handled between two turns of the event loop, so that a large snapshot never blocks it for long."""
 
 
@@ -171,7 +171,7 @@ class Mirror(Generic[T]):
             for key in keys:
                 self._carry(key, fresh)
             await asyncio.sleep(0)
-        for entries in _slices(snapshot.items):
+        for entries in _taken_out(snapshot.items):
             for entry in entries:
                 self._settle(entry, fresh)
             await asyncio.sleep(0)
@@ -227,6 +227,15 @@ V = TypeVar("V")
 
 def _slices(items: Sequence[V]) -> Iterator[Sequence[V]]:
     return (items[i : i + SLICE] for i in range(0, len(items), SLICE))
+
+
+def _taken_out(entries: list[Entry]) -> Iterator[Sequence[Entry]]:
+    """The entries in slices, in order. Each slice leaves memory before the next is handled: all at once would block
+    the loop, and kept they would double what the mirror needs."""
+    entries.reverse()
+    while entries:
+        yield entries[: -SLICE - 1 : -1]
+        del entries[-SLICE:]
 
 
 class _Held(Mapping[bytes, int]):

@@ -121,7 +121,7 @@ class FakeClient:
     async def everything(self, prefix: bytes) -> Snapshot:
         """Everything under the prefix at one revision, in one look."""
         page = await self._call("list", lambda: self._page(prefix or b"\0", prefix_end(prefix), 0, sys.maxsize))
-        return Snapshot(page.revision, page.entries)
+        return Snapshot(page.revision, list(page.entries))
 
     def _read(self, key: bytes, revision: int) -> Entry | None:
         self.fake.expire()
