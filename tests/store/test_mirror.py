@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -309,7 +309,7 @@ class Remembering(FakeClient):
 
     async def watch(
         self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
-    ) -> AsyncIterator[Snapshot | Events]:
+    ) -> AsyncGenerator[Snapshot | Events, None]:
         async for seen in super().watch(prefix, own=own, held=held):
             self.handed_out = seen
             yield seen
