@@ -47,8 +47,13 @@ class TooMany(ValueError):
 
 def table(weights: Weights, size: int = DEFAULT_SIZE) -> tuple[tuple[Identity, ...], Table]:
     """The serving backends in their order, and the table that names them by place. Read-only: it may be shared."""
-    turns = tuple(sorted((backend, weight) for backend, weight in weights.items() if weight > 0))
-    return tuple(backend for backend, _ in turns), _built(turns, size)
+    serving = _in_order(weights)
+    return tuple(backend for backend, _ in serving), _built(serving, size)
+
+
+def _in_order(weights: Weights) -> tuple[tuple[Identity, int], ...]:
+    """Who serves, in numeric order: it decides who goes first in each round (B2)."""
+    return tuple(sorted((backend, weight) for backend, weight in weights.items() if weight > 0))
 
 
 @lru_cache(maxsize=64)

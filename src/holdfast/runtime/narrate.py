@@ -33,7 +33,11 @@ class Narrator(Generic[K, V]):
 
     def held(self, news: Sequence[tuple[Change[K, V], Closed]]) -> None:
         """Holds that are new. Waiting to retry was told as a failure already."""
-        news = [(change, closed) for change, closed in news if closed.gate != "backoff"]
+        for change, closed in news:
+            if closed.gate in self._place.quiet:
+                log.debug(f"{self._place.name} leaves {self._place.show(change.key)} as it is: {closed.reason.label}")
+        untold = {"backoff", *self._place.quiet}
+        news = [(change, closed) for change, closed in news if closed.gate not in untold]
         self._write(self._record(change, "held", closed.sentence, closed) for change, closed in news)
         groups = Counter((closed, change.op) for change, closed in news)
         for (closed, op), count in groups.items():

@@ -74,5 +74,7 @@ class Place(Generic[K, V]):
     same: Callable[[V, V], bool]
     brake: Brake[K, V] | None = None
     term: Callable[[], int] = field(default=lambda: 0)
+    quiet: Collection[str] = ()
+    """Gates whose holds are nothing to tell anybody: they belong to every start, and open by themselves."""
     read_back: bool = True
     """Whether what was applied is looked up again at once; not needed where applying is itself a proof."""

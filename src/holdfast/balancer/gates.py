@@ -1,0 +1,73 @@
+"""The balancer's own gates: warm-up, and health known.
+
+`no_prober`: the prober is silent, so what is known of backends is growing old; nothing that follows from it is written
+(B21). `no_health`: nothing is known of a frontend's backends, or one is unknown to a prober that has told nothing at
+all since the start; what was found in the dataplane stays (B22). An operator's own word about a backend passes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import NO_BACKEND, Key, Value, Vip
+from holdfast.balancer.warmup import WarmUp
+from holdfast.model.time import NEVER, Instant
+from holdfast.reconcile import Change, Closed, Op, Reason
+
+
+class HealthReason(Reason):
+    NO_PROBER = "the prober is silent, so nobody knows how the backends are"
+    NO_HEALTH = "nothing is known of its backends yet, so what is programmed stays"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a frontend's backends."""
+
+    name: str
+    unknown: frozenset[Identity] = frozenset()
+    held: frozenset[Identity] = frozenset()
+    """Those that an operator paused or disabled."""
+    known: bool = True
+    """Whether any backend has a real state."""
+
+
+Standings = Callable[[Vip], Standing | None]
+
+
+@dataclass(slots=True)
+class WarmUpGate:
+    """Asks the warm-up about the frontend that a change belongs to."""
+
+    warm: WarmUp
+    standing: Standings
+
+    def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        found = self.standing(change.key.vip)
+        return self.warm.judge(None if found is None else found.name, now)
+
+
+@dataclass(slots=True)
+class HealthGate:
+    """Whether enough is known of health to act on it."""
+
+    standing: Standings
+    silent: Instant | None = None
+    """Since when the prober has said nothing; None: it speaks."""
+    told: bool = field(default=False)
+    """Whether the prober has delivered any result since the start."""
+    since: Instant = NEVER
+
+    def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        found = self.standing(change.key.vip)
+        backend = change.key.backend
+        if found is None or (backend != NO_BACKEND and backend in found.held):
+            return None
+        if not found.known or (backend in found.unknown and not self.told):
+            opens = f"a first result of a backend of {found.name}"
+            return Closed("no_health", HealthReason.NO_HEALTH, self.since, opens, found.name)
+        if self.silent is not None and change.op is not Op.DELETE:
+            return Closed("no_prober", HealthReason.NO_PROBER, self.silent, "the prober's next report")
+        return None

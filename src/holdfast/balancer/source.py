@@ -1,0 +1,54 @@
+"""The source of the balancer's reconciler: what every frontend should be, computed when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+
+from holdfast.balancer.core import Balancer
+from holdfast.balancer.vip import Key, Value
+from holdfast.reconcile import Owned
+from holdfast.runtime.clock import Clock
+
+
+async def _nothing() -> None:
+    """A file is as fresh as it was when it was read: it is read again on demand only."""
+
+
+class WantedVips:
+    """What is wanted. `name` and `revision` say by which configuration."""
+
+    def __init__(
+        self, balancer: Balancer, clock: Clock, name: str = "file", fresh: Callable[[], Awaitable[None]] = _nothing
+    ) -> None:
+        self._balancer = balancer
+        self._clock = clock
+        self._fresh = fresh
+        self.name = name
+        self.revision = 1
+
+    async def read(self, after: Key | None, upto: Key | None) -> Sequence[tuple[Key, Owned[Value]]]:
+        return [
+            (key, owned)
+            for key, owned in self.objects()
+            if (after is None or after < key) and (upto is None or key <= upto)
+        ]
+
+    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Value]]:
+        at, wanted = self._balancer.roster.at, set(keys)
+        now = self._clock.now()
+        frontends = [at[vip] for vip in {key.vip for key in wanted} if vip in at]
+        objects = [pair for frontend in frontends for pair in self._balancer.desired(frontend, now).objects]
+        return {key: self._owned(value) for key, value in objects if key in wanted}
+
+    async def refresh(self) -> None:
+        await self._fresh()
+
+    def objects(self) -> Iterator[tuple[Key, Owned[Value]]]:
+        """Everything that is wanted, in order."""
+        now = self._clock.now()
+        for frontend in self._balancer.roster.frontends.values():
+            for key, value in self._balancer.desired(frontend, now).objects:
+                yield key, self._owned(value)
+
+    def _owned(self, value: Value) -> Owned[Value]:
+        return Owned(value, self.name, self.revision)

@@ -1,0 +1,109 @@
+"""The target of the balancer's reconciler: a dataplane, seen as keys and values.
+
+Here an attribute that cannot change live becomes a tear-down and a rebuild with the entries that were there (B9), and
+here each batch says, before it is made, how many buckets it moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import structlog
+
+from holdfast.balancer import churn
+from holdfast.balancer.churn import Churn
+from holdfast.balancer.dataplane import Dataplane
+from holdfast.balancer.vip import NO_BACKEND, Key, Settings, Value, Vip, weights
+from holdfast.reconcile import Change, Op, Outcome, Owned
+
+log = structlog.get_logger(__name__)
+
+ValueChange = Change[Key, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a batch of changes did to one VIP's new flows."""
+
+    vip: Vip
+    churn: Churn
+
+
+class Vips:
+    """The VIPs of a dataplane. `told` hears of every batch what it moves, before it is applied."""
+
+    def __init__(self, dataplane: Dataplane, told: Callable[[Sequence[Moved]], None] = lambda _moved: None) -> None:
+        self._dataplane = dataplane
+        self._told = told
+        self.held: dict[Key, Value] = {}
+        """What the dataplane is known to hold, as of the last look."""
+
+    async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Value]]], Key | None]:
+        held = await self._dataplane.read()
+        self.held = dict(held)
+        return [(key, _found(held[key])) for key in sorted(held) if after is None or after < key], None
+
+    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Value]]:
+        held = await self._dataplane.read({key.vip for key in keys})
+        return {key: _found(held[key]) for key in keys if key in held}
+
+    async def apply(self, ready: Sequence[ValueChange]) -> Sequence[Outcome[Key, Value]]:
+        touched = {change.key.vip for change in ready}
+        held = await self._dataplane.read(touched)
+        self._told(predicted(held, ready, self._dataplane.describe().table_size))
+        steps = [step for change in ready for step in self._steps(change, held)]
+        errors = await self._dataplane.apply([step for step, _ in steps])
+        failed: dict[Key, str] = {}
+        for (_, owner), error in zip(steps, errors, strict=True):
+            if error is not None:
+                failed.setdefault(owner.key, error)
+        self._remember(change for change in ready if change.key not in failed)
+        return [Outcome(change, failed.get(change.key)) for change in ready]
+
+    def _remember(self, changes: Iterable[ValueChange]) -> None:
+        for change in changes:
+            if change.new is None:
+                self.held.pop(change.key, None)
+            else:
+                self.held[change.key] = change.new.value
+
+    def _steps(self, change: ValueChange, held: Mapping[Key, Value]) -> Iterator[tuple[ValueChange, ValueChange]]:
+        """The change as the dataplane can make it, each step with the change that it belongs to."""
+        if change.op is not Op.REPLACE or self._is_live(change):
+            yield change, change
+            return
+        assert change.new is not None
+        entries = [key for key in sorted(held) if key.vip == change.key.vip and key.backend != NO_BACKEND]
+        log.warning(f"{change.key} is torn down and rebuilt with {len(entries)} entries: this cannot change live")
+        yield Change(Op.DELETE, change.key, change.old, None), change
+        yield Change(Op.CREATE, change.key, None, change.new), change
+        for key in entries:
+            yield Change(Op.CREATE, key, None, Owned(held[key], change.new.source, change.new.revision)), change
+
+    def _is_live(self, change: ValueChange) -> bool:
+        assert change.old is not None
+        assert change.new is not None
+        old, new = change.old.value, change.new.value
+        if not isinstance(old, Settings) or not isinstance(new, Settings):
+            return True
+        differing = {field.name for field in fields(Settings) if getattr(old, field.name) != getattr(new, field.name)}
+        return differing <= self._dataplane.describe().live
+
+
+def predicted(held: Mapping[Key, Value], changes: Sequence[ValueChange], size: int) -> list[Moved]:
+    """What these changes move, per VIP that has or gets a table."""
+    after = dict(held)
+    for change in changes:
+        if change.new is None:
+            after.pop(change.key, None)
+        else:
+            after[change.key] = change.new.value
+    before_weights, after_weights = weights(held.items()), weights(after.items())
+    touched = sorted({change.key.vip for change in changes})
+    return [Moved(v, churn.predicted(before_weights.get(v, {}), after_weights.get(v, {}), size)) for v in touched]
+
+
+def _found(value: Value) -> Owned[Value]:
+    """Nobody's name is on what a dataplane holds: it goes only when every source is known to be complete."""
+    return Owned(value, "", 0)

@@ -1,0 +1,128 @@
+"""A balancer on virtual time: the shipped keeper, a dataplane in memory, and a prober that tells a given truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+
+from holdfast.balancer.core import Balancer
+from holdfast.balancer.keeper import Around, Keeper
+from holdfast.balancer.results import Assignment, Code, Pace, Report, Result, Target
+from holdfast.balancer.roster import roster
+from holdfast.balancer.source import WantedVips
+from holdfast.balancer.vip import Vip, shown
+from holdfast.balancer.warmup import WarmUp
+from holdfast.config import Loaded, Source, resolve
+from holdfast.config.balancer import Balancer as Configuration
+from holdfast.model.time import Duration, seconds
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.vitals import Vitals
+from holdfast.testing import Node
+from holdfast.testing.dataplane import FakeDataplane
+
+_EVERY = 0.25
+
+
+def configuration(text: str) -> Configuration:
+    """The `balancer:` section that this text is the inside of."""
+    indented = "".join(f"  {line}\n" for line in text.splitlines())
+    loaded = resolve(Source("test", f"balancer:\n{indented}".encode()), {})
+    assert isinstance(loaded, Loaded), str(loaded)
+    return loaded.config.balancer
+
+
+def simple(*backends: int, frontends: int = 1, extra: str = "", check: str = "") -> Configuration:
+    """Backends 10.0.0.N behind VIPs 192.0.2.N, all in one pool."""
+    lines = ["healthchecks:", f"  web: {{type: tcp, interval: 1s{check}}}", "backends:"]
+    lines += [f"  b{n}: {{address: 10.0.0.{n}, port: 80, healthcheck: web}}" for n in backends]
+    lines.append("frontends:")
+    pool = ", ".join(f"b{n}: {{}}" for n in backends)
+    for n in range(1, frontends + 1):
+        lines += [f"  f{n}:", f"    address: 192.0.2.{n}", "    port: 80", f"    pools: [{{backends: {{{pool}}}}}]"]
+        lines += [f"    {line}" for line in extra.splitlines()]
+    return configuration("\n".join(lines))
+
+
+class TruthfulProber:
+    """Reports four times a second, for every target, what `down` says; dead or blind it tells nothing."""
+
+    def __init__(self, node: Node, truth: Truth) -> None:
+        self._node = node
+        self._truth = truth
+        self.assigned = Assignment(())
+        self.paces: dict[str, Pace] = {}
+
+    def assign(self, wanted: Assignment) -> None:
+        self.assigned = wanted
+
+    def pace(self, paces: Mapping[str, Pace]) -> None:
+        self.paces |= paces
+
+    async def reports(self) -> AsyncGenerator[Report, None]:
+        while True:
+            await asyncio.sleep(_EVERY)
+            if self._truth.dead:
+                continue
+            now = self._node.clock.now()
+            heard = [one for one in self.assigned.targets if one.id.partition("/")[0] not in self._truth.mute]
+            results = () if self._truth.blind else tuple(map(self._result, heard))
+            yield Report(now, results, len(self.assigned.targets), trouble=self._truth.blind)
+
+    def _result(self, target: Target) -> Result:
+        name = target.id.partition("/")[0]
+        passed = name not in self._truth.down and not self._truth.late
+        code = Code.L4OK if passed else Code.L4CON
+        return Result(target.id, passed, code, seconds(0.001), self._node.clock.now(), self._truth.late)
+
+
+class Truth:
+    """How the world is, as a prober finds it."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self.mute: set[str] = set()
+        """Of these no probe has come home yet."""
+        self.dead = False
+        self.late = False
+        self.blind = ""
+
+
+class Site:
+    """One balancer. The dataplane outlives it; `start` after a kill is a restart."""
+
+    def __init__(self, node: Node, folder: Path, dataplane: FakeDataplane | None = None) -> None:
+        self.node = node
+        self.dataplane = dataplane or FakeDataplane()
+        self.truth = Truth()
+        self._folder = folder
+
+    def start(self, config: Configuration, *, low: Duration = seconds(5), high: Duration = seconds(30)) -> Keeper:
+        clock = self.node.clock
+        balancer = Balancer(roster(config), WarmUp(clock.now(), low, high))
+        vitals = Vitals(clock)
+        decisions = DecisionLog(self._folder, "balancer.vips")
+        around = Around(clock, vitals, decisions, WorkerMetrics())
+        self.keeper = Keeper(
+            balancer,
+            self.dataplane,
+            TruthfulProber(self.node, self.truth),
+            around,
+            sync_interval=config.sync_interval,
+            source=WantedVips(balancer, clock),
+        )
+        self.keeper.complete(1)
+        self.node.run(self.keeper.run(asyncio.Event()))
+        return self.keeper
+
+    def reload(self, config: Configuration) -> None:
+        self.keeper.balancer.reload(roster(config), self.node.clock.now())
+        self.keeper.complete(self.keeper.source.revision + 1)
+        self.keeper.reloaded()
+
+    def weights(self, vip: int = 1) -> dict[str, int]:
+        """What the dataplane has under 192.0.2.N: the end of each backend's address, and its weight."""
+        wanted = Vip.of(f"192.0.2.{vip}", "tcp", 80)
+        found = {key: entry for key, entry in self.dataplane.entries.items() if key.vip == wanted}
+        return {f"b{shown(key.backend).partition(':')[0].rpartition('.')[2]}": one.weight for key, one in found.items()}

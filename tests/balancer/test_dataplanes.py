@@ -1,0 +1,61 @@
+"""The dataplanes that need no kernel, held to what every dataplane must do; and the fake's own flows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.balancer.dataplane import Dataplane
+from holdfast.balancer.dataplane.dryrun import DryRun
+from holdfast.balancer.vip import Entry, Key
+from holdfast.testing.dataplane import FakeDataplane
+from tests.balancer.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("make", [FakeDataplane, lambda: DryRun(251)], ids=["fake", "dry-run"])
+def test_it_conforms(make: Callable[[], Dataplane], case: Case) -> None:
+    async def prove() -> None:
+        await case(make())
+
+    asyncio.run(prove())
+
+
+def with_clients(count: int = 300) -> FakeDataplane:
+    dataplane = FakeDataplane()
+    asyncio.run(made(dataplane, *FULL))
+    for client in range(count):
+        dataplane.connect(V4, client)
+    return dataplane
+
+
+def clients_of(dataplane: FakeDataplane, backend: object) -> int:
+    return sum(to == backend for (vip, _), to in dataplane.flows.items() if vip == V4)
+
+
+def test_clients_are_spread_by_weight() -> None:
+    dataplane = with_clients()
+    assert 1.5 < clients_of(dataplane, ONE) / clients_of(dataplane, TWO) < 2.7
+
+
+def test_a_changed_table_moves_no_established_flow() -> None:
+    dataplane = with_clients()
+    before = dict(dataplane.flows)
+    asyncio.run(made(dataplane, change(Key(V4, ONE), Entry(0), Entry(100))))
+    assert dataplane.flows == before
+    assert {dataplane.connect(V4, client) for client in range(1_000, 1_050)} == {TWO}
+
+
+def test_kill_ends_exactly_the_dead_backends_flows() -> None:
+    dataplane = with_clients()
+    others = clients_of(dataplane, TWO)
+    asyncio.run(made(dataplane, change(Key(V4, ONE), Entry(0, kill=True), Entry(100))))
+    assert (clients_of(dataplane, ONE), clients_of(dataplane, TWO)) == (0, others)
+
+
+def test_a_vip_without_backends_refuses() -> None:
+    dataplane = with_clients(0)
+    asyncio.run(made(dataplane, change(Key(V4, ONE), None), change(Key(V4, TWO), None)))
+    assert dataplane.connect(V4, 1) is None

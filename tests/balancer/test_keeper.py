@@ -1,0 +1,532 @@
+"""The balancer as a whole, on virtual time: starts, restarts, reloads, a lying world and a dying prober."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.balancer import health as machine
+from holdfast.balancer.health import State
+from holdfast.balancer.results import Result
+from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
+from holdfast.balancer.warmup import WarmUp
+from holdfast.config import Loaded, Source, resolve
+from holdfast.config.balancer import Balancer as Configuration
+from holdfast.model.intent import Intent, What
+from holdfast.model.scope import Scope
+from holdfast.model.scope import Target as ScopeTarget
+from holdfast.model.time import Instant
+from holdfast.reconcile import Op
+from holdfast.testing import World, simulate
+from holdfast.testing.fault import fault
+from holdfast.testing.nodes import WALL_START
+from tests.balancer.site import Site, configuration, simple
+
+VIP = Vip.of("192.0.2.1", "tcp", 80)
+Story = Callable[[World, Site], Coroutine[Any, Any, None]]
+
+
+def play(story: Story, folder: Path, seed: int = 1) -> None:
+    async def scenario(world: World) -> None:
+        await story(world, Site(world.node("lb"), folder))
+
+    simulate(seed, scenario)
+
+
+def intent(what: What, name: str, weight: int | None = None) -> Intent:
+    scope = Scope(ScopeTarget.BACKEND, name)
+    return Intent(what=what, scope=scope, who="ada", why="maintenance", since=WALL_START, weight=weight)
+
+
+def intend(site: Site, *intents: Intent) -> None:
+    keeper, clock = site.keeper, site.node.clock
+    keeper.touch(keeper.balancer.intend(intents, clock.wall(), clock.now()))
+    keeper.reloaded()
+
+
+async def settled(site: Site, config: Configuration, until: float = 40) -> None:
+    site.start(config)
+    await asyncio.sleep(until)
+
+
+def test_a_first_start_programs_everything_after_the_window(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        site.start(simple(1, 2))
+        await asyncio.sleep(4.9)
+        assert site.dataplane.calls == []
+        await asyncio.sleep(1)
+        assert site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def open_at_once(warm: WarmUp, frontend: str | None, now: Instant) -> None:
+    return None
+
+
+@fault("B1", without="holdfast.balancer.warmup:WarmUp.judge", by="tests.balancer.test_keeper:open_at_once")
+def test_B1_a_restart_while_a_backend_is_slow_to_answer_zeroes_nobody(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        config = simple(1, 2, 3)
+        await settled(site, config)
+        site.node.kill()
+        site.truth.mute = {"b3"}
+        site.dataplane.calls.clear()
+        site.start(config)
+        await asyncio.sleep(8)
+        site.truth.mute = set()
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            assert site.weights() == {"b1": 100, "b2": 100, "b3": 100}
+        assert site.dataplane.calls == []
+
+    play(story, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_restart_with_unchanged_health_makes_no_write_at_all(tmp_path: Path, seed: int) -> None:
+    async def story(world: World, site: Site) -> None:
+        config = simple(1, 2, 3, 4, frontends=3, extra="slow_start: 20s")
+        site.truth.down = {"b2"}
+        await settled(site, config)
+        intend(site, intent(What.DISABLE, "b3"), intent(What.WEIGHT, "b4", 30))
+        await asyncio.sleep(2)
+        wishes = site.keeper.balancer.intents
+        for _ in range(3):
+            site.node.kill()
+            site.dataplane.calls.clear()
+            site.start(config)
+            intend(site, *wishes)
+            await asyncio.sleep(world.random.uniform(0.1, 90))
+            assert site.dataplane.calls == []
+        assert site.weights() == {"b1": 100, "b2": 0, "b3": 0, "b4": 30}
+
+    play(story, tmp_path, seed)
+
+
+def shuffled(config: Configuration, seed: int) -> Configuration:
+    """The same configuration, every map of it in another order."""
+    order = random.Random(seed)
+
+    def mixed(entries: Any) -> Any:
+        items = list(entries.items())
+        order.shuffle(items)
+        return dict(items)
+
+    replace = msgspec.structs.replace
+    frontends = {
+        name: replace(one, pools=tuple(replace(pool, backends=mixed(pool.backends)) for pool in one.pools))
+        for name, one in config.frontends.items()
+    }
+    return replace(config, frontends=mixed(frontends), backends=mixed(config.backends))
+
+
+def test_two_balancers_with_shuffled_configuration_make_equal_calls_and_equal_tables(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        config = simple(1, 2, 3, 10, 11, frontends=12)
+        one, other = (Site(world.node(name), tmp_path / name) for name in ("one", "other"))
+        one.start(config)
+        other.start(shuffled(config, world.seed))
+        await asyncio.sleep(40)
+        for down in ({"b2", "b10"}, {"b1"}, set[str]()):
+            one.truth.down = other.truth.down = down
+            await asyncio.sleep(10)
+        assert [(c.op, c.key, c.new and c.new.value) for c in one.dataplane.calls] == [
+            (c.op, c.key, c.new and c.new.value) for c in other.dataplane.calls
+        ]
+        for n in range(1, 13):
+            vip = Vip.of(f"192.0.2.{n}", "tcp", 80)
+            assert one.dataplane.table(vip) == other.dataplane.table(vip)
+        assert one.keeper.digests() == other.keeper.digests()
+
+    for seed in range(3):
+        simulate(seed, scenario)
+
+
+def test_B2_calls_are_made_in_numeric_order_whatever_the_file_says(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, shuffled(simple(1, 2, 10, frontends=10), 7))
+        keys = [call.key for call in site.dataplane.calls]
+        vips = [key for key in keys if key == Key(key.vip)]
+        entries = [key for key in keys if key != Key(key.vip)]
+        assert vips == sorted(vips)
+        assert entries == sorted(entries)
+        assert [str(key.vip).partition(":")[0] for key in vips][-2:] == ["192.0.2.9", "192.0.2.10"]
+
+    play(story, tmp_path)
+
+
+def test_a_transition_reaches_the_dataplane_within_one_batch(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2, check=", fall: 1"))
+        site.dataplane.calls.clear()
+        site.truth.down = {"b1"}
+        await asyncio.sleep(0.5)
+        assert site.weights() == {"b1": 0, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def first_user(balancer: Any, backends: Any) -> set[str]:
+    return {balancer.roster.users[name][0] for name in backends}
+
+
+@fault("B17", without="holdfast.balancer.core:Balancer._users", by="tests.balancer.test_keeper:first_user")
+def test_B17_a_backend_shared_by_frontends_is_updated_in_all_of_them(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2, frontends=4))
+        site.truth.down = {"b1"}
+        await asyncio.sleep(2)
+        assert [site.weights(n)["b1"] for n in (1, 2, 3, 4)] == [0, 0, 0, 0]
+
+    play(story, tmp_path)
+
+
+def fresh_start(old: Any, new: Any, health: Any, serving: Any, now: Instant) -> Any:
+    return {name: machine.fresh(one.checks, now) for name, one in new.backends.items()}
+
+
+@fault("B5", without="holdfast.balancer.core:carry", by="tests.balancer.test_keeper:fresh_start")
+def test_B5_a_reload_keeps_states_intents_and_the_warm_up(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2, 3))
+        intend(site, intent(What.DISABLE, "b3"))
+        await asyncio.sleep(1)
+        before = site.keeper.balancer.health["b1"]
+        warm = site.keeper.balancer.warm
+        site.dataplane.calls.clear()
+        site.reload(simple(1, 2, 3, 4))
+        assert site.keeper.balancer.health["b1"] == before
+        assert site.keeper.balancer.health["b3"].state is State.DISABLED
+        assert site.keeper.balancer.warm == warm
+        await asyncio.sleep(2)
+        assert site.weights() == {"b1": 100, "b2": 100, "b3": 0, "b4": 100}
+        touched = {str(call.key) for call in site.dataplane.calls}
+        assert touched == {"192.0.2.1:80/tcp → 10.0.0.4:80"}
+
+    play(story, tmp_path)
+
+
+def test_a_reload_during_warm_up_writes_nothing_and_does_not_restart_the_clock(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        site.start(simple(1, 2))
+        await asyncio.sleep(4)
+        site.reload(simple(1, 2, 3))
+        await asyncio.sleep(0.9)
+        assert site.dataplane.calls == []
+        await asyncio.sleep(0.6)
+        assert set(site.weights()) == {"b1", "b2", "b3"}
+
+    play(story, tmp_path)
+
+
+def weight_alone(wanted: Any, held: Any) -> bool:
+    if isinstance(wanted, Entry) and isinstance(held, Entry):
+        return wanted.weight == held.weight
+    return bool(wanted == held)
+
+
+@fault("B6", without="holdfast.balancer.keeper:_same", by="tests.balancer.test_keeper:weight_alone")
+def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2))
+        clients = [n for n in range(200) if site.dataplane.connect(VIP, n) == backend("10.0.0.1", 80)]
+        assert clients
+        intend(site, intent(What.PAUSE, "b1"))
+        await asyncio.sleep(1)
+        assert site.weights()["b1"] == 0
+        assert all((VIP, n) in site.dataplane.flows for n in clients)
+        intend(site, intent(What.DISABLE, "b1"))
+        await asyncio.sleep(1)
+        assert not any((VIP, n) in site.dataplane.flows for n in clients)
+
+    play(story, tmp_path)
+
+
+def test_a_flush_on_down_waits_one_interval(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2, check=", fall: 1"))
+        entry = Key(VIP, backend("10.0.0.1", 80))
+        site.truth.down = {"b1"}
+        await asyncio.sleep(0.5)
+        assert site.dataplane.objects[entry] == Entry(0, kill=False)
+        await asyncio.sleep(1)
+        assert site.dataplane.objects[entry] == Entry(0, kill=True)
+
+    play(story, tmp_path)
+
+
+def in_place(vips: Any, change: Any) -> bool:
+    return True
+
+
+@fault("B9", without="holdfast.balancer.target:Vips._is_live", by="tests.balancer.test_keeper:in_place")
+def test_B9_what_cannot_change_live_is_torn_down_and_rebuilt(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2))
+        site.reload(simple(1, 2, extra="src_ip_sticky: true"))
+        await asyncio.sleep(1)
+        assert site.dataplane.objects[Key(VIP)] == Settings(sticky=True)
+        assert site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def one_at(server: str, address: str) -> Configuration:
+    backends = f"backends: {{a: {{address: '{server}', port: 80}}}}"
+    return configuration(f"{backends}\nfrontends: {{f: {{address: '{address}', pools: [{{backends: {{a: }}}}]}}}}")
+
+
+def test_B9_a_frontend_that_moves_to_the_other_family_is_served_there_and_nowhere_else(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, one_at("10.0.0.1", "192.0.2.1"))
+        site.reload(one_at("2001:db8::1", "2001:db8::80"))
+        await asyncio.sleep(35)
+        assert {str(key.vip) for key in site.dataplane.objects} == {"[2001:db8::80]:*/tcp"}
+
+    play(story, tmp_path)
+
+
+def released_again(warm: WarmUp, known: Any, now: Instant) -> Any:
+    return warm, {}
+
+
+@fault("B11", without="holdfast.balancer.warmup:WarmUp.released_now", by="tests.balancer.test_keeper:released_again")
+def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        site.start(simple(1, 2))
+        await asyncio.sleep(6)
+        early = list(site.dataplane.calls)
+        assert len(early) == 3
+        await asyncio.sleep(60)
+        assert site.dataplane.calls == early
+
+    play(story, tmp_path)
+
+
+@fault("B14", without="holdfast.balancer.core:_event", by="tests.balancer.test_keeper:never_late")
+def test_B14_failures_of_a_late_prober_take_nobody_down(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2))
+        site.truth.late = True
+        await asyncio.sleep(10)
+        assert site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def never_late(result: Result) -> machine.Event:
+    return machine.Event.PASSED if result.passed else machine.Event.FAILED
+
+
+async def nobody_notices(keeper: Any) -> None:
+    await asyncio.Event().wait()
+
+
+@fault(
+    "B15", without="holdfast.balancer.keeper:Keeper._watch_dataplane", by="tests.balancer.test_keeper:nobody_notices"
+)
+def test_B15_a_dataplane_that_comes_back_empty_is_programmed_at_once(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2))
+        full = dict(site.dataplane.objects)
+        site.dataplane.away = "it is restarting"
+        await asyncio.sleep(20)
+        site.keeper.reconciler.dirty.mark_all()
+        await asyncio.sleep(11)
+        site.dataplane.away = None
+        await asyncio.sleep(6)
+        site.dataplane.restart()
+        await asyncio.sleep(2)
+        assert site.dataplane.objects == full
+
+    play(story, tmp_path)
+
+
+def test_a_dataplane_that_comes_back_empty_during_warm_up_waits_like_everything(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        config = simple(1, 2)
+        await settled(site, config)
+        site.node.kill()
+        site.start(config)
+        await asyncio.sleep(2)
+        site.dataplane.restart()
+        await asyncio.sleep(2.9)
+        assert site.dataplane.objects == {}
+        await asyncio.sleep(1)
+        assert site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+@fault("B16", without="holdfast.balancer.keeper:_still_there", by="tests.balancer.test_keeper:as_touched")
+def test_B16_a_frontend_that_is_removed_between_event_and_handling_is_tolerated(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2, frontends=2, check=", fall: 1"))
+        site.keeper.touch(["f2"])
+        site.reload(simple(1, 2, frontends=1))
+        await asyncio.sleep(35)
+        assert site.weights(2) == {}
+        assert site.weights(1) == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def as_touched(touched: set[str], frontends: Any) -> set[str]:
+    return touched
+
+
+@fault("B21", without="holdfast.balancer.keeper:Keeper._judge_silence")
+def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2, extra="slow_start: 20s"))
+        site.truth.down = {"b1"}
+        await asyncio.sleep(3)
+        site.truth.down = set()
+        await asyncio.sleep(4)
+        site.truth.dead = True
+        await asyncio.sleep(5)
+        frozen = site.weights()
+        await asyncio.sleep(20)
+        assert site.weights() == frozen
+        assert site.keeper.reconciler.held()["no_prober"]
+        site.truth.dead = False
+        await asyncio.sleep(2)
+        assert site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def test_an_operators_word_passes_although_the_prober_is_silent(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2))
+        site.truth.dead = True
+        await asyncio.sleep(5)
+        intend(site, intent(What.DISABLE, "b1"))
+        await asyncio.sleep(1)
+        assert site.weights() == {"b1": 0, "b2": 100}
+
+    play(story, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["dead", "blind"])
+@fault("B22", without="holdfast.balancer.gates:HealthGate.judge")
+def test_B22_without_a_prober_at_the_start_what_was_adopted_stays(tmp_path: Path, how: str) -> None:
+    async def story(world: World, site: Site) -> None:
+        config = simple(1, 2)
+        await settled(site, config)
+        site.node.kill()
+        site.truth.dead = how == "dead"
+        site.truth.blind = "cut off" if how == "blind" else ""
+        site.start(config)
+        intend(site, intent(What.DISABLE, "b2"))
+        await asyncio.sleep(100)
+        assert site.weights() == {"b1": 100, "b2": 0}
+
+    play(story, tmp_path)
+
+
+def from_the_beginning(balancer: Any, frontend: Any, name: str, now: Instant) -> Instant:
+    return now
+
+
+@fault("B23", without="holdfast.balancer.core:Balancer._resumed", by="tests.balancer.test_keeper:from_the_beginning")
+def test_B23_a_restart_goes_on_with_slow_start_and_begins_none(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        config = simple(1, 2, extra="slow_start: 100s")
+        await settled(site, config)
+        site.truth.down = {"b1"}
+        await asyncio.sleep(5)
+        site.truth.down = set()
+        await asyncio.sleep(45)
+        ramped = site.weights()["b1"]
+        assert 30 <= ramped <= 60
+        site.node.kill()
+        site.start(config)
+        lowest = ramped
+        for _ in range(90):
+            await asyncio.sleep(1)
+            assert site.weights()["b2"] == 100
+            lowest = min(lowest, site.weights()["b1"])
+        assert lowest == ramped
+        assert site.weights()["b1"] == 100
+
+    play(story, tmp_path)
+
+
+@fault("B25", without="holdfast.balancer.core:Balancer._is_serving", returns=False)
+def test_B25_one_lost_probe_after_a_restart_flushes_nobody(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        config = simple(1, 2)
+        await settled(site, config)
+        site.node.kill()
+        site.dataplane.calls.clear()
+        site.truth.down = {"b1"}
+        site.start(config)
+        await asyncio.sleep(0.3)
+        site.truth.down = set()
+        await asyncio.sleep(60)
+        assert site.dataplane.calls == []
+        assert [t for t in site.keeper.balancer.history["b1"] if t.new is State.DOWN] == []
+
+    play(story, tmp_path)
+
+
+def test_a_refused_change_is_tried_again_and_holds_up_nobody_else(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        stubborn = Key(Vip.of("192.0.2.1", "tcp", 80))
+        site.dataplane.refuse = lambda change: "no room" if change.key == stubborn else None
+        await settled(site, simple(1, 2, frontends=2))
+        assert site.weights(1) == {}
+        assert site.weights(2) == {"b1": 100, "b2": 100}
+        site.dataplane.refuse = lambda _change: None
+        await asyncio.sleep(61)
+        assert site.weights(1) == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def test_a_reload_that_drops_more_than_half_of_the_vips_is_held_by_the_brake(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2, frontends=6))
+        site.reload(simple(1, 2, frontends=2))
+        await asyncio.sleep(200)
+        assert len({key.vip for key in site.dataplane.objects}) == 6
+        assert site.keeper.reconciler.held()["brake"]
+
+    play(story, tmp_path)
+
+
+def test_an_unwanted_vip_goes_only_after_the_window_and_its_flows_with_it(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        old, gone = Vip.of("192.0.2.77", "tcp", 80), backend("10.0.0.77", 80)
+        site.dataplane.objects |= {Key(old): Settings(), Key(old, gone): Entry(100)}
+        site.dataplane.connect(old, 1)
+        site.start(simple(1, 2))
+        await asyncio.sleep(29)
+        assert Key(old) in site.dataplane.objects
+        await asyncio.sleep(3)
+        assert Key(old) not in site.dataplane.objects
+        assert (old, 1) not in site.dataplane.flows
+        deletes = [call.key for call in site.dataplane.calls if call.op is Op.DELETE]
+        assert deletes == [Key(old, gone), Key(old)]
+
+    play(story, tmp_path)
+
+
+def test_a_dry_dataplane_for_the_example_of_the_documentation(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "deploy" / "balancer.yaml").read_bytes()
+
+    async def story(world: World, site: Site) -> None:
+        loaded = resolve(Source("example", text), {})
+        assert isinstance(loaded, Loaded)
+        await settled(site, loaded.config.balancer)
+        assert len(site.dataplane.objects) == 7
+
+    play(story, tmp_path)
