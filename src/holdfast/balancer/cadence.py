@@ -7,6 +7,8 @@ the mean stays the interval.
 
 A prober that was away, stopped or starved, knows nothing of what happened meanwhile. It notices by waking later than
 it had meant to; what it started before or started too late is `late`, and a failure of it does not count (B14).
+
+Times are nanoseconds of the boot clock, as plain integers: all this runs for every probe, thousands of times a second.
 """
 
 from __future__ import annotations
@@ -15,23 +17,25 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from holdfast.balancer.results import Pace, Settings
-from holdfast.model.time import Duration, Instant, nanoseconds
+from holdfast.model.time import nanoseconds
 
 _GOLDEN = 0.6180339887498949
-_LOOK_EVERY_NS = 100_000_000
+_MILLISECOND = 1_000_000
+_LOOK_EVERY = 100 * _MILLISECOND
+_WORTH_NOTING = 5 * _MILLISECOND
 _TOLERATED_SHARE = 4
-ABSENT = Duration(seconds=1)
-"""A prober that was away for longer goes on in step instead of probing everything at once."""
 _REMEMBERED = 64
+ABSENT = 1_000 * _MILLISECOND
+"""A prober that was away for longer goes on in step instead of probing everything at once."""
 
 
-def interval(check: Settings, pace: Pace) -> Duration:
+def interval(check: Settings, pace: Pace) -> int:
     """How far apart this target's starts are now."""
     if pace is Pace.FAST:
-        return check.fast_interval or check.interval
+        return nanoseconds(check.fast_interval or check.interval)
     if pace is Pace.DOWN:
-        return check.down_interval or check.interval
-    return check.interval
+        return nanoseconds(check.down_interval or check.interval)
+    return nanoseconds(check.interval)
 
 
 def spread(index: int) -> float:
@@ -39,61 +43,69 @@ def spread(index: int) -> float:
     return index * _GOLDEN % 1.0
 
 
-def first(now: Instant, every: Duration, share: float) -> Instant:
+def first(now: int, every: int, share: float) -> int:
     """When a new target is probed first."""
-    return Instant(now.ns + int(nanoseconds(every) * share))
+    return now + int(every * share)
 
 
-def following(beat: Instant, finished: Instant, every: Duration) -> Instant:
+def following(beat: int, finished: int, every: int) -> int:
     """The beat after this one: start to start, or at once after an overrun, which moves the beat."""
-    return Instant(max(beat.ns + nanoseconds(every), finished.ns))
+    return max(beat + every, finished)
 
 
-def moved(beat: Instant, finished: Instant, every: Duration, jitter: float, roll: float) -> Instant:
-    """When the probe of this beat starts; `roll` is a random number from -1 to 1."""
-    return Instant(max(beat.ns + int(nanoseconds(every) * jitter * roll / 2), finished.ns))
+def moved(beat: int, finished: int, every: int, jitter: float, roll: float) -> int:
+    """When the probe of this beat starts; `roll` is a random number from -1 to 1.
+
+    Two starts that are both moved by half the jitter are off by all of it at most.
+    """
+    return max(beat + int(every * jitter * roll / 2), finished)
 
 
-def hastened(beat: Instant, last: Instant, now: Instant, every: Duration) -> Instant:
+def hastened(beat: int, last: int, now: int, every: int) -> int:
     """The beat when the pace changes while a target waits: never later than it was, never closer than the interval."""
-    return Instant(min(beat.ns, max(last.ns + nanoseconds(every), now.ns)))
+    return min(beat, max(last + every, now))
 
 
-def resumed(beat: Instant, now: Instant, every: Duration) -> Instant:
+def resumed(beat: int, now: int, every: int) -> int:
     """The first beat that is not over yet, after the prober was away: targets stay as spread as they were."""
-    step = max(1, nanoseconds(every))
-    return Instant(beat.ns + max(0, -((beat.ns - now.ns) // step)) * step)
+    return beat + max(0, -((beat - now) // every)) * every
 
 
-def tolerance(timeout: Duration) -> Duration:
+def tolerance(timeout: int) -> int:
     """How late a prober may be for this timeout without its findings becoming worthless."""
-    return timeout / _TOLERATED_SHARE
+    return max(timeout // _TOLERATED_SHARE, _WORTH_NOTING)
 
 
 @dataclass(slots=True)
 class Absences:
     """When the prober was away, as it notices itself: it looked up later than it had meant to."""
 
-    _expected: Instant | None = None
-    _noticed: deque[tuple[Instant, Duration]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _expected: int = 0
+    _noticed: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """When the prober came back and how long it had been away; only those longer than all that came after them."""
 
-    def woke(self, now: Instant) -> Duration:
+    def woke(self, now: int) -> int:
         """The prober looks up; how much later than it had meant to."""
-        if self._expected is None or now <= self._expected:
-            return Duration(0)
-        away = now - self._expected
-        while self._noticed and self._noticed[-1][1] <= away:
-            self._noticed.pop()
-        self._noticed.append((now, away))
-        return away
+        away = now - self._expected if self._expected else 0
+        if away > _WORTH_NOTING:
+            while self._noticed and self._noticed[-1][1] <= away:
+                self._noticed.pop()
+            self._noticed.append((now, away))
+        return max(0, away)
 
-    def sleeps(self, now: Instant, until: Instant | None) -> Instant:
+    def sleeps(self, now: int, until: int | None) -> int:
         """The prober looked up at `now` and has nothing to do before `until`; when it must look up again anyway."""
-        soon = now.ns + _LOOK_EVERY_NS
-        self._expected = Instant(soon if until is None else max(now.ns, min(soon, until.ns)))
+        soon = now + _LOOK_EVERY
+        self._expected = soon if until is None else max(now, min(soon, until))
         return self._expected
 
-    def late(self, due: Instant, started: Instant, bound: Duration) -> bool:
+    def late(self, due: int, started: int, bound: int) -> bool:
         """Whether a probe proves nothing: it was started too late, or the prober was away while it ran."""
-        return started - due > bound or any(end >= started and away > bound for end, away in self._noticed)
+        if started - due > bound:
+            return True
+        for back, away in reversed(self._noticed):
+            if back < started:
+                return False
+            if away > bound:
+                return True
+        return False

@@ -12,7 +12,6 @@ import heapq
 import itertools
 import select
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
 
 from holdfast.balancer.cadence import (
     ABSENT,
@@ -26,8 +25,9 @@ from holdfast.balancer.cadence import (
     spread,
 )
 from holdfast.balancer.checks import Carrier, Verdict
+from holdfast.balancer.deadlines import TICK, Deadlines
 from holdfast.balancer.echoes import Echoes
-from holdfast.balancer.flight import Flight, Lane
+from holdfast.balancer.flight import Flight, Lane, Way
 from holdfast.balancer.results import Code, Pace, Result, Target
 from holdfast.balancer.streams import Streams
 from holdfast.model.time import Duration, Instant
@@ -36,29 +36,16 @@ _STARTS_PER_TURN = 64
 _EVENTS_PER_TURN = 1_024
 
 
-class Way(Protocol):
-    """What carries probes to their targets."""
-
-    def launch(self, flight: Flight) -> None: ...
-
-    def abandon(self, flight: Flight) -> None: ...
-
-
-class _Entry(NamedTuple):
-    """Something to do about a lane at a time: start it (no flight), or end that flight if it is still under way."""
-
-    when: int
-    number: int
-    lane: Lane
-    flight: Flight | None
+_Entry = tuple[int, int, Lane]
+"""When a lane is due, a number that no other entry has, and the lane."""
 
 
 class Prober:
-    """Found results go to `found`, how late each probe started (in nanoseconds) to `observe`."""
+    """Results go to `found`, how late each probe started to `observe`. Times are nanoseconds of the boot clock."""
 
     def __init__(
         self,
-        now: Callable[[], Instant],
+        now: Callable[[], int],
         roll: Callable[[], float],
         found: Callable[[Result], None],
         observe: Callable[[int], None],
@@ -71,9 +58,11 @@ class Prober:
         self._epoll = select.epoll()
         self._streams = Streams(self._epoll, self._ended)
         self._echoes = Echoes(self._epoll, self._ended)
-        self._carriers: Mapping[Carrier, Way] = {Carrier.STREAM: self._streams, Carrier.ECHO: self._echoes}
+        self._ways: Mapping[Carrier, Way] = {Carrier.STREAM: self._streams, Carrier.ECHO: self._echoes}
         self._lanes: dict[str, Lane] = {}
         self._agenda: list[_Entry] = []
+        self._deadlines = Deadlines()
+        self._heard = 0
         self._numbers = itertools.count()
         self._absences = Absences()
 
@@ -91,12 +80,13 @@ class Prober:
         for lane in [lane for lane in self._lanes.values() if wanted.get(lane.target.id) != lane.target]:
             del self._lanes[lane.target.id]
             self._abandon(lane)
-        new = [Lane(target, paces.get(name, Pace.NORMAL)) for name, target in wanted.items() if name not in self._lanes]
+        missing = [target for name, target in wanted.items() if name not in self._lanes]
+        new = [Lane(target, paces.get(target.id, Pace.NORMAL), self._ways) for target in missing]
         now = self._now()  # making thousands of lanes takes a moment, which must not look as if the first were late
         for index, lane in enumerate(new, start=len(self._lanes)):
             lane.beat = lane.due = first(now, lane.every, spread(index))
             self._lanes[lane.target.id] = lane
-            self._plan(lane.due, lane)
+            self._plan(lane)
         self.pace({name: paces.get(name, Pace.NORMAL) for name in wanted})
 
     def pace(self, paces: Mapping[str, Pace]) -> None:
@@ -111,18 +101,21 @@ class Prober:
                 beat = hastened(lane.beat, lane.last, now, every)
                 if beat < lane.due:
                     lane.beat = lane.due = beat
-                    self._plan(beat, lane)
+                    self._plan(lane)
             lane.every = every
 
-    def turn(self) -> Instant:
+    def turn(self) -> int:
         """Does what is due; when to call again even if nothing happens on the descriptor."""
         now = self._now()
         if self._absences.woke(now) > ABSENT:
             self._resume(now)
         self._listen()
-        if self._work_off(now):
+        for flight in self._deadlines.passed(now):
+            flight.lane.way.abandon(flight)
+            self._ended(flight, flight.timed_out())
+        if self._start_due(now):
             self._listen()
-        return self._absences.sleeps(now, Instant(self._agenda[0].when) if self._agenda else None)
+        return self._absences.sleeps(now, self._next(now))
 
     def leave_network(self) -> None:
         """Ends what is tied to the network namespace that this process was in; probing goes on in the new one."""
@@ -142,78 +135,72 @@ class Prober:
 
     def _listen(self) -> None:
         streams = self._streams.flights
-        for fd, events in self._epoll.poll(0, _EVENTS_PER_TURN):
+        events = self._epoll.poll(0, _EVENTS_PER_TURN)
+        self._heard = self._now()
+        for fd, event in events:
             if fd in streams:
-                self._streams.handle(fd, events)
+                self._streams.handle(fd, event)
             else:
-                self._echoes.handle(fd, events)
+                self._echoes.handle(fd, event)
 
-    def _work_off(self, now: Instant) -> int:
-        """Starts and ends what is due; how many probes were started."""
-        started = 0
-        while self._agenda and self._agenda[0].when <= now.ns and started < _STARTS_PER_TURN:
-            entry = heapq.heappop(self._agenda)
-            lane = entry.lane
-            if entry.flight is not None:
-                if entry.flight is lane.flight:
-                    self._expire(entry.flight)
-            elif lane.flight is None and lane.due.ns == entry.when and self._lanes.get(lane.target.id) is lane:
+    def _start_due(self, now: int) -> int:
+        """Starts probes that are due, so many at a time; how many."""
+        agenda, started = self._agenda, 0
+        while agenda and agenda[0][0] <= now and started < _STARTS_PER_TURN:
+            when, _, lane = heapq.heappop(agenda)
+            if lane.flight is None and lane.due == when and self._lanes.get(lane.id) is lane:
                 self._start(lane)
                 started += 1
         return started
 
     def _start(self, lane: Lane) -> None:
-        now = self._now()
-        self._observe(now.ns - lane.due.ns)
-        lane.last = now
+        self._heard = lane.last = now = self._now()
+        self._observe(now - lane.due)
         if lane.unusable:
-            self._tell(lane, now, now, Verdict(False, Code.SOCKERR, lane.unusable))
+            self._tell(lane, now, Verdict(False, Code.SOCKERR, lane.unusable))
             return
         lane.flight = flight = Flight(lane, now)
-        self._plan(Instant(now.ns + lane.timeout_ns), lane, flight)
-        self._carriers[lane.carrier].launch(flight)
-
-    def _expire(self, flight: Flight) -> None:
-        self._carriers[flight.lane.carrier].abandon(flight)
-        self._ended(flight, flight.timed_out())
+        self._deadlines.set(flight, now + lane.timeout)
+        lane.way.launch(flight)
 
     def _ended(self, flight: Flight, verdict: Verdict) -> None:
         flight.lane.flight = None
-        self._tell(flight.lane, flight.started, self._now(), verdict)
+        self._tell(flight.lane, flight.started, verdict)
 
-    def _tell(self, lane: Lane, started: Instant, finished: Instant, verdict: Verdict) -> None:
+    def _tell(self, lane: Lane, started: int, verdict: Verdict) -> None:
+        finished = (
+            self._heard
+        )  # whatever ended, had ended when we listened: what was handled before it did not delay it
         late = self._absences.late(lane.due, started, lane.bound)
-        latency = Duration(microseconds=(finished.ns - started.ns) // 1_000)
-        self._found(
-            Result(
-                lane.target.id,
-                verdict.passed,
-                verdict.code,
-                latency,
-                started,
-                late,
-                verdict.detail,
-                verdict.answered_by,
-            )
-        )
+        passed, code, detail, answered_by = verdict
+        latency = Duration(0, 0, (finished - started) // 1_000)
+        self._found(Result(lane.id, passed, code, latency, Instant(started), late, detail, answered_by))
         self._schedule(lane, finished)
 
-    def _schedule(self, lane: Lane, finished: Instant) -> None:
+    def _schedule(self, lane: Lane, finished: int) -> None:
         lane.beat = following(lane.beat, finished, lane.every)
-        lane.due = moved(lane.beat, finished, lane.every, lane.target.check.jitter, self._roll())
-        self._plan(lane.due, lane)
+        lane.due = moved(lane.beat, finished, lane.every, lane.jitter, self._roll())
+        self._plan(lane)
 
-    def _plan(self, when: Instant, lane: Lane, flight: Flight | None = None) -> None:
-        heapq.heappush(self._agenda, _Entry(when.ns, next(self._numbers), lane, flight))
+    def _plan(self, lane: Lane) -> None:
+        heapq.heappush(self._agenda, (lane.due, next(self._numbers), lane))
+
+    def _next(self, now: int) -> int | None:
+        """When there is something to do again. Deadlines are asked for only when no start comes before them anyway."""
+        due = self._agenda[0][0] if self._agenda else None
+        if due is not None and due < now + TICK:
+            return due
+        deadline = self._deadlines.next()
+        return due if deadline is None else deadline if due is None else min(due, deadline)
 
     def _abandon(self, lane: Lane) -> None:
         if lane.flight is not None:
-            self._carriers[lane.carrier].abandon(lane.flight)
+            lane.way.abandon(lane.flight)
             lane.flight = None
 
-    def _resume(self, now: Instant) -> None:
+    def _resume(self, now: int) -> None:
         """After an absence: whoever waits goes on in step; what is under way is listened to first."""
         for lane in self._lanes.values():
             if lane.flight is None and lane.due < now:
                 lane.beat = lane.due = resumed(lane.beat, now, lane.every)
-                self._plan(lane.due, lane)
+                self._plan(lane)

@@ -62,7 +62,7 @@ class ProberJob:
         self._overload = Overload()
         self._wake: asyncio.TimerHandle | None = None
         self._flush: asyncio.TimerHandle | None = None
-        self._prober = Prober(worker.clock.now, lambda: random.uniform(-1, 1), self._keep, self._lateness.append)
+        self._prober = Prober(self._now, lambda: random.uniform(-1, 1), self._keep, self._lateness.append)
         self._line = ProberEnd(worker.paths.socket(LINE), self._obey)
 
     async def run(self) -> None:
@@ -112,8 +112,11 @@ class ProberJob:
         due = self._prober.turn()
         if self._wake is not None:
             self._wake.cancel()
-        ahead = (due.ns - self._worker.clock.now().ns) / _NS
+        ahead = (due - self._now()) / _NS
         self._wake = self._loop.call_later(max(_TICK, ahead) if ahead > 0 else 0, self._turn)
+
+    def _now(self) -> int:
+        return self._worker.clock.now().ns
 
     def _keep(self, result: Result) -> None:
         self._found.append(result)

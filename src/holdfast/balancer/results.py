@@ -95,6 +95,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     passed: bool
     code: Code
     latency: Duration
+    """From the start to the verdict."""
     started: Instant
     late: bool = False
     """The prober was late when the probe started, or away while it ran."""

@@ -24,7 +24,6 @@ _RECEIVE = 64 << 10
 _FRESH = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _BIND_ADDRESS_NO_PORT = 24
 _BACKEND_SAYS_NO = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
-_FIRST_EPHEMERAL = 1_024
 
 
 class Streams:
@@ -37,10 +36,10 @@ class Streams:
         """Opens the connection. A probe that cannot even begin has ended when this returns."""
         lane = flight.lane
         try:
-            flight.sock = sock = socket.socket(lane.family, _FRESH)
-            if lane.target.check.source:
+            flight.sock = sock = socket.SocketType(lane.family, _FRESH)
+            if lane.source:
                 sock.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
-                sock.bind((lane.target.check.source, 0))
+                sock.bind((lane.source, 0))
             number = sock.connect_ex(lane.endpoint)
         except OSError as error:
             number = error.errno or errno.EIO
@@ -72,18 +71,18 @@ class Streams:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             sock.close()
 
-    def _opened(self, flight: Flight, sock: socket.socket) -> None:
+    def _opened(self, flight: Flight, sock: socket.SocketType) -> None:
         number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
             self._end(flight, Verdict(False, Code.L4CON, os.strerror(number)))
-        elif flight.lane.target.port >= _FIRST_EPHEMERAL and sock.getsockname() == sock.getpeername():
+        elif sock.getsockname()[1] == flight.lane.endpoint[1] and sock.getsockname() == sock.getpeername():
             # Nobody listens, and the kernel chose the backend's own port for our end: we reached ourselves.
             self._end(flight, Verdict(False, Code.L4CON, os.strerror(errno.ECONNREFUSED)))
         else:
             flight.open = True
             self._answered(flight, sock, flight.conversation.start())
 
-    def _hear(self, flight: Flight, sock: socket.socket) -> None:
+    def _hear(self, flight: Flight, sock: socket.SocketType) -> None:
         try:
             data = sock.recv(_RECEIVE)
         except BlockingIOError:
@@ -92,13 +91,13 @@ class Streams:
             data = b""  # reset: closed, only ruder
         self._answered(flight, sock, flight.conversation.feed(data))
 
-    def _answered(self, flight: Flight, sock: socket.socket, answer: bytes | Verdict) -> None:
+    def _answered(self, flight: Flight, sock: socket.SocketType, answer: bytes | Verdict) -> None:
         if isinstance(answer, Verdict):
             self._end(flight, answer)
         else:
             self._say(flight, sock, answer)
 
-    def _say(self, flight: Flight, sock: socket.socket, more: bytes) -> None:
+    def _say(self, flight: Flight, sock: socket.SocketType, more: bytes) -> None:
         """Sends what the connection takes now, and waits for the answer, or for room."""
         flight.unsent += more
         if flight.unsent:

@@ -23,7 +23,7 @@ class Hand:
     def __init__(self, now: Callable[[], Instant] = NOW) -> None:
         self.results: list[Result] = []
         self.lateness: list[int] = []
-        self.prober = Prober(now, lambda: 0.0, self.results.append, self.lateness.append)
+        self.prober = Prober(lambda: now().ns, lambda: 0.0, self.results.append, self.lateness.append)
 
     def assign(self, *targets: Target, paces: Mapping[str, Pace] | None = None) -> None:
         self.prober.assign(targets, paces or {})

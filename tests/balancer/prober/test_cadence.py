@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 from holdfast.balancer import cadence
 from holdfast.balancer.cadence import Absences, first, hastened, interval, moved, resumed, spread, tolerance
 from holdfast.balancer.results import Pace, Settings
-from holdfast.model.time import Duration, Instant, seconds
+from holdfast.model.time import seconds
 from holdfast.testing.fault import fault
 
-START = Instant(1_000_000_000_000)
-TENTH = seconds(0.1)
-durations = st.timedeltas(min_value=Duration(0), max_value=seconds(1))
-intervals = st.timedeltas(min_value=Duration(milliseconds=10), max_value=seconds(10))
+MS = 1_000_000
+SECOND = 1_000 * MS
+START = 1_000 * SECOND
+TENTH = 100 * MS
+durations = st.integers(0, SECOND)
+intervals = st.integers(10 * MS, 10 * SECOND)
 
 
-def starts(durations: Iterable[Duration], every: Duration, jitter: float = 0.0, roll: float = 0.0) -> Sequence[Instant]:
+def starts(durations: Iterable[int], every: int, jitter: float = 0.0, roll: float = 0.0) -> Sequence[int]:
     """When the probes of one target start, when they take that long."""
     beat = due = START
     made = []
@@ -34,129 +36,129 @@ def starts(durations: Iterable[Duration], every: Duration, jitter: float = 0.0, 
     return made
 
 
-def distances(instants: Sequence[Instant]) -> Sequence[Duration]:
+def distances(instants: Sequence[int]) -> Sequence[int]:
     return [later - earlier for earlier, later in pairwise(instants)]
 
 
-def finished_plus_interval(_beat: Instant, finished: Instant, every: Duration) -> Instant:
+def finished_plus_interval(_beat: int, finished: int, every: int) -> int:
     """B3 as it was: the interval begins when the probe ends."""
     return finished + every
 
 
-def every_missed_cycle(beat: Instant, _finished: Instant, every: Duration) -> Instant:
+def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
     """B4 as it was: what was missed is made up for."""
     return beat + every
 
 
 @fault("B3", without="holdfast.balancer.cadence:following", by=f"{__name__}:finished_plus_interval")
 def test_B3_100_ms_with_probes_of_30_ms_stay_100_ms() -> None:
-    assert set(distances(starts([Duration(milliseconds=30)] * 50, TENTH))) == {TENTH}
+    assert set(distances(starts([30 * MS] * 50, TENTH))) == {TENTH}
 
 
 @fault("B4", without="holdfast.balancer.cadence:following", by=f"{__name__}:every_missed_cycle")
 def test_B4_a_backend_that_was_slow_is_not_flooded_when_it_recovers() -> None:
-    slow, quick = [seconds(1)] * 5, [Duration(milliseconds=1)] * 20
+    slow, quick = [SECOND] * 5, [1 * MS] * 20
     after = distances(starts([*slow, *quick], TENTH))[len(slow) :]
     assert min(after) == TENTH
 
 
 def test_a_probe_that_overruns_is_followed_at_once() -> None:
-    assert set(distances(starts([Duration(milliseconds=130)] * 10, TENTH))) == {Duration(milliseconds=130)}
+    assert set(distances(starts([130 * MS] * 10, TENTH))) == {130 * MS}
 
 
 @given(st.lists(durations, min_size=2, max_size=30), intervals)
-def test_starts_are_an_interval_apart_or_the_probe_overran(taken: list[Duration], every: Duration) -> None:
+def test_starts_are_an_interval_apart_or_the_probe_overran(taken: list[int], every: int) -> None:
     for distance, duration in zip(distances(starts(taken, every)), taken, strict=False):
         assert distance == max(every, duration)
 
 
 @given(st.lists(durations, min_size=2, max_size=30), intervals, st.floats(-1, 1))
-def test_jitter_never_makes_two_probes_of_a_target_overlap(taken: list[Duration], every: Duration, roll: float) -> None:
+def test_jitter_never_makes_two_probes_of_a_target_overlap(taken: list[int], every: int, roll: float) -> None:
     for distance, duration in zip(distances(starts(taken, every, 0.1, roll)), taken, strict=False):
         assert distance >= duration
 
 
 @given(intervals, st.floats(-1, 1))
-def test_jitter_moves_starts_by_at_most_its_share_and_does_not_accumulate(every: Duration, roll: float) -> None:
-    made = starts([Duration(0)] * 41, every, 0.1, roll)
-    slack = Duration(microseconds=2)
+def test_jitter_moves_starts_by_at_most_its_share_and_does_not_accumulate(every: int, roll: float) -> None:
+    made = starts([0] * 41, every, 0.1, roll)
+    slack = 2_000
     assert all(every * 0.9 - slack <= distance <= every * 1.1 + slack for distance in distances(made)[1:])
     assert abs((made[40] - made[0]) - 40 * every) <= every * 0.05 + slack
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 100, 5_000])
 def test_first_probes_are_spread_over_the_interval(count: int) -> None:
-    begins = sorted(first(START, seconds(1), spread(index)) for index in range(count))
+    begins = sorted(first(START, SECOND, spread(index)) for index in range(count))
     assert begins[0] >= START
-    assert begins[-1] < START + seconds(1)
-    gaps = distances([*begins, begins[0] + seconds(1)])
-    assert max(gaps) <= 3 * seconds(1) / count
+    assert begins[-1] < START + SECOND
+    gaps = distances([*begins, begins[0] + SECOND])
+    assert max(gaps) <= 3 * SECOND / count
 
 
 def test_the_pace_chooses_the_interval() -> None:
-    check = Settings(interval=seconds(1), fast_interval=TENTH, down_interval=seconds(5))
-    assert [interval(check, pace) for pace in Pace] == [seconds(1), TENTH, seconds(5)]
-    assert {interval(Settings(), pace) for pace in Pace} == {seconds(1)}
+    check = Settings(interval=seconds(1), fast_interval=seconds(0.1), down_interval=seconds(5))
+    assert [interval(check, pace) for pace in Pace] == [SECOND, TENTH, 5 * SECOND]
+    assert {interval(Settings(), pace) for pace in Pace} == {SECOND}
 
 
 def test_a_faster_pace_does_not_wait_for_the_slow_one_to_come_round() -> None:
-    beat, now = START + seconds(5), START + seconds(2)
-    assert hastened(beat, START, now, seconds(1)) == now
-    assert hastened(beat, START, START, seconds(1)) == START + seconds(1)
-    assert hastened(beat, START + seconds(4.5), START + seconds(4.6), seconds(1)) == beat
+    beat, now = START + 5 * SECOND, START + 2 * SECOND
+    assert hastened(beat, START, now, SECOND) == now
+    assert hastened(beat, START, START, SECOND) == START + SECOND
+    assert hastened(beat, START + 4500 * MS, START + 4600 * MS, SECOND) == beat
 
 
 @given(st.integers(0, 10**11), intervals)
-def test_after_an_absence_every_target_keeps_its_place_in_the_interval(away: int, every: Duration) -> None:
-    now = Instant(START.ns + away)
+def test_after_an_absence_every_target_keeps_its_place_in_the_interval(away: int, every: int) -> None:
+    now = START + away
     beat = resumed(START, now, every)
     assert now <= beat
     assert beat - now <= every
-    assert (beat.ns - START.ns) % (every // Duration(microseconds=1) * 1_000) == 0
+    assert (beat - START) % every == 0
 
 
 def test_a_prober_that_wakes_in_time_is_never_late() -> None:
     absences = Absences()
     now = START
     for _ in range(100):
-        assert absences.woke(now) == Duration(0)
-        now = absences.sleeps(now, now + seconds(0.07))
-    assert not absences.late(START, START, Duration(0))
+        assert absences.woke(now) == 0
+        now = absences.sleeps(now, now + 70 * MS)
+    assert not absences.late(START, START, MS)
 
 
 def test_the_prober_looks_up_often_enough_to_notice_its_own_absence() -> None:
     absences = Absences()
     absences.woke(START)
     assert absences.sleeps(START, None) - START <= TENTH
-    assert absences.woke(START + seconds(5)) >= seconds(4.9)
+    assert absences.woke(START + 5 * SECOND) >= 4900 * MS
 
 
 def test_B14_a_probe_under_way_while_the_prober_was_away_is_late_and_the_next_is_not() -> None:
-    absences, bound = Absences(), tolerance(seconds(1))
+    absences, bound = Absences(), tolerance(SECOND)
     absences.woke(START)
-    absences.sleeps(START, START + Duration(milliseconds=10))
-    back = START + seconds(5)
+    absences.sleeps(START, START + 10 * MS)
+    back = START + 5 * SECOND
     absences.woke(back)
     assert absences.late(START, START, bound)
-    after = back + Duration(milliseconds=1)
+    after = back + 1 * MS
     assert not absences.late(after, after, bound)
 
 
 def test_B14_a_probe_that_started_too_late_is_late() -> None:
-    bound = tolerance(seconds(1))
+    bound = tolerance(SECOND)
     assert Absences().late(START, START + 2 * bound, bound)
-    assert not Absences().late(START, START + bound / 2, bound)
+    assert not Absences().late(START, START + bound // 2, bound)
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=40), st.integers(0, 10_000))
 def test_forgetting_short_absences_forgets_no_lateness(sleeps: list[tuple[int, int]], began: int) -> None:
-    absences, every, bound = Absences(), [], Duration(milliseconds=100)
+    absences, every, bound = Absences(), [], 100 * MS
     now = START
     absences.woke(now)
     for planned, over in sleeps:
-        expected = absences.sleeps(now, now + Duration(milliseconds=planned))
-        now = expected + Duration(milliseconds=over)
+        expected = absences.sleeps(now, now + planned * MS)
+        now = expected + over * MS
         absences.woke(now)
-        every.append((now, Duration(milliseconds=over)))
-    started = START + Duration(milliseconds=began)
+        every.append((now, over * MS))
+    started = START + began * MS
     assert absences.late(started, started, bound) == any(end >= started and over > bound for end, over in every)
