@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.config.server import Server as Timings
@@ -88,21 +89,25 @@ async def calm(fleet: Fleet, allowed: Timings) -> Reigns:
     await led_again(fleet, allowed.ttl + GRACE - seconds(recovered))
     led, writes = judge.led, judge.writes
     await asyncio.sleep(CALM)
+    # Stubborn work of an earlier term of the same server is waited for until that term's lease has run out.
+    await happens(fleet, lambda: judge.writes > writes, allowed.ttl + seconds(3), "the leader does not write")
     if judge.led is not led:
         raise Broken("leadership changed although nothing happened")
-    if judge.writes == writes:
-        raise Broken("the leader does not write")
     return Reigns(len(judge.terms), judge.writes, recovered)
 
 
 async def led_again(fleet: Fleet, within: Duration) -> float:
     """After how many seconds somebody leads."""
     begun = fleet.world.time
-    try:
-        await fleet.world.until(lambda: leader(fleet) is not None, within=within)
-    except TimeoutError:
-        raise Broken(f"nobody leads {within.total_seconds():g} s after the trouble was over") from None
+    await happens(fleet, lambda: leader(fleet) is not None, within, "nobody leads")
     return fleet.world.time - begun
+
+
+async def happens(fleet: Fleet, what: Callable[[], bool], within: Duration, otherwise: str) -> None:
+    try:
+        await fleet.world.until(what, within=within)
+    except TimeoutError:
+        raise Broken(f"{otherwise}, {within.total_seconds():g} s after the trouble was over") from None
 
 
 def leader(fleet: Fleet) -> SimServer | None:
