@@ -11,9 +11,13 @@ import asyncio
 import random
 import resource
 from collections import Counter as Tally
+from collections import deque
+from collections.abc import Iterable, Iterator
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 
 from holdfast.balancer.line import ProberEnd
 from holdfast.balancer.namespace import NamespaceError, Whereabouts
@@ -30,17 +34,37 @@ LINE = "probes"
 _BATCH = 0.01
 _TICK = 0.001
 _JUDGED_OVER = 20  # reports
+_RECENT = 16_384
 _NS = 1_000_000_000
+
+
+class Lateness:
+    """How late the last few thousand probes started, as quantiles when somebody asks."""
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque(maxlen=_RECENT)
+
+    def note(self, late: Iterable[int]) -> None:
+        self._recent.extend(late)
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "holdfast_probe_lateness_seconds", "How late probes started lately.", labels=["quantile"]
+        )
+        ordered = sorted(self._recent)
+        for quantile in (0.5, 0.99, 1.0):
+            at = min(len(ordered) - 1, int(len(ordered) * quantile))
+            family.add_metric([f"{quantile:g}"], ordered[at] / _NS if ordered else 0.0)
+        yield family
 
 
 class ProberMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.lateness = Lateness()
+        registry.register(self.lateness)
         self.probes = Counter("holdfast_probes", "Probes that ended, by code.", ["code"], registry=registry)
         self.late = Counter("holdfast_probes_late", "Probes whose failure would not count.", registry=registry)
         self.targets = Gauge("holdfast_probe_targets", "Targets that are probed.", registry=registry)
-        self.lateness = Gauge(
-            "holdfast_probe_lateness_seconds", "The latest start of a probe, lately.", registry=registry
-        )
 
     def count(self, results: list[Result]) -> None:
         for code, count in Tally(result.code for result in results).items():
@@ -76,9 +100,15 @@ class ProberJob:
                     self._settle()
                     self._look_after_itself()
             finally:
-                self._loop.remove_reader(self._prober.fileno())
-                self._prober.close()
-                self._whereabouts.close()
+                self._end()
+
+    def _end(self) -> None:
+        for timer in (self._wake, self._flush):
+            if timer is not None:
+                timer.cancel()
+        self._loop.remove_reader(self._prober.fileno())
+        self._prober.close()
+        self._whereabouts.close()
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, Assignment):
@@ -133,12 +163,12 @@ class ProberJob:
             self._waiting |= {result.target: result for result in found}
             found = list(self._waiting.values())
         worst = Duration(microseconds=max(self._lateness, default=0) // 1_000)
+        self._metrics.lateness.note(self._lateness)
         self._lateness.clear()
         trouble = self._trouble or self._overload.sentence
         report = Report(self._worker.clock.now(), tuple(found), self._prober.targets, worst, trouble)
         if self._line.send(report):
             self._waiting.clear()
-            self._metrics.lateness.set(worst.total_seconds())
         else:
             known = {target.id for target in self._wanted.targets}
             self._waiting = {result.target: result for result in found if result.target in known}

@@ -50,6 +50,17 @@ def test_it_probes_what_it_is_told_and_reports(tmp_path: Path) -> None:
         with_prober(tmp_path, scenario)
 
 
+def test_it_ends_in_order_in_the_middle_of_its_work(tmp_path: Path) -> None:
+    async def scenario(prober: ProberWorker) -> None:
+        prober.line.assign(Assignment(tuple(web(port, f"web{index}") for index in range(20))))
+        await prober.until(lambda: len(prober.results) > 20, "it works")
+        prober.process.stop()
+        assert "died" not in prober.process.output
+
+    with backends.server(backends.slow) as port:
+        with_prober(tmp_path, scenario)
+
+
 def test_it_reports_also_when_there_is_nothing_to_say(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
         await prober.until(lambda: len(prober.reports) >= 5, "empty reports come")

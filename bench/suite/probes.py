@@ -1,0 +1,212 @@
+"""Probing: CPU per TCP probe and how late probes start, of the prober's process as it is shipped, beside HAProxy.
+
+Every target is the same listening socket on loopback, reached by a fresh connection each time, and it counts them. The
+prober takes its orders and reports over its line, as from a balancer; CPU is that of its whole process, lateness what
+it measures itself. HAProxy then does the same checks, if it is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.benchmark import Benchmark, Unmeasurable
+from bench.gauges import process_cpu_s
+from holdfast.balancer.line import BalancerEnd
+from holdfast.balancer.prober_job import LINE, PROBER
+from holdfast.balancer.results import Assignment, Settings, Target
+from holdfast.config.paths import Paths as Folders
+from holdfast.config.root import Config, dump
+from holdfast.model.time import seconds
+from holdfast.runtime.board import Board
+from holdfast.runtime.control import Request, ask
+from holdfast.runtime.paths import Paths
+
+HERE = "127.0.0.1"
+WARM_UP_S = 2.0
+HAPROXY = """
+global
+  nbthread 1
+  maxconn {targets}
+defaults
+  mode tcp
+  timeout connect 1s
+  timeout check 1s
+  timeout server 1s
+  timeout client 1s
+frontend nobody
+  bind unix@{folder}/socket
+  default_backend all
+backend all
+  default-server check inter {interval}ms
+"""
+
+
+class Options(msgspec.Struct, frozen=True):
+    targets: Annotated[int, msgspec.Meta(ge=1, description="targets to probe")] = 5_000
+    interval: Annotated[float, msgspec.Meta(gt=0, description="seconds from start to start")] = 1.0
+    seconds: Annotated[float, msgspec.Meta(gt=0, description="how long to measure")] = 10.0
+
+
+class Figures(msgspec.Struct, frozen=True):
+    probes_per_s: float
+    cpu_us_per_probe: float
+    cpu_pct: float
+    lateness_p50_ms: float
+    lateness_p99_ms: float
+    haproxy_cpu_us_per_probe: float | None
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """What somebody did in the time that was measured."""
+
+    probes: int
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def cpu_us(self) -> float:
+        return self.cpu_s / self.probes * 1e6
+
+
+def measure(options: Options) -> Figures:
+    return asyncio.run(_measure(options))
+
+
+async def _measure(options: Options) -> Figures:
+    with Server() as server:
+        ours, lateness = await _ours(options, server)
+        theirs = await _haproxy(options, server)
+    return Figures(
+        probes_per_s=ours.probes / ours.wall_s,
+        cpu_us_per_probe=ours.cpu_us,
+        cpu_pct=ours.cpu_s / ours.wall_s * 100,
+        lateness_p50_ms=lateness["0.5"] * 1e3,
+        lateness_p99_ms=lateness["0.99"] * 1e3,
+        haproxy_cpu_us_per_probe=None if theirs is None else theirs.cpu_us,
+    )
+
+
+class Server:
+    """Accepts every connection, counts it and closes it, in a thread."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server((HERE, 0), backlog=4_096)
+        self.port: int = self._listening.getsockname()[1]
+        self.accepted = 0
+
+    def __enter__(self) -> Server:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listening.accept()
+            except ConnectionError:
+                continue
+            except OSError:
+                return
+            self.accepted += 1
+            peer.close()
+
+    async def watch(self, pid: int, for_s: float) -> Pace:
+        """What that process does to it, and with how much CPU."""
+        before, cpu, wall = self.accepted, process_cpu_s(pid), time.perf_counter()
+        await asyncio.sleep(for_s)
+        return Pace(self.accepted - before, time.perf_counter() - wall, process_cpu_s(pid) - cpu)
+
+
+async def _ours(options: Options, server: Server) -> tuple[Pace, dict[str, float]]:
+    check = Settings(type="tcp", interval=seconds(options.interval), timeout=seconds(1))
+    targets = tuple(Target(str(number), HERE, server.port, check) for number in range(options.targets))
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        async with _prober(Path(folder)) as (process, paths):
+            line = BalancerEnd(paths.socket(LINE))
+            line.assign(Assignment(targets))
+            failed: list[str] = []
+            listening = asyncio.create_task(_listen(line, failed))
+            await asyncio.sleep(WARM_UP_S + options.interval)
+            pace = await server.watch(process.pid, options.seconds)
+            lateness = await _lateness(paths)
+            listening.cancel()
+    if failed or not pace.probes:
+        raise Unmeasurable(f"{len(failed):,} probes failed: the figures would be of something else")
+    return pace, lateness
+
+
+async def _listen(line: BalancerEnd, failed: list[str]) -> None:
+    async for report in line.reports():
+        failed += [result.target for result in report.results if not result.passed]
+
+
+async def _lateness(paths: Paths) -> dict[str, float]:
+    """Quantile → seconds, by the prober's own measure."""
+    answer = await ask(paths.socket(PROBER.name), Request("metrics"))
+    if answer.error:
+        raise Unmeasurable(answer.error)
+    families = {family.name: family for family in text_string_to_metric_families(answer.result)}
+    samples = families["holdfast_probe_lateness_seconds"].samples
+    return {sample.labels["quantile"]: sample.value for sample in samples}
+
+
+@contextlib.asynccontextmanager
+async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Paths]]:
+    """The worker as a supervisor starts it; it ends with us."""
+    paths = Paths("balancer", folder / "run", folder / "state")
+    paths.prepare()
+    config = Config(paths=Folders(state=str(paths.state), runtime=str(paths.runtime)))
+    paths.config.write_bytes(dump(config))
+    Board.create(paths.board, ["supervisor", PROBER.name])
+    words = ("balancer", PROBER.name, PROBER.entry, str(paths.runtime), str(os.getpid()))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "holdfast.runtime.worker", *words), stdout=sys.stderr
+    )
+    try:
+        yield process, paths
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+async def _haproxy(options: Options, server: Server) -> Pace | None:
+    """What the same checks cost HAProxy; None where it is not installed."""
+    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/local/sbin:/usr/sbin")
+    if program is None:
+        return None
+    servers = "".join(f"  server s{number} {HERE}:{server.port}\n" for number in range(options.targets))
+    interval = round(options.interval * 1_000)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        config = Path(folder) / "haproxy.cfg"
+        config.write_text(HAPROXY.format(targets=options.targets + 100, interval=interval, folder=folder) + servers)
+        process = await asyncio.create_subprocess_exec(program, "-db", "-q", "-f", str(config), stderr=sys.stderr)
+        try:
+            await asyncio.sleep(WARM_UP_S + options.interval)
+            if process.returncode is not None:
+                raise Unmeasurable("HAProxy ended at once; see what it said above")
+            return await server.watch(process.pid, options.seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+BENCHMARK = Benchmark(Options, measure)
