@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +20,7 @@ from holdfast.balancer import digest
 from holdfast.balancer.core import Balancer, Transition
 from holdfast.balancer.dataplane import Dataplane
 from holdfast.balancer.gates import HealthGate, WarmUpGate
+from holdfast.balancer.health import State
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.results import Assignment, Pace, Report
 from holdfast.balancer.roster import Frontend
@@ -160,6 +162,14 @@ class Keeper:
             health=digest.of_health({name: one.state for name, one in balancer.health.items()}),
             intents=digest.of_struct(sorted(held, key=str)),
         )
+
+    def measure(self, now: Instant) -> None:
+        """Brings the gauges up to date."""
+        balancer = self.balancer
+        states = Counter(one.state for one in balancer.health.values())
+        serving = {name: balancer.desired(one, now).serving for name, one in balancer.roster.frontends.items()}
+        frontends = {name: (one.state is State.UP, one.panic) for name, one in serving.items()}
+        self.metrics.show(states, frontends, self.digests())
 
     async def _adopt(self, stopping: asyncio.Event) -> None:
         while not stopping.is_set():

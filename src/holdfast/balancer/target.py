@@ -20,6 +20,8 @@ from holdfast.reconcile import Change, Op, Outcome, Owned
 log = structlog.get_logger(__name__)
 
 ValueChange = Change[Key, Value]
+_EXACTLY = 8
+"""VIPs whose tables are built to count what moves; for more at once the event loop would stand still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ def predicted(held: Mapping[Key, Value], changes: Sequence[ValueChange], size: i
             after[change.key] = change.new.value
     before_weights, after_weights = weights(held.items()), weights(after.items())
     touched = sorted({change.key.vip for change in changes})
-    return [Moved(v, churn.predicted(before_weights.get(v, {}), after_weights.get(v, {}), size)) for v in touched]
+    count = churn.predicted if len(touched) <= _EXACTLY else churn.estimated
+    return [Moved(vip, count(before_weights.get(vip, {}), after_weights.get(vip, {}), size)) for vip in touched]
 
 
 def _found(value: Value) -> Owned[Value]:

@@ -76,7 +76,7 @@ def workers(runtime: Path) -> dict[str, str]:
     return found
 
 
-SPEAKS_FOR = {"server": "elector"}
+SPEAKS_FOR = {"server": "elector", "balancer": "vips"}
 """Whoever is meant when a person names the daemon instead of a worker."""
 
 

@@ -1,0 +1,158 @@
+"""The operator's commands on the balancer: look at it, and pause, resume, disable, enable or weigh a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import structlog
+
+from holdfast.balancer.health import Event, Impossible, Signal, State, step
+from holdfast.balancer.keeper import NAME, Keeper
+from holdfast.balancer.view import View
+from holdfast.balancer.wishes import Wishes
+from holdfast.config.text import duration
+from holdfast.model.intent import Intent, IntentName, What
+from holdfast.model.scope import Scope, Target
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.control import Declined, Handler, Request, Who
+from holdfast.runtime.decisions import Decision, DecisionLog
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+_ENDED = {"resume": (Event.RESUME, What.PAUSE), "enable": (Event.ENABLE, What.DISABLE)}
+_BEGUN = {"pause": (Event.PAUSE, What.PAUSE), "disable": (Event.DISABLE, What.DISABLE)}
+_STATES = {What.PAUSE: State.PAUSED, What.DISABLE: State.DISABLED}
+_DONE = {
+    "pause": "gets no new flows; its established ones go on",
+    "disable": "gets no new flows, and its established ones are ended",
+    "resume": "is probed again, and serves as soon as it passes",
+    "enable": "is probed again, and serves as soon as it passes",
+    "weight": "has weight",
+}
+
+
+class Commands:
+    def __init__(self, keeper: Keeper, wishes: Wishes, clock: Clock, decisions: DecisionLog) -> None:
+        self._keeper = keeper
+        self._wishes = wishes
+        self._clock = clock
+        self._decisions = decisions
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "balancer": self._status,
+            "moves": self._plan,
+            "explain": self._explain,
+            "backend": self._backend,
+        }
+
+    def take_effect(self) -> None:
+        """What is kept is what is wanted: now, and after every start."""
+        now, wall = self._clock.now(), self._clock.wall()
+        self._keeper.touch(self._keeper.balancer.intend(self._wishes.all(), wall, now))
+
+    async def _status(self, _request: Request, _who: Who) -> Any:
+        return self._view().status()
+
+    async def _plan(self, _request: Request, _who: Who) -> Any:
+        return self._view().plan()
+
+    async def _explain(self, request: Request, _who: Who) -> Any:
+        kind, name = str(request.args.get("kind")), str(request.args.get("name"))
+        roster = self._keeper.balancer.roster
+        if kind == "backend":
+            return self._view().explain_backend(_known(roster.backends, kind, name))
+        if kind == "frontend":
+            return self._view().explain_frontend(_known(roster.frontends, kind, name))
+        raise Declined(f"the balancer cannot explain {kind!r}; it knows backend and frontend")
+
+    async def _backend(self, request: Request, who: Who) -> str:
+        do, name = str(request.args.get("do")), str(request.args.get("name"))
+        backend = _known(self._keeper.balancer.roster.backends, "backend", name)
+        if do in _BEGUN:
+            said = await self._begin(do, name, request, who)
+        elif do in _ENDED:
+            if do == "enable" and not backend.enabled:
+                raise Declined(f"{name} is disabled in the configuration: set enabled: true there")
+            said = await self._end(do, name)
+        elif do == "weight":
+            said = await self._weigh(name, request, who)
+        else:
+            raise Declined(f"a backend can be told {', '.join(_DONE)}; not {do!r}")
+        self._tell(do, name, f"{who.name}: {name} {said}", str(request.args.get("reason") or ""))
+        self.take_effect()
+        self._keeper.reloaded()
+        return f"{name} {said}"
+
+    async def _begin(self, do: str, name: str, request: Request, who: Who) -> str:
+        event, what = _BEGUN[do]
+        state = self._keeper.balancer.health[name].state
+        if state is not _STATES[what]:  # asking again renews who, why and until when
+            self._possible(name, event)
+        intent = self._intent(what, name, request, who)
+        await self._wishes.keep(intent, instead_of=(_name(What.PAUSE, name), _name(What.DISABLE, name)))
+        return _DONE[do] + _until(intent)
+
+    async def _end(self, do: str, name: str) -> str:
+        event, what = _ENDED[do]
+        self._possible(name, event)
+        await self._wishes.drop((_name(what, name),))
+        return _DONE[do]
+
+    async def _weigh(self, name: str, request: Request, who: Who) -> str:
+        weight = request.args.get("weight")
+        if weight is None:
+            await self._wishes.drop((_name(What.WEIGHT, name),))
+            return "has its configured weight again"
+        if not isinstance(weight, int) or not 0 <= weight <= 100:
+            raise Declined("a weight is a whole number from 0 to 100")
+        intent = self._intent(What.WEIGHT, name, request, who, weight)
+        await self._wishes.keep(intent)
+        return f"{_DONE['weight']} {weight}{_until(intent)}"
+
+    def _possible(self, name: str, event: Event) -> None:
+        """B10: what makes no sense is refused before it is written down."""
+        try:
+            step(self._keeper.balancer.health[name], Signal(event, ""), self._clock.now())
+        except Impossible as sentence:
+            raise Declined(f"{name}: {sentence}") from sentence
+
+    def _intent(self, what: What, name: str, request: Request, who: Who, weight: int | None = None) -> Intent:
+        why, within = request.args.get("reason"), request.args.get("for")
+        if not isinstance(why, str) or not why.strip():
+            raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
+        wall = self._clock.wall()
+        try:
+            until = None if within is None else wall + duration(str(within))
+        except (ValueError, OverflowError) as error:
+            raise Declined(f"--for {within}: {error}") from error
+        scope = Scope(Target.BACKEND, name)
+        return Intent(what=what, scope=scope, who=who.name, why=why.strip(), since=wall, until=until, weight=weight)
+
+    def _tell(self, do: str, name: str, sentence: str, why: str) -> None:
+        said = f"{sentence}: “{why}”" if why else sentence
+        log.info(said)
+        self._decisions.write([Decision(self._clock.wall(), NAME, do, f"backend/{name}", "asked", said, "backend")])
+
+    def _view(self) -> View:
+        return View(self._keeper, self._clock.now())
+
+
+def _known(things: Mapping[str, T], kind: str, name: str) -> T:
+    if name not in things:
+        near = get_close_matches(name, things, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {len(things)}: holdfast balancer status"
+        raise Declined(f"there is no {kind} {name!r}; {hint}")
+    return things[name]
+
+
+def _name(what: What, name: str) -> IntentName:
+    return IntentName(what, Scope(Target.BACKEND, name))
+
+
+def _until(intent: Intent) -> str:
+    return "" if intent.until is None else f" until {intent.until:%H:%M:%SZ}"

@@ -1,0 +1,67 @@
+"""What an operator asked of backends, kept where a restart finds it: one small file in the state folder.
+
+Written before it takes effect. A file that cannot be read stops the start with a sentence: an operator may have said
+disable, and to forget that would put a broken server back into service.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.model.intent import Intent, IntentName
+from holdfast.runtime.paths import write_atomically
+
+
+class Wishes(Protocol):
+    """Where intents are kept."""
+
+    def all(self) -> tuple[Intent, ...]: ...
+
+    async def keep(self, intent: Intent, instead_of: tuple[IntentName, ...] = ()) -> None:
+        """Keeps it; an older one about the same, and those that it takes the place of, go."""
+        ...
+
+    async def drop(self, names: tuple[IntentName, ...]) -> None: ...
+
+
+class WishesFile:
+    """Intents of this machine alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._intents = {intent.name: intent for intent in self._remembered()}
+
+    def all(self) -> tuple[Intent, ...]:
+        return tuple(self._intents.values())
+
+    async def keep(self, intent: Intent, instead_of: tuple[IntentName, ...] = ()) -> None:
+        others = {name: one for name, one in self._intents.items() if name not in instead_of}
+        self._write({**others, intent.name: intent})
+
+    async def drop(self, names: tuple[IntentName, ...]) -> None:
+        self._write({name: one for name, one in self._intents.items() if name not in names})
+
+    def forget_what_ran_out(self, wall: datetime) -> bool:
+        """Whether there was any."""
+        holding = {name: one for name, one in self._intents.items() if one.holds(wall)}
+        ended = len(holding) < len(self._intents)
+        if ended:
+            self._write(holding)
+        return ended
+
+    def _write(self, intents: dict[IntentName, Intent]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, msgspec.json.encode(list(intents.values())))
+        self._intents = intents
+
+    def _remembered(self) -> list[Intent]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=list[Intent])
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.MsgspecError) as error:
+            raise RuntimeError(f"{self._path} cannot be read ({error}): mend it, or delete it to forget it") from error

@@ -1,0 +1,88 @@
+"""`holdfast explain KIND NAME`: what is wanted, what is there, what stands between, and how it came to that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.balancer import WORKER
+from holdfast.cli.daemon import runtime_flag, tell
+from holdfast.cli.text import short
+
+Told = Iterator[str]
+
+
+def backend(one: dict[str, Any]) -> Told:
+    yield f"{one['name']} ({one['address']}) has been {one['state']} for {short(one['since_s'])}: {one['why']}"
+    yield ""
+    for check, found in one["checks"].items():
+        against = f", {found['against']} results in a row against that" if found["against"] else ""
+        yield _row("CHECK", f"{check}: {found['verdict']}{against}; probed at the {found['pace']} pace")
+    for wish in one["intents"]:
+        weight = f" {wish['weight']}" if wish["weight"] is not None else ""
+        until = f" until {wish['until']}" if wish["until"] else ""
+        yield _row("ASKED", f"{wish['what']}{weight}{until} by {wish['who']}: “{wish['why']}”")
+    for entry in one["entries"]:
+        kill = ", its flows are ended" if entry["kill"] else ""
+        now = "not programmed" if entry["programmed"] is None else f"programmed {entry['programmed']}"
+        yield _row("SERVES", f"{entry['frontend']} ({entry['vip']}): wanted weight {entry['wanted']}{kill}; {now}")
+        yield from _waiting([entry["outstanding"]] if entry["outstanding"] else [])
+    if not one["entries"]:
+        yield _row("SERVES", "no frontend has it in a pool")
+    for transition in reversed(one["transitions"]):
+        ago = f"{short(transition['ago_s'])} ago"
+        yield _row("BEFORE", f"{ago:<12} {transition['old']} → {transition['new']}: {transition['why']}")
+
+
+def frontend(one: dict[str, Any]) -> Told:
+    panic = ", in panic: no pool has its share of healthy weight, so the first serves with all" if one["panic"] else ""
+    yield f"{one['name']} ({one['vip']}) is {one['state']}{panic}"
+    yield ""
+    for index, pool in enumerate(one["pools"]):
+        serves = "serves" if index == one["active_pool"] else "stands by"
+        for member in pool:
+            now = "not programmed" if member["programmed"] is None else f"programmed {member['programmed']}"
+            weights = f"weight {member['configured']}, wanted now {member['wanted']}, {now}"
+            yield _row(
+                f"POOL {index}", f"{serves}: {member['backend']} ({member['address']}) {member['state']}, {weights}"
+            )
+    if one["unknown"]:
+        yield _row("UNKNOWN", ", ".join(one["unknown"]))
+    yield _row("WARM-UP", "let through" if one["released"] else "holds it back")
+    yield from _waiting(one["outstanding"])
+    if not one["outstanding"]:
+        yield _row("NOW", "as wanted" if one["programmed"] else "not programmed")
+
+
+def _waiting(outstanding: list[dict[str, Any]]) -> Told:
+    for one in outstanding:
+        why = f"held by {one['gate']}: {one['reason']}" if one["gate"] else one["error"] or "about to be done"
+        yield _row("WAITS", f"{one['op']} {one['key']} for {short(one['since_s'])}, {why}")
+        if one["opens"]:
+            yield _row("", f"opens by: {one['opens']}")
+
+
+def _row(head: str, text: str) -> str:
+    return f"{head:<10}{text}"
+
+
+KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {"backend": backend, "frontend": frontend}
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("name")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
+@runtime_flag
+def explain(kind: str, name: str, output: str, runtime: Path) -> None:
+    """Why is it as it is? What is wanted, what is programmed, and what stands in the way."""
+    found = tell(runtime, WORKER, "explain", kind=kind, name=name)
+    if output == "json":
+        click.echo(json.dumps(found, indent=2))
+        return
+    for line in KINDS[kind](found):
+        click.echo(line)
