@@ -1,0 +1,53 @@
+"""Giving way: only a leader that has been unable for a while resigns, and only to somebody who is able (C33)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from holdfast.model.server import Server, WorkerHealth
+from holdfast.model.time import Instant, seconds
+from holdfast.server.giveway import PATIENCE, Ability, successor
+
+NOW = Instant(1_000_000_000_000)
+
+
+def server(*, database: bool = True, healthy: bool = True) -> Server:
+    return Server(
+        host="h",
+        pid=1,
+        boot_id="b",
+        pid_namespace="n",
+        version="1",
+        since=datetime(2026, 1, 1, tzinfo=UTC),
+        database=database,
+        workers={"syncer": WorkerHealth(healthy, "ok" if healthy else "crash-looping")},
+    )
+
+
+ABLE, NO_DATABASE, SICK = server(), server(database=False), server(healthy=False)
+
+
+def test_an_able_leader_never_gives_way() -> None:
+    assert successor(Ability().seen(ABLE, NOW), {"b": ABLE}, NOW + seconds(1_000)) is None
+
+
+def test_inability_counts_from_its_beginning() -> None:
+    ability = Ability().seen(NO_DATABASE, NOW).seen(SICK, NOW + seconds(50))
+    assert ability.unable_since == NOW
+
+
+def test_a_moment_of_ability_starts_the_count_again() -> None:
+    ability = Ability().seen(SICK, NOW).seen(ABLE, NOW + seconds(50)).seen(SICK, NOW + seconds(51))
+    assert ability.unable_since == NOW + seconds(51)
+
+
+def test_an_unable_leader_gives_way_after_its_patience_to_the_first_that_is_able() -> None:
+    ability = Ability().seen(NO_DATABASE, NOW)
+    others = {"d": ABLE, "b": SICK, "c": ABLE}
+    assert successor(ability, others, NOW + PATIENCE - seconds(1)) is None
+    assert successor(ability, others, NOW + PATIENCE) == "c"
+
+
+def test_a_database_that_is_away_for_everybody_moves_nobody() -> None:
+    ability = Ability().seen(NO_DATABASE, NOW)
+    assert successor(ability, {"b": NO_DATABASE}, NOW + seconds(1_000)) is None

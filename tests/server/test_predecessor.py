@@ -1,0 +1,33 @@
+"""When a predecessor is certainly dead: everything else waits for the lease (C12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.leader import Leader
+from holdfast.server.predecessor import certainly_dead
+
+ME = Leader("b", "host", 8, "boot-1", "pid:1")
+
+
+def gone(_pid: int) -> bool:
+    return True
+
+
+def test_a_process_of_this_boot_and_namespace_that_is_gone_is_dead() -> None:
+    assert certainly_dead(Leader("a", "host", 7, "boot-1", "pid:1"), ME, gone)
+
+
+def test_one_that_is_there_is_not() -> None:
+    assert not certainly_dead(Leader("a", "host", 7, "boot-1", "pid:1"), ME, lambda _pid: False)
+
+
+@pytest.mark.parametrize(
+    ("boot", "namespace"), [("boot-1", "pid:2"), ("boot-2", "pid:1"), ("", ""), ("boot-1", ""), ("", "pid:1")]
+)
+def test_a_pid_from_elsewhere_proves_nothing(boot: str, namespace: str) -> None:
+    assert not certainly_dead(Leader("a", "host", 7, boot, namespace), ME, gone)
+
+
+def test_saying_nothing_is_not_the_same_as_saying_the_same_nothing() -> None:
+    assert not certainly_dead(Leader("a", "host", 7), Leader("b", "host", 8), gone)
