@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.config.balancer import Balancer
 from holdfast.config.field import Section
+from holdfast.config.inventory import Inventory
 from holdfast.config.log import Log
 from holdfast.config.paths import Paths
 from holdfast.config.pulse import Pulse
@@ -20,6 +21,7 @@ class Config(Section, frozen=True, kw_only=True):
     log: Log = Log()
     store: Store = Store()
     server: Server = Server()
+    inventory: Inventory = Inventory()
     runtime: Pulse = Pulse()
     balancer: Balancer = Balancer()
 

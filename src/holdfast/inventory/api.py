@@ -1,0 +1,108 @@
+"""The inventory as the rest of Holdfast sees it: plain types and one protocol. Nothing here knows SQL.
+
+Keys are the store's keys, as bytes and in the order of bytes; documents are the model's canonical JSON, so that
+comparing two objects is comparing bytes. Calls block: whoever has an event loop makes them in a thread. A database
+that cannot be reached raises `DatabaseAway`; a leader whose term is over gets `Deposed`, and nothing was written.
+
+Changes are found through the outbox. It is read without a position: a row that commits late has a low id, and whoever
+remembers "read up to 17" never sees it (C37). Note the rows, look up the present state, write it, settle those rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.model.kind import Kind
+from holdfast.reconcile.change import Away
+
+
+class Row(NamedTuple):
+    """One wanted object as the store should hold it."""
+
+    key: bytes
+    doc: bytes
+    revision: int
+
+
+class Noted(NamedTuple):
+    """A row of the outbox: something about this key changed, and maybe about the one that the object had before."""
+
+    id: int
+    key: bytes
+    before: bytes | None
+
+
+class Fence(NamedTuple):
+    """Under which term a leader writes. Compared as (epoch, term): a restored store counts terms from below again."""
+
+    region: str
+    epoch: int
+    term: int
+
+
+class DatabaseAway(Away):
+    """The database cannot be reached, or does not answer in time."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("database", why)
+
+
+class FenceHeld(Away):
+    """A transaction of an earlier term is still open, and the new term cannot begin before it has ended."""
+
+    def __init__(self, holder: int) -> None:
+        super().__init__(f"fence held by term {holder}", "one of its transactions is still open")
+
+
+class Snapshot(Protocol):
+    """All objects at one moment, however long the reading takes."""
+
+    def read(self, after: bytes | None, most: int) -> Sequence[Row]:
+        """The next objects above that key, in key order; fewer than `most` only at the end."""
+        ...
+
+    def revision(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Inventory(Protocol):
+    """The source of truth. SQL fleets have `SqlInventory`; Neutron is another."""
+
+    @property
+    def kinds(self) -> Sequence[Kind[Any, Any]]:
+        """What it holds, the ones leaned upon first."""
+        ...
+
+    def snapshot(self) -> Snapshot: ...
+
+    def look(self, keys: Collection[bytes]) -> Sequence[Row]:
+        """What these keys should hold now, outside any snapshot; a key that should not exist is not in the answer."""
+        ...
+
+    def outbox(self, most: int) -> Sequence[Noted]:
+        """Changes that nobody has settled yet, in no order that means anything."""
+        ...
+
+    def settle(self, fence: Fence, ids: Sequence[int]) -> None:
+        """Forgets exactly these rows of the outbox. Raises `Deposed`."""
+        ...
+
+    def fleet(self) -> str | None:
+        """The fleet that this inventory belongs to; None while it has no id."""
+        ...
+
+    def name_fleet(self, fence: Fence, fleet: str) -> None:
+        """Gives an inventory without an id its id; one that has one keeps it. Raises `Deposed`."""
+        ...
+
+    def epoch(self, region: str) -> int:
+        """The highest epoch that a leader of the region has written under; 0 before the first."""
+        ...
+
+    def raise_fence(self, fence: Fence) -> None:
+        """A new leader's first act: from here on every earlier term is refused. Raises `Deposed` or `FenceHeld`."""
+        ...
+
+    def close(self) -> None: ...

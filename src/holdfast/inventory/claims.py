@@ -1,0 +1,61 @@
+"""What an object of the inventory is called, which host it is on, and which addresses it alone may have. Pure.
+
+Its name is what stays when it moves: an endpoint on another host has another key and the same name, so a move is one
+change of one object and not a delete and a create that could part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.model.endpoint import ENDPOINT, Endpoint
+from holdfast.model.host import HOST, Host
+from holdfast.model.kind import Kind
+from holdfast.model.name import join
+from holdfast.model.region import Region
+from holdfast.model.subnet import SUBNET, Subnet
+
+KINDS: tuple[Kind[Any, Any], ...] = (HOST, SUBNET, ENDPOINT)
+"""What a SQL inventory holds, the ones leaned upon first."""
+
+REGION_LABEL = "holdfast/region"
+"""Hosts of all regions stand side by side in the store; one of a named region says whose it is."""
+
+Thing = Host | Endpoint | Subnet
+
+
+def name_of(kind: Kind[Any, Any], name: Any) -> str:
+    """What an object is called in the inventory, from the name in its key."""
+    return join((name.orchestrator, name.workload, name.endpoint)) if kind is ENDPOINT else str(name)
+
+
+def host_of(thing: Thing) -> str:
+    """The host that an endpoint is on; other things are on none."""
+    return thing.spec.node if isinstance(thing, Endpoint) else ""
+
+
+def addresses_of(thing: Thing) -> Sequence[str]:
+    """The addresses that no other object may have, without repetition, in order."""
+    match thing:
+        case Endpoint():
+            found = [_plain(network) for network in thing.spec.ip_networks]
+        case Host():
+            spec = thing.spec
+            bgp = [spec.bgp.ipv4_address, spec.bgp.ipv6_address] if spec.bgp else []
+            given = [*(each.address for each in spec.addresses), *bgp]
+            found = [text.partition("/")[0] for text in (*given, spec.tunnel_ipv4, spec.tunnel_ipv6) if text]
+        case _:
+            found = []
+    return sorted(set(found))
+
+
+def region_of(labels: Any, region: Region) -> bool:
+    """Whether a host with these labels is one of this region's."""
+    return bool(labels.get(REGION_LABEL, "") == region.name)
+
+
+def _plain(network: str) -> str:
+    """A network of one as the address that it is: 10.0.0.7/32 and 10.0.0.7 are one claim."""
+    address, _, length = network.partition("/")
+    return address if length == ("128" if ":" in address else "32") else network

@@ -1,0 +1,25 @@
+"""From the configuration to an inventory: which database, with which password. Secrets are read when needed."""
+
+from __future__ import annotations
+
+import os
+
+from sqlalchemy import Engine
+
+from holdfast.config.inventory import Inventory as InventoryConfig
+from holdfast.inventory.engine import database_url, open_engine
+from holdfast.runtime.configuration import read_secret
+
+
+class NoInventory(Exception):
+    """No database is configured. The message is one sentence."""
+
+
+def configured_engine(config: InventoryConfig) -> Engine:
+    """The configured database. Nothing is connected yet. Raises `NoInventory`, `SecretRefused` or ValueError."""
+    if config.database is None:
+        raise NoInventory(
+            "there is no inventory: set inventory.database, such as sqlite:////var/lib/holdfast/inventory.db"
+        )
+    password = read_secret(config.password_file, os.environ) if config.password_file else None
+    return open_engine(database_url(config.database, password))

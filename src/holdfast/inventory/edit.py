@@ -1,0 +1,307 @@
+"""Editing the inventory: every change, its outbox row and its history are one transaction.
+
+All of one request happens or nothing of it. An address that another object has is refused by name. Creating is told
+from changing and moving by what is there; asking for what is there already changes nothing and wakes nobody.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, delete, insert, select, text
+from sqlalchemy.exc import IntegrityError
+
+from holdfast.inventory.claims import KINDS, REGION_LABEL, Thing, addresses_of, host_of, name_of
+from holdfast.inventory.engine import reading, writing
+from holdfast.inventory.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
+from holdfast.inventory.sql import portions
+from holdfast.inventory.wake import CHANNEL
+from holdfast.model.bad import Bad
+from holdfast.model.host import HOST
+from holdfast.model.kind import Kind
+from holdfast.model.region import Region
+from holdfast.model.wall import written
+
+_TRIES = 3
+
+
+class Refused(Exception):
+    """The change was not made. The message is one sentence: what is wrong, and what to do."""
+
+
+class Did(Enum):
+    CREATED = "created"
+    CHANGED = "changed"
+    MOVED = "moved"
+    DELETED = "deleted"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One object as it should be; `thing` is None where it should not be."""
+
+    kind: Kind[Any, Any]
+    name: str
+    thing: Thing | None = None
+    key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What becomes of one object."""
+
+    did: Did
+    kind: Kind[Any, Any]
+    name: str
+    old_key: bytes | None
+    old: bytes | None
+    key: bytes
+    new: bytes | None
+    thing: Thing | None
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One object as the inventory has it."""
+
+    kind: str
+    name: str
+    key: bytes
+    doc: bytes
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One change that was made."""
+
+    revision: int
+    old_key: bytes | None
+    old: bytes | None
+    new: bytes | None
+    who: str
+    why: str
+    at: datetime
+
+
+def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> Wanted:
+    """An object as somebody asks for it; `name` is the one in its key. Raises NameRefused."""
+    ours = _labelled(thing, region) if kind is HOST else thing
+    return Wanted(kind, name_of(kind, name), ours, kind.key(region, name))
+
+
+def _labelled(thing: Any, region: Region) -> Any:
+    if not region.name:
+        return thing
+    labels = {**thing.metadata.labels, REGION_LABEL: region.name}
+    return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, labels=labels))
+
+
+class Editor:
+    """The operator's side of the SQL inventory."""
+
+    def __init__(self, engine: Engine, region: Region) -> None:
+        self._engine = engine
+        self._region = region
+
+    def change(self, wishes: Sequence[Wanted], *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
+        """Makes the inventory say this about these objects. Raises `Refused`, and then nothing was changed."""
+        for attempt in range(_TRIES):
+            try:
+                return self._change(wishes, who, why, dry_run)
+            except IntegrityError as error:
+                # Somebody else took a name or an address between our look and our write: look again.
+                if attempt == _TRIES - 1:
+                    raise Refused("others keep changing the same objects: try again") from error
+        raise AssertionError("unreachable")
+
+    def _change(self, wishes: Sequence[Wanted], who: str, why: str, dry_run: bool) -> Sequence[Edit]:
+        with reading(self._engine) if dry_run else writing(self._engine) as connection:
+            there = _there(connection, wishes)
+            now = datetime.now(UTC)
+            edits = [_decide(wish, there.get((wish.kind.name, wish.name)), now) for wish in wishes]
+            changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
+            _refuse_taken(connection, changes)
+            _refuse_left_behind(connection, changes)
+            if dry_run or not changes:
+                return edits
+            revisions = _write(connection, changes, who, why, now)
+            return [replace(edit, revision=revisions.get((edit.kind.name, edit.name), edit.revision)) for edit in edits]
+
+    def undo(self, kind: Kind[Any, Any], name: str, *, who: str, why: str = "", dry_run: bool = False) -> Edit:
+        """Makes the object what it was before its last change. Raises `Refused`."""
+        past = self.history(kind, name, last=1)
+        if not past:
+            raise Refused(f"nothing is known of a change of {kind.name} {name}, so there is nothing to undo")
+        wish = _as_it_was(kind, name, past[0])
+        return self.change([wish], who=who, why=why or f"undo of revision {past[0].revision}", dry_run=dry_run)[0]
+
+    def objects(self, kind: Kind[Any, Any], name: str | None = None) -> Sequence[Held]:
+        """The objects of a kind, in key order; or the one of that name."""
+        question = select(OBJECTS).where(OBJECTS.c.kind == kind.name).order_by(OBJECTS.c.key)
+        if name is not None:
+            question = question.where(OBJECTS.c.name == name)
+        with reading(self._engine) as connection:
+            rows = connection.execute(question).all()
+        return [Held(row.kind, row.name, row.key, row.doc, row.revision) for row in rows]
+
+    def history(self, kind: Kind[Any, Any], name: str, last: int = 20) -> Sequence[Past]:
+        """The last changes of an object, newest first; also of one that is gone."""
+        mine = (CHANGES.c.kind == kind.name) & (CHANGES.c.name == name)
+        question = select(CHANGES).where(mine).order_by(CHANGES.c.revision.desc()).limit(last)
+        with reading(self._engine) as connection:
+            rows = connection.execute(question).all()
+        return [Past(row.revision, row.old_key, row.old, row.new, row.who, row.why, row.at) for row in rows]
+
+    def adopt(self, fleet: str) -> None:
+        """An operator says that this inventory is that fleet's."""
+        with writing(self._engine) as connection:
+            connection.execute(delete(IDENTITY))
+            connection.execute(insert(IDENTITY).values(only=1, fleet=fleet))
+
+
+def _as_it_was(kind: Kind[Any, Any], name: str, past: Past) -> Wanted:
+    if past.old is None or past.old_key is None:
+        return Wanted(kind, name)
+    thing = kind.decode(past.old_key, past.old)
+    if isinstance(thing, Bad):
+        raise Refused(f"what {kind.name} {name} was before cannot be read any more: {thing}")
+    return Wanted(kind, name, thing, past.old_key)
+
+
+def _there(connection: Connection, wishes: Sequence[Wanted]) -> Mapping[tuple[str, str], Row[Any]]:
+    found: dict[tuple[str, str], Row[Any]] = {}
+    for kind in KINDS:
+        for names in portions([wish.name for wish in wishes if wish.kind is kind]):
+            question = select(OBJECTS).where(OBJECTS.c.kind == kind.name, OBJECTS.c.name.in_(names))
+            if connection.dialect.name == "postgresql" and not connection.get_execution_options().get("reads"):
+                question = question.order_by(OBJECTS.c.key).with_for_update()
+            found |= {(row.kind, row.name): row for row in connection.execute(question)}
+    return found
+
+
+def _decide(wish: Wanted, row: Row[Any] | None, now: datetime) -> Edit:
+    old_key, old = (None, None) if row is None else (row.key, row.doc)
+    if wish.thing is None:
+        did = Did.UNCHANGED if row is None else Did.DELETED
+        return Edit(did, wish.kind, wish.name, old_key, old, old_key or b"", None, None)
+    thing = _same_individual(wish, row, now)
+    new = wish.kind.encode(thing)
+    if row is None:
+        did = Did.CREATED
+    elif row.key != wish.key:
+        did = Did.MOVED
+    else:
+        did = Did.UNCHANGED if old == new else Did.CHANGED
+    revision = row.revision if row is not None else 0
+    return Edit(did, wish.kind, wish.name, old_key, old, wish.key, new, thing, revision)
+
+
+def _same_individual(wish: Wanted, row: Row[Any] | None, now: datetime) -> Any:
+    """The thing with the uid and creation time that it has already, or gets now."""
+    thing: Any = wish.thing
+    old = wish.kind.decode(row.key, row.doc) if row is not None else None
+    if old is not None and not isinstance(old, Bad):
+        return wish.kind.carried(thing, old)
+    metadata = getattr(thing, "metadata", None)
+    if metadata is None or metadata.uid:
+        return thing
+    born = msgspec.structs.replace(metadata, uid=str(uuid.uuid4()), creation_timestamp=written(now))
+    return msgspec.structs.replace(thing, metadata=born)
+
+
+def _refuse_taken(connection: Connection, changes: Sequence[Edit]) -> None:
+    """An address has one owner; those that change in this same request have given theirs up."""
+    owners: dict[str, tuple[str, str]] = {}
+    for edit in changes:
+        me = (edit.kind.name, edit.name)
+        for address in addresses_of(edit.thing) if edit.thing is not None else ():
+            if owners.setdefault(address, me) != me:
+                raise _taken(address, me, owners[address])
+    moving = {(edit.kind.name, edit.name) for edit in changes}
+    for some in portions(sorted(owners)):
+        for row in connection.execute(select(ADDRESSES).where(ADDRESSES.c.address.in_(some))):
+            if (row.kind, row.name) not in moving:
+                raise _taken(row.address, owners[row.address], (row.kind, row.name))
+
+
+def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> Refused:
+    return Refused(
+        f"{' '.join(by)} cannot have {address}: it is the address of {' '.join(owner)}; give it another, or delete that"
+    )
+
+
+def _refuse_left_behind(connection: Connection, changes: Sequence[Edit]) -> None:
+    """A host does not go before its endpoints: they would be nobody's."""
+    hosts = [edit.name for edit in changes if edit.kind is HOST and edit.did is Did.DELETED]
+    going = {edit.old_key for edit in changes if edit.did in (Did.DELETED, Did.MOVED)}
+    for some in portions(hosts):
+        question = select(OBJECTS.c.host, OBJECTS.c.name, OBJECTS.c.key).where(OBJECTS.c.host.in_(some))
+        left = [row for row in connection.execute(question.order_by(OBJECTS.c.key)) if row.key not in going]
+        if left:
+            more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
+            raise Refused(f"host {left[0].host} has endpoints ({left[0].name}{more}): move or delete them first")
+
+
+def _write(
+    connection: Connection, changes: Sequence[Edit], who: str, why: str, now: datetime
+) -> Mapping[tuple[str, str], int]:
+    outbox = insert(OUTBOX).returning(OUTBOX.c.id, sort_by_parameter_order=True)
+    rows = [{"key": edit.key, "before": edit.old_key if edit.did is Did.MOVED else None} for edit in changes]
+    ids: list[int] = list(connection.execute(outbox, rows).scalars())
+    for some in portions([edit.old_key for edit in changes if edit.old_key is not None]):
+        connection.execute(delete(OBJECTS).where(OBJECTS.c.key.in_(some)))
+    for kind in KINDS:
+        for names in portions([edit.name for edit in changes if edit.kind is kind and edit.old is not None]):
+            connection.execute(delete(ADDRESSES).where(ADDRESSES.c.kind == kind.name, ADDRESSES.c.name.in_(names)))
+    _insert(connection, OBJECTS, (_object(edit, number) for edit, number in zip(changes, ids, strict=True)))
+    _insert(connection, ADDRESSES, (row for edit in changes for row in _addresses(edit)))
+    past = {"who": who, "why": why, "at": now}
+    _insert(connection, CHANGES, (_past(edit, number) | past for edit, number in zip(changes, ids, strict=True)))
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"NOTIFY {CHANNEL}"))
+    return {(edit.kind.name, edit.name): number for edit, number in zip(changes, ids, strict=True)}
+
+
+def _insert(connection: Connection, table: Any, rows: Iterable[dict[str, Any] | None]) -> None:
+    found = [row for row in rows if row is not None]
+    if found:
+        connection.execute(insert(table), found)
+
+
+def _object(edit: Edit, revision: int) -> dict[str, Any] | None:
+    if edit.thing is None:
+        return None
+    return {
+        "key": edit.key,
+        "kind": edit.kind.name,
+        "name": edit.name,
+        "doc": edit.new,
+        "revision": revision,
+        "host": host_of(edit.thing),
+    }
+
+
+def _addresses(edit: Edit) -> Iterable[dict[str, Any]]:
+    if edit.thing is not None:
+        for address in addresses_of(edit.thing):
+            yield {"address": address, "kind": edit.kind.name, "name": edit.name}
+
+
+def _past(edit: Edit, revision: int) -> dict[str, Any]:
+    return {
+        "revision": revision,
+        "kind": edit.kind.name,
+        "name": edit.name,
+        "old_key": edit.old_key,
+        "old": edit.old,
+        "new": edit.new,
+    }

@@ -1,0 +1,85 @@
+"""The SQL fence: a leader's transaction locks the fence row and compares it with its own term, first thing (rule 3).
+
+    old leader   BEGIN; fence row FOR SHARE: (1, 70) <= (1, 70); write …; COMMIT
+    new leader                    UPDATE fence SET (1, 83) ┄┄waits┄┄┄┄┄┄► done; from here on (1, 70) finds no row
+
+A comparison in the WHERE clause of the write alone does not fence: a transaction that began before can commit after
+the new term began (C28). On SQLite `BEGIN IMMEDIATE` is the lock: there is one writer at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, Engine, and_, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.elements import ColumnElement
+
+from holdfast.inventory.api import DatabaseAway, Fence, FenceHeld
+from holdfast.inventory.engine import is_lock_timeout, reading, writing
+from holdfast.inventory.schema import FENCE
+from holdfast.store.api import Deposed
+
+
+@contextlib.contextmanager
+def fenced(engine: Engine, fence: Fence) -> Iterator[Connection]:
+    """A transaction of that term. Raises `Deposed` when the term is over; nothing was written then."""
+    with writing(engine) as connection:
+        check(connection, fence)
+        yield connection
+
+
+def check(connection: Connection, fence: Fence) -> None:
+    """C28: the row is locked until this transaction ends, so that no later term begins before that."""
+    mine = and_(FENCE.c.region == fence.region, _not_later_than(fence))
+    question = select(FENCE.c.term).where(mine)
+    if connection.dialect.name == "postgresql":
+        question = question.with_for_update(read=True)
+    if connection.execute(question).first() is None:
+        raise Deposed(f"term {fence.term} is over: the inventory knows a later one; nothing was written")
+
+
+def raise_fence(engine: Engine, fence: Fence) -> None:
+    """A new leader's first act. Waits for open transactions of the old term, as long as sessions allow."""
+    with _held_by(engine, fence.region), writing(engine) as connection:
+        _make_row(connection, fence.region)
+        row = and_(FENCE.c.region == fence.region, _earlier_than(fence))
+        raised = connection.execute(update(FENCE).where(row).values(epoch=fence.epoch, term=fence.term))
+        if not raised.rowcount:
+            check(connection, fence)  # the same leader comes again when its worker was restarted
+
+
+@contextlib.contextmanager
+def _held_by(engine: Engine, region: str) -> Iterator[None]:
+    """A lock that was not to be had: somebody's transaction is open, and the row says whose."""
+    try:
+        yield
+    except DatabaseAway as away:
+        if isinstance(away.__cause__, DBAPIError) and is_lock_timeout(away.__cause__):
+            raise FenceHeld(current(engine, region).term) from away
+        raise
+
+
+def current(engine: Engine, region: str) -> Fence:
+    """The latest term that the inventory knows of; (0, 0) before the first."""
+    with reading(engine) as connection:
+        row = connection.execute(select(FENCE.c.epoch, FENCE.c.term).where(FENCE.c.region == region)).first()
+    return Fence(region, row.epoch, row.term) if row else Fence(region, 0, 0)
+
+
+def _make_row(connection: Connection, region: str) -> None:
+    values = {"region": region, "epoch": 0, "term": 0}
+    if connection.dialect.name == "postgresql":
+        connection.execute(postgresql.insert(FENCE).values(values).on_conflict_do_nothing())
+    else:
+        connection.execute(sqlite.insert(FENCE).values(values).on_conflict_do_nothing())
+
+
+def _earlier_than(fence: Fence) -> ColumnElement[bool]:
+    return or_(FENCE.c.epoch < fence.epoch, and_(FENCE.c.epoch == fence.epoch, FENCE.c.term < fence.term))
+
+
+def _not_later_than(fence: Fence) -> ColumnElement[bool]:
+    return or_(_earlier_than(fence), and_(FENCE.c.epoch == fence.epoch, FENCE.c.term == fence.term))

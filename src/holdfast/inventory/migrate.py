@@ -1,0 +1,26 @@
+"""Bringing a database to the schema of this version. Done by an operator, never by a server that happens to start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, text
+
+from holdfast.inventory.engine import writing
+
+_FOLDER = Path(__file__).parent / "migrations"
+_LOCK = 0x686F6C6466617374
+"""PostgreSQL's advisory lock that makes two migrations at once one after the other."""
+
+
+def migrate(engine: Engine) -> None:
+    """Makes the tables, or brings them up to date; nothing when they are. All steps are one transaction."""
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
+    with writing(engine) as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

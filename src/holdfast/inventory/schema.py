@@ -1,0 +1,95 @@
+"""The tables. Keys and documents are bytes, so that both databases order and compare them as the store does.
+
+`objects` is what is wanted; `addresses` says who has which, once; `outbox` names what the store has to be told;
+`changes` is who changed what and why, and what `undo` goes back to; `observed` is what is really up; `fence` and
+`identity` are one row each (per region, per inventory). Revisions are ids of the outbox: they only grow.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+METADATA = MetaData()
+
+_ID = BigInteger().with_variant(Integer(), "sqlite")  # SQLite numbers rows by itself for exactly this type only
+
+OBJECTS = Table(
+    "objects",
+    METADATA,
+    Column("key", LargeBinary, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("doc", LargeBinary, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("host", Text, nullable=False),
+    UniqueConstraint("kind", "name", name="objects_called"),
+    Index("objects_on_host", "host"),
+)
+
+ADDRESSES = Table(
+    "addresses",
+    METADATA,
+    Column("address", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Index("addresses_of", "kind", "name"),
+)
+
+OUTBOX = Table(
+    "outbox",
+    METADATA,
+    Column("id", _ID, primary_key=True, autoincrement=True),
+    Column("key", LargeBinary, nullable=False),
+    Column("before", LargeBinary, nullable=True),
+    sqlite_autoincrement=True,  # an id of a row that was settled is never given again
+)
+
+CHANGES = Table(
+    "changes",
+    METADATA,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("old_key", LargeBinary, nullable=True),
+    Column("old", LargeBinary, nullable=True),
+    Column("new", LargeBinary, nullable=True),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Index("changes_of", "kind", "name", "revision"),
+)
+
+OBSERVED = Table(
+    "observed",
+    METADATA,
+    Column("key", LargeBinary, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("doc", LargeBinary, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+)
+
+FENCE = Table(
+    "fence",
+    METADATA,
+    Column("region", Text, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("term", BigInteger, nullable=False),
+)
+
+IDENTITY = Table(
+    "identity",
+    METADATA,
+    Column("only", Integer, primary_key=True),
+    Column("fleet", Text, nullable=False),
+)

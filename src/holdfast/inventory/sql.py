@@ -1,0 +1,133 @@
+"""`SqlInventory`: the leader's side of the SQL inventory, the same on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, delete, func, insert, select, text
+
+from holdfast.inventory import claims
+from holdfast.inventory import fence as fences
+from holdfast.inventory.api import DatabaseAway, Fence, Noted, Row
+from holdfast.inventory.engine import Limits, answered, is_postgres, reading, snapshot_options
+from holdfast.inventory.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
+from holdfast.model.kind import Kind
+
+KEYS_PER_QUESTION = 500
+
+_ROWS = select(OBJECTS.c.key, OBJECTS.c.doc, OBJECTS.c.revision)
+
+
+class SqlSnapshot:
+    """All objects at the moment of the first read. Holds no lock that a writer could wait for."""
+
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self._held = contextlib.ExitStack()
+        with self._closed_on_error():
+            isolation: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if is_postgres(engine) else {}
+            connection = engine.connect().execution_options(reads=True, **isolation)
+            self._connection = self._held.enter_context(connection)
+            self._held.callback(connection.begin().close)
+            if is_postgres(engine):
+                connection.execute(text(snapshot_options(limits)))
+            # Neither database takes the snapshot before it is asked something.
+            self._revision = _newest(connection)
+
+    def read(self, after: bytes | None, most: int) -> Sequence[Row]:
+        question = _ROWS.order_by(OBJECTS.c.key).limit(most)
+        if after is not None:
+            question = question.where(OBJECTS.c.key > after)
+        with self._closed_on_error():
+            return [Row(*row) for row in self._connection.execute(question)]
+
+    def revision(self) -> int:
+        return self._revision
+
+    def close(self) -> None:
+        with contextlib.suppress(DatabaseAway), answered():
+            self._held.close()
+
+    @contextlib.contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            with answered():
+                yield
+        except BaseException:
+            self.close()
+            raise
+
+
+class SqlInventory:
+    """The `Inventory` of a fleet without OpenStack. `engine` is shared with whoever edits."""
+
+    def __init__(self, engine: Engine, limits: Limits | None = None) -> None:
+        self.engine = engine
+        self._limits = limits or Limits()
+
+    @property
+    def kinds(self) -> Sequence[Kind[Any, Any]]:
+        return claims.KINDS
+
+    def snapshot(self) -> SqlSnapshot:
+        return SqlSnapshot(self.engine, self._limits)
+
+    def look(self, keys: Collection[bytes]) -> Sequence[Row]:
+        found: list[Row] = []
+        with reading(self.engine) as connection:
+            for some in portions(sorted(keys)):
+                found += [Row(*row) for row in connection.execute(_ROWS.where(OBJECTS.c.key.in_(some)))]
+        return found
+
+    def outbox(self, most: int) -> Sequence[Noted]:
+        # By id only so that the oldest do not starve; nothing is concluded from the order (C37).
+        question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).order_by(OUTBOX.c.id).limit(most)
+        with reading(self.engine) as connection:
+            return [Noted(*row) for row in connection.execute(question)]
+
+    def waiting(self) -> int:
+        """How many rows of the outbox are not settled."""
+        with reading(self.engine) as connection:
+            return connection.execute(select(func.count()).select_from(OUTBOX)).scalar_one()
+
+    def settle(self, fence: Fence, ids: Sequence[int]) -> None:
+        with fences.fenced(self.engine, fence) as connection:
+            for some in portions(ids):
+                connection.execute(delete(OUTBOX).where(OUTBOX.c.id.in_(some)))
+
+    def fleet(self) -> str | None:
+        with reading(self.engine) as connection:
+            return connection.execute(select(IDENTITY.c.fleet)).scalar_one_or_none()
+
+    def name_fleet(self, fence: Fence, fleet: str) -> None:
+        with fences.fenced(self.engine, fence) as connection:
+            if connection.execute(select(IDENTITY.c.fleet)).scalar_one_or_none() is None:
+                connection.execute(insert(IDENTITY).values(only=1, fleet=fleet))
+
+    def epoch(self, region: str) -> int:
+        return fences.current(self.engine, region).epoch
+
+    def raise_fence(self, fence: Fence) -> None:
+        fences.raise_fence(self.engine, fence)
+
+    def forget_changes(self, fence: Fence, before: datetime) -> int:
+        """Drops what `undo` and `history` know from before then; how many changes that were."""
+        with fences.fenced(self.engine, fence) as connection:
+            return connection.execute(delete(CHANGES).where(CHANGES.c.at < before)).rowcount
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _newest(connection: Connection) -> int:
+    """The revision of a snapshot: that of its newest object."""
+    newest: int | None = connection.execute(select(func.max(OBJECTS.c.revision))).scalar_one()
+    return newest or 0
+
+
+def portions(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """As many as go into one question each: databases limit the parameters of a statement."""
+    for start in range(0, len(items), KEYS_PER_QUESTION):
+        yield items[start : start + KEYS_PER_QUESTION]

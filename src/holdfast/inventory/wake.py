@@ -1,0 +1,92 @@
+"""Wake-ups: hearing at once that the inventory changed. Only a courtesy: polling stands behind it.
+
+PostgreSQL announces (`NOTIFY` in the transaction that changes); SQLite shows in `PRAGMA data_version` that another
+connection has committed. Whatever is missed, by a lost connection or a late start, is found by the next poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Protocol
+
+import psycopg
+import structlog
+from sqlalchemy import Engine
+
+from holdfast.model.time import Duration
+
+log = structlog.get_logger(__name__)
+
+CHANNEL = "holdfast_outbox"
+_LOOK_S = 0.05
+
+
+class Waker(Protocol):
+    async def wait(self, most: Duration) -> None:
+        """Returns when the inventory may have changed, or after that long."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SqliteWaker:
+    def __init__(self, engine: Engine) -> None:
+        self._connection: Any = engine.raw_connection()
+        self._seen = self._version()
+
+    async def wait(self, most: Duration) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most.total_seconds()):
+                await self._changed()
+        self._seen = self._version()
+
+    async def _changed(self) -> None:
+        while self._version() == self._seen:  # noqa: ASYNC110 -- SQLite tells nobody, it has to be asked
+            await asyncio.sleep(_LOOK_S)
+
+    async def close(self) -> None:
+        self._connection.close()
+
+    def _version(self) -> int:
+        cursor = self._connection.cursor()
+        try:
+            return int(cursor.execute("PRAGMA data_version").fetchone()[0])
+        finally:
+            cursor.close()
+
+
+class PostgresWaker:
+    def __init__(self, engine: Engine) -> None:
+        url = engine.url.set(drivername="postgresql")
+        self._dsn = url.render_as_string(hide_password=False)
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+
+    async def wait(self, most: Duration) -> None:
+        try:
+            async with asyncio.timeout(most.total_seconds()):
+                connection = self._connection or await self._listen()
+                async for _ in connection.notifies(stop_after=1):
+                    return
+        except TimeoutError:
+            return
+        except (psycopg.Error, OSError) as error:
+            log.debug(f"the inventory cannot announce changes now, so they are polled for: {error}")
+            await self.close()
+            await asyncio.sleep(most.total_seconds())
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error, OSError):
+                await connection.close()
+
+    async def _listen(self) -> psycopg.AsyncConnection[Any]:
+        connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True, connect_timeout=5)
+        self._connection = connection
+        await connection.execute(f"LISTEN {CHANNEL}")
+        return connection
+
+
+def waker(engine: Engine) -> Waker:
+    return PostgresWaker(engine) if engine.dialect.name == "postgresql" else SqliteWaker(engine)

@@ -1,0 +1,22 @@
+"""A SQL inventory with its tables made, for a test or a lab. Gone from memory with its block; the database stays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from sqlalchemy import Engine
+
+from holdfast.inventory.engine import Limits, database_url, open_engine
+from holdfast.inventory.migrate import migrate
+
+
+@contextlib.contextmanager
+def fresh_engine(address: str, limits: Limits | None = None) -> Iterator[Engine]:
+    """An engine of the database at that address, which has all tables from here on."""
+    engine = open_engine(database_url(address), limits)
+    try:
+        migrate(engine)
+        yield engine
+    finally:
+        engine.dispose()

@@ -1,0 +1,28 @@
+"""What stands in for a protection that a fault test removes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+
+from holdfast.inventory.api import Noted
+from holdfast.inventory.engine import Limits, reading
+from holdfast.inventory.schema import OUTBOX
+from holdfast.inventory.sql import SqlInventory
+
+_read_up_to: dict[int, int] = {}
+
+
+def outbox_by_position(inventory: SqlInventory, most: int) -> Sequence[Noted]:
+    """Reads on from the highest id that was seen."""
+    after = _read_up_to.get(id(inventory), 0)
+    question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after).order_by(OUTBOX.c.id)
+    with reading(inventory.engine) as connection:
+        found = [Noted(*row) for row in connection.execute(question.limit(most))]
+    _read_up_to[id(inventory)] = max([after, *(one.id for one in found)])
+    return found
+
+
+def sessions_that_may_idle(_limits: Limits) -> str:
+    return "-c lock_timeout=2000"

@@ -1,0 +1,138 @@
+"""The leader's side: snapshots of one moment, the outbox without a position, what the tables are, how changes wake."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, insert, text
+
+from holdfast.inventory.api import DatabaseAway, Fence
+from holdfast.inventory.edit import Editor
+from holdfast.inventory.engine import Limits, database_url, open_engine, reading, writing
+from holdfast.inventory.migrate import migrate
+from holdfast.inventory.schema import METADATA, OUTBOX
+from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.wake import waker
+from holdfast.model.time import Duration, seconds
+from holdfast.testing.fault import fault
+from tests.inventory.things import REGION, endpoint, endpoint_key, host, subnet
+
+FENCE = Fence("no-region", 1, 7)
+
+
+def test_a_snapshot_stays_at_its_moment_while_others_change(editor: Editor, inventory: SqlInventory) -> None:
+    editor.change([host(number) for number in range(1, 5)], who="alice")
+    snapshot = inventory.snapshot()
+    first = snapshot.read(None, 2)
+    editor.change([host(9), host(4, last=44)], who="alice")
+    rest = snapshot.read(first[-1].key, 10)
+    snapshot.close()
+    assert [row.revision for row in (*first, *rest)] == [1, 2, 3, 4]
+    assert snapshot.revision() == 4
+
+
+def test_keys_come_in_the_order_of_their_bytes(editor: Editor, inventory: SqlInventory) -> None:
+    numbers = [7, 10, 2, 100, 1]
+    editor.change(
+        [endpoint(n, on=f"R{n}") for n in numbers] + [endpoint(n + 200, on=f"ä{n}") for n in numbers], who="a"
+    )
+    editor.change([subnet("red", "10.0.0.0/8"), host(1)], who="alice")
+    snapshot = inventory.snapshot()
+    keys = [row.key for row in snapshot.read(None, 100)]
+    snapshot.close()
+    assert len(keys) == 12
+    assert keys == sorted(keys)
+
+
+def test_a_database_without_tables_is_waited_for_and_says_what_to_do(address: str) -> None:
+    engine = open_engine(database_url(address))
+    with pytest.raises(DatabaseAway, match="run holdfast inventory init"):
+        SqlInventory(engine).outbox(1)
+    with pytest.raises(DatabaseAway, match="run holdfast inventory init"):
+        SqlInventory(engine).snapshot()
+    engine.dispose()
+
+
+def test_migrating_twice_is_migrating_once_and_gives_the_schema(engine: Engine) -> None:
+    migrate(engine)
+    with reading(engine) as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+
+
+def test_settling_forgets_exactly_those_rows(editor: Editor, inventory: SqlInventory) -> None:
+    inventory.raise_fence(FENCE)
+    editor.change([host(1), host(2), host(3)], who="alice")
+    first, second, third = inventory.outbox(10)
+    inventory.settle(FENCE, [first.id, third.id])
+    assert inventory.outbox(10) == [second]
+    assert inventory.waiting() == 1
+
+
+def test_an_id_is_never_given_again_after_its_row_was_settled(editor: Editor, inventory: SqlInventory) -> None:
+    inventory.raise_fence(FENCE)
+    (first,) = editor.change([host(1)], who="alice")
+    inventory.settle(FENCE, [first.revision])
+    (second,) = editor.change([host(2)], who="alice")
+    assert second.revision > first.revision
+
+
+@fault("C37", without="holdfast.inventory.sql:SqlInventory.outbox", by="tests.inventory.removals:outbox_by_position")
+def test_C37_a_row_that_commits_late_is_seen(postgres_engine: Engine) -> None:
+    inventory = SqlInventory(postgres_engine)
+    inventory.raise_fence(FENCE)
+    with writing(postgres_engine) as slow:
+        slow.execute(insert(OUTBOX).values(key=b"early"))
+        with writing(postgres_engine) as quick:
+            quick.execute(insert(OUTBOX).values(key=b"late"))
+        seen = inventory.outbox(10)
+        inventory.settle(FENCE, [one.id for one in seen])
+    assert [one.key for one in seen] == [b"late"]
+    assert [one.key for one in inventory.outbox(10)] == [b"early"]
+
+
+def test_an_inventory_gets_its_fleet_once(inventory: SqlInventory) -> None:
+    inventory.raise_fence(FENCE)
+    assert inventory.fleet() is None
+    inventory.name_fleet(FENCE, "f1")
+    inventory.name_fleet(FENCE, "f2")
+    assert inventory.fleet() == "f1"
+
+
+def test_a_change_wakes_whoever_waits(editor: Editor, engine: Engine) -> None:
+    async def scenario() -> float:
+        ear = waker(engine)
+        await ear.wait(Duration(milliseconds=300))  # listens from here on
+        began = time.monotonic()
+        change = asyncio.get_running_loop().run_in_executor(None, lambda: editor.change([endpoint(1)], who="alice"))
+        await ear.wait(seconds(60))
+        took = time.monotonic() - began
+        await change
+        await ear.close()
+        return took
+
+    assert asyncio.run(scenario()) < 30, "long before the poll"
+
+
+def test_waiting_ends_by_itself(engine: Engine) -> None:
+    async def scenario() -> None:
+        ear = waker(engine)
+        async with asyncio.timeout(30):
+            await ear.wait(Duration(milliseconds=50))
+        await ear.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_session_costs_a_snapshot_and_no_more(postgres_engine: Engine) -> None:
+    inventory = SqlInventory(postgres_engine, Limits())
+    Editor(postgres_engine, REGION).change([endpoint(1)], who="alice")
+    snapshot = inventory.snapshot()
+    with postgres_engine.connect() as other:
+        other.execute(text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"))
+    with pytest.raises(DatabaseAway):
+        snapshot.read(None, 10)
+    assert [row.key for row in inventory.look([endpoint_key(1)])] == [endpoint_key(1)]

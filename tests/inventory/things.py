@@ -1,0 +1,41 @@
+"""Hosts, endpoints and subnets for tests, by number."""
+
+from __future__ import annotations
+
+from holdfast.inventory.edit import Wanted, wanted
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.region import Region
+from holdfast.model.subnet import SUBNET, Subnet
+
+REGION = Region()
+
+
+def host(number: int, *, last: int | None = None) -> Wanted:
+    name = f"r{number}"
+    address = f"192.0.2.{number if last is None else last}/24"
+    return wanted(HOST, REGION, name, Host.of(name, HostSpec(bgp=Bgp(ipv4_address=address))))
+
+
+def endpoint(number: int, *, on: str = "r1", gateway: str = "", address: str = "") -> Wanted:
+    spec = EndpointSpec(
+        orchestrator="holdfast",
+        workload=f"w{number}",
+        node=on,
+        endpoint="eth0",
+        ipv4_gateway=gateway,
+        ip_networks=(address or f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}/32",),
+    )
+    return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))
+
+
+def endpoint_name(number: int) -> str:
+    return f"holdfast-w{number}-eth0"
+
+
+def endpoint_key(number: int, *, on: str = "r1") -> bytes:
+    return ENDPOINT.key(REGION, EndpointName(on, "holdfast", f"w{number}", "eth0"))
+
+
+def subnet(name: str, cidr: str) -> Wanted:
+    return wanted(SUBNET, REGION, name, Subnet(network_id=name, cidr=cidr))
