@@ -1,8 +1,9 @@
 """Probing: CPU per TCP probe and how late probes start, of the prober's process as it is shipped, beside HAProxy.
 
-Every target is the same listening socket on loopback, reached by a fresh connection each time, and it counts them. The
-prober takes its orders and reports over its line, as from a balancer; CPU is that of its whole process, lateness what
-it measures itself. HAProxy then does the same checks, if it is installed.
+Every target is the same listening socket on loopback, reached by a fresh connection each time. The prober takes its
+orders and reports over its line, as from a balancer; CPU is that of its whole process, lateness what it measures
+itself. HAProxy then does the same checks, if it is installed; the kernel counts them (with what else connects on this
+machine, so at most as many as it was told to make).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -87,9 +88,9 @@ def measure(options: Options) -> Figures:
 
 
 async def _measure(options: Options) -> Figures:
-    with Server() as server:
-        ours, lateness = await _ours(options, server)
-        theirs = await _haproxy(options, server)
+    with _server() as port:
+        ours, lateness = await _ours(options, port)
+        theirs = await _haproxy(options, port)
     return Figures(
         probes_per_s=ours.probes / ours.wall_s,
         cpu_us_per_probe=ours.cpu_us,
@@ -100,61 +101,64 @@ async def _measure(options: Options) -> Figures:
     )
 
 
-class Server:
-    """Accepts every connection, counts it and closes it, in a thread."""
-
-    def __init__(self) -> None:
-        self._listening = socket.create_server((HERE, 0), backlog=4_096)
-        self.port: int = self._listening.getsockname()[1]
-        self.accepted = 0
-
-    def __enter__(self) -> Server:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listening.accept()
-            except ConnectionError:
-                continue
-            except OSError:
-                return
-            self.accepted += 1
-            peer.close()
-
-    async def watch(self, pid: int, for_s: float) -> Pace:
-        """What that process does to it, and with how much CPU."""
-        before, cpu, wall = self.accepted, process_cpu_s(pid), time.perf_counter()
-        await asyncio.sleep(for_s)
-        return Pace(self.accepted - before, time.perf_counter() - wall, process_cpu_s(pid) - cpu)
+@contextlib.contextmanager
+def _server() -> Iterator[int]:
+    """Accepts every connection and closes it, in a thread; its port."""
+    listening = socket.create_server((HERE, 0), backlog=4_096)
+    threading.Thread(target=_accept, args=(listening,), daemon=True).start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
 
 
-async def _ours(options: Options, server: Server) -> tuple[Pace, dict[str, float]]:
+def _accept(listening: socket.socket) -> None:
+    while True:
+        try:
+            listening.accept()[0].close()
+        except ConnectionError:
+            continue
+        except OSError:
+            return
+
+
+async def _ours(options: Options, port: int) -> tuple[Pace, dict[str, float]]:
     check = Settings(type="tcp", interval=seconds(options.interval), timeout=seconds(1))
-    targets = tuple(Target(str(number), HERE, server.port, check) for number in range(options.targets))
+    targets = tuple(Target(str(number), HERE, port, check) for number in range(options.targets))
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         async with _prober(Path(folder)) as (process, paths):
             line = BalancerEnd(paths.socket(LINE))
             line.assign(Assignment(targets))
-            failed: list[str] = []
-            listening = asyncio.create_task(_listen(line, failed))
+            found: list[bool] = []
+            listening = asyncio.create_task(_listen(line, found))
             await asyncio.sleep(WARM_UP_S + options.interval)
-            pace = await server.watch(process.pid, options.seconds)
+            pace = await _watch(process.pid, lambda: len(found), options.seconds)
             lateness = await _lateness(paths)
             listening.cancel()
-    if failed or not pace.probes:
-        raise Unmeasurable(f"{len(failed):,} probes failed: the figures would be of something else")
+    if not pace.probes or not all(found):
+        raise Unmeasurable(f"{found.count(False):,} probes failed: the figures would be of something else")
     return pace, lateness
 
 
-async def _listen(line: BalancerEnd, failed: list[str]) -> None:
+async def _listen(line: BalancerEnd, found: list[bool]) -> None:
     async for report in line.reports():
-        failed += [result.target for result in report.results if not result.passed]
+        found += [result.passed for result in report.results]
+
+
+async def _watch(pid: int, count: Callable[[], int], for_s: float) -> Pace:
+    """What that process does in the time, and with how much CPU."""
+    before, cpu, wall = count(), process_cpu_s(pid), time.perf_counter()
+    await asyncio.sleep(for_s)
+    return Pace(count() - before, time.perf_counter() - wall, process_cpu_s(pid) - cpu)
+
+
+def _connections() -> int:
+    """How many connections this machine has begun to open so far."""
+    names, values = [
+        line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")
+    ]
+    return int(values[names.index("ActiveOpens")])
 
 
 async def _lateness(paths: Paths) -> dict[str, float]:
@@ -187,12 +191,12 @@ async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proces
         await process.wait()
 
 
-async def _haproxy(options: Options, server: Server) -> Pace | None:
+async def _haproxy(options: Options, port: int) -> Pace | None:
     """What the same checks cost HAProxy; None where it is not installed."""
     program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/local/sbin:/usr/sbin")
     if program is None:
         return None
-    servers = "".join(f"  server s{number} {HERE}:{server.port}\n" for number in range(options.targets))
+    servers = "".join(f"  server s{number} {HERE}:{port}\n" for number in range(options.targets))
     interval = round(options.interval * 1_000)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         config = Path(folder) / "haproxy.cfg"
@@ -202,7 +206,9 @@ async def _haproxy(options: Options, server: Server) -> Pace | None:
             await asyncio.sleep(WARM_UP_S + options.interval)
             if process.returncode is not None:
                 raise Unmeasurable("HAProxy ended at once; see what it said above")
-            return await server.watch(process.pid, options.seconds)
+            pace = await _watch(process.pid, _connections, options.seconds)
+            told = round(options.targets * pace.wall_s / options.interval)
+            return msgspec.structs.replace(pace, probes=min(pace.probes, told))
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
