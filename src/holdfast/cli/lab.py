@@ -87,7 +87,7 @@ def break_it(context: click.Context, thing: str, start: bool, seconds: float) ->
     """Do THING to the lab; exits with 1 when a promise was broken."""
     assert context.parent is not None
     given = str(context.parent.params["folder"])
-    with _started() if start else contextlib.nullcontext(Path(given).absolute()) as folder:
+    with started() if start else contextlib.nullcontext(Path(given).absolute()) as folder:
         if not roles(folder / "run"):
             raise click.ClickException(f"no lab runs in {folder}: start one with make up, or use --start")
         try:
@@ -103,7 +103,7 @@ async def _play(thing: str, played: Lab, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _started() -> Iterator[Path]:
+def started() -> Iterator[Path]:
     """A lab of its own in a temporary folder, ended with us."""
     with tempfile.TemporaryDirectory(prefix="holdfast-lab-") as name:
         folder = Path(name)

@@ -32,6 +32,8 @@ from holdfast.store.gateway import Connection
 TTL = Duration(seconds=5)
 _CLOCK = SystemClock()
 _PATIENCE = Duration(seconds=60)
+_ANSWERED = Duration(seconds=5)
+"""By then a write that was in hand when its process woke has been answered."""
 
 
 class Broken(Exception):
@@ -168,7 +170,7 @@ async def leader_freeze(lab: Lab, say: Say, seconds: float) -> None:
         accepted = await lab.accepted(name)
         await asyncio.sleep(max(0.0, seconds - (_CLOCK.now() - began).total_seconds()))
         asleep = _CLOCK.now() - began
-    woken = await _woken(lab, name)
+    woken = await _woken(lab, name, counted)
     late = await lab.accepted(name) - accepted
     say(
         f"old leader woke after {asleep.total_seconds():.0f} s, tried {woken.refused - counted.refused} writes, "
@@ -185,12 +187,13 @@ async def _counted(lab: Lab, name: str) -> Counts:
     return counts
 
 
-async def _woken(lab: Lab, name: str) -> Counts:
-    """Waits until the woken server has understood that it does not lead; what it did meanwhile."""
+async def _woken(lab: Lab, name: str, before: Counts) -> Counts:
+    """Waits until the woken server has understood that it does not lead, and what it had in hand was answered."""
     began: Instant = _CLOCK.now()
-    while _CLOCK.now() - began < _PATIENCE:
+    while (asleep := _CLOCK.now() - began) < _PATIENCE:
         counts = await lab.counts(name)
-        if counts is not None and lab.leading(name) is None and not counts.believes:
+        understood = counts is not None and lab.leading(name) is None and not counts.believes
+        if counts is not None and understood and (counts.refused > before.refused or asleep > _ANSWERED):
             return counts
         await asyncio.sleep(0.1)
     raise Broken(f"{name} did not come back to its senses within {_PATIENCE.total_seconds():g} s")

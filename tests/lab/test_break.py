@@ -1,0 +1,74 @@
+"""`holdfast lab break`: each scene on one lab of real processes, and what it says when a promise is broken."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import lab as commands
+from holdfast.cli import main
+from holdfast.lab import scenes
+from holdfast.lab.scenes import Broken, Lab
+
+needs_etcd = pytest.mark.skipif(
+    shutil.which("etcd") is None and not Path("/usr/sbin/etcd").exists(), reason="etcd is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Path]:
+    with commands.started() as folder:
+        yield folder
+
+
+def broken(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["lab", "--dir", str(folder), "break", *arguments])
+
+
+@needs_etcd
+def test_a_killed_leader_is_followed_by_another_and_comes_back(lab: Path) -> None:
+    result = broken(lab, "leader-kill")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"killed (ctl-\d), which led term \d+: 3 processes, SIGKILL", result.output)
+    assert re.search(r"ctl-\d leads after \d+\.\d\d s, term \d+", result.output)
+    assert "was started again and is back" in result.output
+
+
+@needs_etcd
+def test_the_writes_of_a_leader_that_was_frozen_are_refused_when_it_wakes(lab: Path) -> None:
+    result = broken(lab, "leader-freeze", "--seconds", "8")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"woke after \d+ s, tried [1-9]\d* writes, 0 accepted: term \d+ is over", result.output)
+
+
+@needs_etcd
+def test_nobody_restarts_because_etcd_was_killed(lab: Path) -> None:
+    result = broken(lab, "etcd-restart")
+    assert result.exit_code == 0, result.output
+    assert "on the same data" in result.output
+    assert "the promise was kept" in result.output
+
+
+def test_without_a_lab_it_says_how_to_start_one(tmp_path: Path) -> None:
+    result = broken(tmp_path, "leader-kill")
+    assert result.exit_code == 1
+    assert "start one with make up, or use --start" in result.output
+
+
+def test_a_broken_promise_is_one_sentence_and_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def breaks(lab: Lab, say: scenes.Say, seconds: float) -> None:
+        say("did something")
+        raise Broken("the promise was broken: no write of an old term is accepted")
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lab.sock").touch()
+    monkeypatch.setitem(scenes.SCENES, "leader-kill", breaks)
+    result = broken(tmp_path, "leader-kill")
+    assert result.exit_code == 1
+    assert "the promise was broken: no write of an old term is accepted" in result.output
+    assert "the promise was kept" not in result.output
