@@ -157,7 +157,7 @@ class SimServer:
                 self.electing.kill()
 
     def _start_electing(self, node: Node) -> None:
-        store = node.store()
+        store = node.store(deadline=self.timings.rpc_timeout)
         assert node.life is not None
         pid = self.host.pid(self.namespace, node.life)
         me = Leader(self.called, self.host.name, pid, self.host.boot_id, self.namespace, self.clock.wall())
@@ -250,7 +250,11 @@ class SimServer:
 
 
 async def _take_part(elector: Elector, registrar: Registrar, stopping: asyncio.Event) -> None:
-    """As the elector's job does it."""
+    """As the elector's job does it: first the name, then the election."""
+    try:
+        await registrar.register()
+    except (StoreAway, StoreError):
+        await asyncio.sleep(0)  # it will be tried again, beside the election
     registering = asyncio.create_task(registrar.run())
     try:
         await elector.run(stopping)
