@@ -1,0 +1,196 @@
+"""An operator's commands on backends: what they do, what they refuse, and that they are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.balancer.commands import Commands
+from holdfast.balancer.health import State
+from holdfast.balancer.view import View
+from holdfast.balancer.wishes import WishesFile
+from holdfast.model.intent import What
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.decisions import DecisionLog, history
+from holdfast.testing import World, simulate
+from holdfast.testing.fault import fault
+from tests.balancer.site import Site, simple
+
+ADA = Who(1000, 1, "ada")
+
+
+class Operator:
+    """Somebody at the control socket."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self.site = site
+        self.wishes = WishesFile(folder / "intents" / "balancer.backends.json")
+        decisions = DecisionLog(folder / "decisions", "balancer.vips")
+        self.commands = Commands(site.keeper, self.wishes, site.node.clock, decisions)
+        self.commands.take_effect()
+
+    async def __call__(self, do: str, name: str, **args: object) -> str:
+        request = Request("backend", {"do": do, "name": name, **args})
+        said = await self.commands.handlers()["backend"](request, ADA)
+        await asyncio.sleep(0.5)
+        return str(said)
+
+    async def refused(self, do: str, name: str, **args: object) -> str:
+        """Why it is not done; nothing, when it is done after all."""
+        try:
+            await self(do, name, **args)
+        except Declined as sentence:
+            return str(sentence)
+        return ""
+
+
+Story = Callable[[Operator], Coroutine[Any, Any, None]]
+
+
+def play(story: Story, folder: Path) -> None:
+    async def scenario(world: World) -> None:
+        site = Site(world.node("lb"), folder / "decisions")
+        site.start(simple(1, 2))
+        await asyncio.sleep(40)
+        await story(Operator(site, folder))
+
+    simulate(1, scenario)
+
+
+def test_pause_and_resume(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        assert await ask("pause", "b1", reason="new disk") == "b1 gets no new flows; its established ones go on"
+        assert ask.site.weights() == {"b1": 0, "b2": 100}
+        await ask("resume", "b1")
+        assert ask.site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def test_disable_takes_the_place_of_pause_and_enable_ends_it(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("pause", "b1", reason="new disk")
+        await ask("disable", "b1", reason="broken disk")
+        assert [intent.what for intent in ask.wishes.all()] == [What.DISABLE]
+        await ask("enable", "b1")
+        assert ask.wishes.all() == ()
+        assert ask.site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def test_a_weight_goes_before_the_configuration_and_back(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        assert await ask("weight", "b1", weight=10, reason="canary") == "b1 has weight 10"
+        assert ask.site.weights() == {"b1": 10, "b2": 100}
+        assert await ask("weight", "b1") == "b1 has its configured weight again"
+        assert ask.site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+@fault("B10", without="holdfast.balancer.commands:Commands._possible")
+def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("disable", "b1", reason="broken disk")
+        assert await ask.refused("pause", "b1", reason="oops") == "b1: a backend that is disabled cannot be paused"
+        assert ask.site.keeper.balancer.health["b1"].state is State.DISABLED
+        assert [intent.what for intent in ask.wishes.all()] == [What.DISABLE]
+
+    play(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("do", "name", "args", "said"),
+    [
+        ("pause", "b1", {}, "a reason is needed"),
+        ("pause", "b1", {"reason": " "}, "a reason is needed"),
+        ("pause", "b1", {"reason": "x", "for": "soon"}, "--for soon"),
+        ("resume", "b1", {}, "b1: a backend that is up cannot be resumed"),
+        ("enable", "b1", {}, "b1: a backend that is up cannot be enabled"),
+        ("weight", "b1", {"reason": "x", "weight": 101}, "a weight is a whole number from 0 to 100"),
+        ("weight", "b1", {"reason": "x", "weight": "a"}, "a weight is a whole number from 0 to 100"),
+        ("pause", "b11", {"reason": "x"}, "there is no backend 'b11'; did you mean b1"),
+        ("reboot", "b1", {}, "a backend can be told"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, do: str, name: str, args: dict[str, object], said: str) -> None:
+    async def story(ask: Operator) -> None:
+        assert (await ask.refused(do, name, **args)).startswith(said)
+        assert ask.wishes.all() == ()
+
+    play(story, tmp_path)
+
+
+def test_a_wish_runs_out(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        said = await ask("pause", "b1", reason="new disk", **{"for": "30s"})
+        assert "until 00:01:10Z" in said
+        await asyncio.sleep(40)
+        assert ask.wishes.forget_what_ran_out(ask.site.node.clock.wall())
+        ask.commands.take_effect()
+        ask.site.keeper.reloaded()
+        await asyncio.sleep(1)
+        assert ask.site.weights() == {"b1": 100, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def test_wishes_survive_a_restart(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("disable", "b1", reason="broken disk")
+        ask.site.node.kill()
+        ask.site.dataplane.calls.clear()
+        ask.site.start(simple(1, 2))
+        Operator(ask.site, tmp_path)
+        await asyncio.sleep(60)
+        assert ask.site.dataplane.calls == []
+        assert ask.site.weights() == {"b1": 0, "b2": 100}
+
+    play(story, tmp_path)
+
+
+def test_a_file_of_wishes_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "wishes.json"
+    path.write_text("[{")
+    with pytest.raises(RuntimeError, match="mend it, or delete it to forget it"):
+        WishesFile(path)
+
+
+def test_what_was_asked_is_remembered_with_who_and_why(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("disable", "b1", reason="broken disk")
+
+    play(story, tmp_path)
+    asked = [one for one in history(tmp_path / "decisions", "backend/b1") if one.outcome == "asked"]
+    assert [one.sentence.startswith("ada: b1 gets no new flows") for one in asked] == [True]
+    assert "“broken disk”" in asked[0].sentence
+
+
+def test_explain_tells_the_whole_story_of_a_backend(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("disable", "b1", reason="broken disk")
+        view = View(ask.site.keeper, ask.site.node.clock.now())
+        told = view.explain_backend(ask.site.keeper.balancer.roster.backends["b1"])
+        assert told["state"] == "disabled"
+        assert told["why"] == "ada: “broken disk”"
+        assert [(one["old"], one["new"]) for one in told["transitions"]] == [("unknown", "up"), ("up", "disabled")]
+        assert told["entries"][0]["programmed"] == told["entries"][0]["wanted"] == 0
+
+    play(story, tmp_path)
+
+
+def test_the_plan_says_what_is_held_and_what_it_would_move(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        site = ask.site
+        site.dataplane.refuse = lambda _change: "no room"
+        await ask("pause", "b1", reason="new disk")
+        plan = View(site.keeper, site.node.clock.now()).plan()
+        assert plan["total"] == 1
+        assert 0.45 < plan["moves"][0]["share"] < 0.55
+
+    play(story, tmp_path)
