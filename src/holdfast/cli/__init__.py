@@ -22,6 +22,7 @@ COMMANDS: dict[str, _Lazy] = {
     "server": _Lazy("run", "holdfast.cli.server:server", "Run one controller of the fleet."),
     "balancer": _Lazy("run", "holdfast.cli.balancer:balancer", "Run the load balancer, and look at it."),
     "status": _Lazy("see", "holdfast.cli.status:status", "What runs here, how it is, and what needs you."),
+    "probe": _Lazy("see", "holdfast.cli.probe:probe", "Probe virtual addresses from outside, live."),
     "history": _Lazy("see", "holdfast.cli.history:history", "What was decided, when, by which worker and why."),
     "leader": _Lazy("see", "holdfast.cli.leader:leader", "Who leads, who led before, and why that ended."),
     "explain": _Lazy("understand", "holdfast.cli.explain:explain", "Why is a backend or frontend as it is?"),

@@ -1,0 +1,194 @@
+"""`holdfast probe`: probes virtual addresses from outside, as clients would, and shows what comes back.
+
+Exit codes: 0 every probe passed, 1 a probe failed, 2 there is nothing to probe.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import click
+
+from holdfast.balancer.checks import registry
+from holdfast.balancer.observation import Observation
+from holdfast.balancer.outside import NotAUrl, Url, of_frontends
+from holdfast.balancer.prober import Prober
+from holdfast.balancer.results import Result, Settings, Target
+from holdfast.cli.configuration import effective
+from holdfast.cli.probe_view import Screen, table
+from holdfast.model.time import seconds
+
+FAILED = 1
+NOTHING_TO_PROBE = 2
+_NS = 1_000_000_000
+_DRAW_EVERY = 0.25
+
+
+class NothingToProbe(click.ClickException):
+    exit_code = NOTHING_TO_PROBE
+
+
+@click.command()
+@click.option("--config", "config_file", metavar="FILE", help="Probe the frontends of this configuration.")
+@click.option("--url", "urls", multiple=True, help="Probe this: http://, https://, tcp:// or icmp://. May be repeated.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(list(registry())),
+    default="tcp",
+    show_default=True,
+    help="How frontends are probed.",
+)
+@click.option("--path", default="/", show_default=True, help="What is asked of frontends (http, https).")
+@click.option("--host", default="", help="The Host header, and the TLS name.")
+@click.option("--insecure", is_flag=True, help="Accept any certificate.")
+@click.option("--header", default="", metavar="NAME", help="Tally by this response header: which backend answered.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.001), default=0.1, show_default=True, help="Seconds, start to start."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.001), default=2.0, show_default=True, help="Seconds for a probe."
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many probes of each.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per probe, and a summary of each at the end.")
+def probe(
+    config_file: str | None,
+    urls: Sequence[str],
+    kind: str,
+    path: str,
+    host: str,
+    insecure: bool,
+    header: str,
+    interval: float,
+    timeout: float,
+    count: int | None,
+    as_json: bool,
+) -> None:
+    """Probe virtual addresses from outside, with a fresh connection each time. Space pauses, q ends."""
+    like = Settings(
+        type=kind,
+        path=path,
+        host=host,
+        verify=not insecure,
+        tally=header,
+        interval=seconds(interval),
+        timeout=seconds(timeout),
+    )
+    targets = _of_urls(urls, like) if urls else _of_configuration(config_file, like)
+    watch = Watch(targets, count, _streamed if as_json else None)
+    with Screen(live=not as_json and sys.stdout.isatty()) as screen:
+        watch.run(screen)
+    _sum_up(watch.seen.values(), as_json=as_json)
+    if any(seen.failed for seen in watch.seen.values()):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _of_urls(urls: Sequence[str], like: Settings) -> list[Target]:
+    targets: list[Target] = []
+    for text in urls:
+        try:
+            url = Url.parse(text, like)
+            addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(url.host, None))
+        except NotAUrl as sentence:
+            raise NothingToProbe(str(sentence)) from sentence
+        except OSError as error:
+            raise NothingToProbe(f"{text!r}: the name has no address ({error.strerror})") from error
+        targets += [url.at(address, only=len(addresses) == 1) for address in addresses]
+    return targets
+
+
+def _of_configuration(config_file: str | None, like: Settings) -> list[Target]:
+    targets, left_out = of_frontends(effective(config_file).config.balancer.frontends, like)
+    for sentence in left_out:
+        click.echo(sentence, err=True)
+    if not targets:
+        raise NothingToProbe("there is no frontend to probe: name a --config FILE that has one, or a --url")
+    return targets
+
+
+class Watch:
+    """Probes until it has enough, or is told to stop."""
+
+    def __init__(self, targets: Sequence[Target], count: int | None, tell: Callable[[Result], None] | None) -> None:
+        self._left = list(targets)
+        self._count = count
+        self._tell = tell
+        self._prober = Prober(_now, lambda: random.uniform(-1, 1), self._note, lambda _late: None)
+        self._changed = True
+        self.seen = {target.id: Observation(target.id) for target in targets}
+        self.paused = False
+
+    def run(self, screen: Screen) -> None:
+        """Returns when every target has had its probes, or the operator has seen enough."""
+        try:
+            while self._assign():
+                due = self._prober.turn()
+                ahead = max(0.0, min(_DRAW_EVERY, (due - _now()) / _NS))
+                select.select([self._prober.fileno(), *screen.keyboard], [], [], ahead)
+                self._obey(screen.key())
+                screen.draw(self.seen.values(), paused=self.paused)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self._prober.close()
+
+    def _assign(self) -> bool:
+        """Whoever has had all its probes, or everybody during a pause, is left alone; the others keep their cadence.
+
+        Whether anybody has probes to come.
+        """
+        if self._changed:
+            self._changed = False
+            self._left = [one for one in self._left if self._count is None or self.seen[one.id].probes < self._count]
+            self._prober.assign(() if self.paused else self._left, {})
+        return bool(self._left)
+
+    def _obey(self, key: str) -> None:
+        if key == "q":
+            raise KeyboardInterrupt
+        if key == " ":
+            self.paused = not self.paused
+            self._changed = True
+
+    def _note(self, result: Result) -> None:
+        seen = self.seen[result.target]
+        if self._count is not None and seen.probes >= self._count:
+            return
+        seen.note(result)
+        self._changed |= seen.probes == self._count
+        if self._tell is not None:
+            self._tell(result)
+
+
+def _now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _streamed(result: Result) -> None:
+    said = {
+        "target": result.target,
+        "time": round(time.time(), 3),
+        "passed": result.passed,
+        "code": result.code.value,
+        "latency_ms": round(result.latency.total_seconds() * 1e3, 3),
+        "late": result.late,
+        "detail": result.detail,
+        "answered_by": result.answered_by,
+    }
+    click.echo(json.dumps(said))
+
+
+def _sum_up(seen: Iterable[Observation], *, as_json: bool) -> None:
+    if as_json:
+        for one in seen:
+            click.echo(json.dumps({"summary": one.summary()}))
+    else:
+        from rich.console import Console
+
+        Console().print(table(seen))
