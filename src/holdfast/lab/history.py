@@ -52,7 +52,7 @@ class _Judge:
     term: int = 0
     newest: int = 0
     writers: dict[int, str] = field(default_factory=dict)
-    numbers: dict[tuple[str, int], int] = field(default_factory=dict)
+    seen: set[Entry] = field(default_factory=set)
 
     def seat(self, seat: Seat) -> Iterator[str]:
         if seat.term and seat.term != self.term and seat.term <= self.newest:
@@ -67,9 +67,10 @@ class _Judge:
             yield f"{said} {entry.term}, but {led}"
         if self.writers.setdefault(entry.term, entry.server) != entry.server:
             yield f"{said} {entry.term}, which is {self.writers[entry.term]}'s"
-        if entry.number <= self.numbers.get((entry.server, entry.pid), 0):
+        # Only a second time: a write whose answer was lost may land after later ones, when a frozen member wakes.
+        if entry in self.seen:
             yield f"{said} {entry.term} its number {entry.number} again"
-        self.numbers[entry.server, entry.pid] = entry.number
+        self.seen.add(entry)
 
 
 def violations(history: History) -> Sequence[str]:

@@ -109,8 +109,8 @@ class Writer:
             self._worker.vitals.state = "ok"
 
     def _overslept(self) -> bool:
-        """Whether this process was away for so long that its lease must have run out."""
-        return self._worker.clock.now() - self._last >= self._worker.config.server.ttl
+        """Whether this process was away when its leadership ran out."""
+        return self._worker.clock.now() - self._last >= self._worker.config.server.renew_deadline
 
     async def _write(self, fenced: FencedStore) -> bool:
         """One attempt; False when there is no point in another one under this term."""
