@@ -15,7 +15,7 @@ import struct
 from typing import NamedTuple, cast
 
 from holdfast.balancer.checks import Verdict
-from holdfast.balancer.checks.icmp import Echo, token_of, without_ip_header
+from holdfast.balancer.checks.icmp import Echo, answers, token_of, token_of_request, without_ip_header
 from holdfast.balancer.flight import Flight
 from holdfast.balancer.results import Code
 from holdfast.balancer.streams import Ended
@@ -24,11 +24,14 @@ _KIND = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _PACKET = 2_048
 _BURST = 256
 _BUFFER = 4 << 20
+_UNREACHABLE = {errno.EHOSTUNREACH, errno.EHOSTDOWN}
+
+# Options of Linux that the socket module has no names for.
 _SO_RCVBUFFORCE = 33
+_IP_RECVERR = 11
+_IPV6_RECVERR = 25
 _SOL_RAW, _ICMP_FILTER = 255, 1
 _ICMP6_FILTER = 1
-_PASS4 = struct.pack("I", ~(1 << 0 | 1 << 3 | 1 << 11) & 0xFFFF_FFFF)
-_UNREACHABLE = {errno.EHOSTUNREACH, errno.EHOSTDOWN}
 
 
 class Way(NamedTuple):
@@ -105,7 +108,7 @@ class Echoes:
                 quoted, *_ = way.sock.recvmsg(_PACKET, 512, socket.MSG_ERRQUEUE)
             except OSError:
                 return
-            token = token_of(way.family, _as_reply(way.family, quoted))
+            token = token_of_request(way.family, quoted)
             flight = None if token is None else self._flights.get(token)
             if flight is not None:
                 self.abandon(flight)
@@ -144,26 +147,19 @@ def _open(family: int, source: str) -> Way:
 
 def _hear_errors(way: Way) -> None:
     if way.family == 4:
-        way.sock.setsockopt(socket.IPPROTO_IP, 11, 1)  # IP_RECVERR
+        way.sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
     else:
-        way.sock.setsockopt(socket.IPPROTO_IPV6, 25, 1)  # IPV6_RECVERR
+        way.sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
 
 
 def _hear_only_answers(way: Way) -> None:
-    """A raw socket would get every ICMP packet of the machine, in Python."""
+    """A raw socket would get every ICMP packet of the machine. In both filters a bit that is set blocks a type."""
+    blocked = ~sum(1 << kind for kind in answers(way.family))
     if way.family == 4:
-        way.sock.setsockopt(_SOL_RAW, _ICMP_FILTER, _PASS4)
-        return
-    block = bytearray(b"\xff" * 32)
-    for kind in (1, 3, 129):
-        block[kind // 32 * 4 : kind // 32 * 4 + 4] = struct.pack(
-            "I", struct.unpack_from("I", block, kind // 32 * 4)[0] & ~(1 << kind % 32)
-        )
-    way.sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, bytes(block))
-
-
-def _as_reply(family: int, request: bytes) -> bytes:
-    return bytes([0 if family == 4 else 129]) + request[1:]
+        way.sock.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("I", blocked & 0xFFFF_FFFF))
+    else:
+        words = [blocked >> 32 * word & 0xFFFF_FFFF for word in range(8)]
+        way.sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("8I", *words))
 
 
 def _not_sent(error: OSError) -> Verdict:

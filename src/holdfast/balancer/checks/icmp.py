@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from holdfast.balancer.checks import Carrier, CheckType, Conversation, Verdict
 from holdfast.balancer.results import Code, Target
@@ -74,11 +74,20 @@ def token_of(family: int, message: bytes) -> int | None:
 
 def _token_of_quoted(family: int, packet: bytes) -> int | None:
     """The token in the packet that a router quotes: IP header, ICMP header, and as much payload as it likes."""
-    start = _ip_header(family, packet)
-    quoted = packet[start : start + _HEADER.size]
-    if len(quoted) < _HEADER.size or quoted[0] != _REQUEST[family]:
+    return token_of_request(family, packet[_ip_header(family, packet) :])
+
+
+def token_of_request(family: int, message: bytes) -> int | None:
+    """The token in a request of ours that comes back to us."""
+    if len(message) < _HEADER.size or message[0] != _REQUEST[family]:
         return None
-    return _token(packet[start + _HEADER.size :])
+    return _token(message[_HEADER.size :])
+
+
+def answers(family: int) -> Iterator[int]:
+    """The types of all messages that can be about a request of ours."""
+    yield _REPLY[family]
+    yield from (kind for of, kind in _IN_VAIN if of == family)
 
 
 def _ip_header(family: int, packet: bytes) -> int:
