@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from holdfast.model.agent_report import AgentReport, GateReport, Trouble
 from holdfast.model.agent_status import AgentStatus
 from holdfast.model.allowance import Allowance
+from holdfast.model.backend import Backend
 from holdfast.model.calico import Metadata
 from holdfast.model.cluster import Cluster, ClusterSpec, FelixConfiguration, FelixSpec
 from holdfast.model.endpoint import AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
 from holdfast.model.endpoint_status import EndpointStatus, EndpointStatusName, State
+from holdfast.model.frontend import Announce, Frontend, Pool, PoolMember
+from holdfast.model.healthcheck import HealthCheck
 from holdfast.model.host import Bgp, Host, HostAddress, HostSpec
 from holdfast.model.identity import Identity
 from holdfast.model.intent import Intent, What
@@ -195,6 +198,43 @@ allowances = st.builds(Allowance, gate=words, revision=naturals, once=st.just(Tr
     Allowance, gate=words, revision=naturals, until=moments, **common
 )
 
+durations = st.timedeltas(timedelta(0), timedelta(days=3_650))
+checks = st.builds(
+    HealthCheck,
+    type=st.sampled_from(("icmp", "tcp", "http", "https")),
+    port=maybe(naturals),
+    interval=durations,
+    down_interval=maybe(durations),
+    rise=naturals,
+    source=maybe(addresses),
+    status=several(texts),
+    body=maybe(texts),
+    verify=st.booleans(),
+)
+backends = st.builds(
+    Backend,
+    address=maybe(addresses),
+    endpoint=maybe(texts),
+    host=maybe(texts),
+    port=naturals,
+    healthcheck=several(texts),
+    enabled=st.booleans(),
+    weight=naturals,
+)
+pools = st.builds(Pool, name=maybe(texts), backends=mapping(st.builds(PoolMember, maybe(naturals))))
+frontends = st.builds(
+    Frontend,
+    address=addresses,
+    protocol=st.sampled_from(("tcp", "udp", "any")),
+    port=naturals,
+    pools=several(pools),
+    description=maybe(texts),
+    flush_on_down=st.booleans(),
+    slow_start=durations,
+    panic_threshold=naturals,
+    announce=maybe(st.builds(Announce, device=texts, withdraw_delay=durations)),
+)
+
 
 def _by_own_name(objects: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
     return objects.map(lambda obj: (obj.name, obj))
@@ -208,6 +248,9 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "subnet": st.tuples(words, subnets),
     "cluster": clusters,
     "felix-configuration": felixes,
+    "frontend": st.tuples(words, frontends),
+    "backend": st.tuples(words, backends),
+    "health-check": st.tuples(words, checks),
     "agent-status": st.tuples(words, statuses),
     "last-status": st.tuples(words, statuses),
     "endpoint-status": st.tuples(status_names, st.builds(EndpointStatus, st.sampled_from(State))),

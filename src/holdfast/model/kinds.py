@@ -8,10 +8,13 @@ from holdfast.model.address import shown
 from holdfast.model.agent_report import AGENT_REPORT
 from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS
 from holdfast.model.allowance import ALLOWANCE
+from holdfast.model.backend import BACKEND
 from holdfast.model.bad import Bad
 from holdfast.model.cluster import CLUSTER, FELIX_CONFIGURATION
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.endpoint_status import ENDPOINT_STATUS
+from holdfast.model.frontend import FRONTEND
+from holdfast.model.healthcheck import HEALTH_CHECK
 from holdfast.model.host import HOST
 from holdfast.model.identity import IDENTITY
 from holdfast.model.intent import INTENT
@@ -32,6 +35,9 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     SUBNET,
     CLUSTER,
     FELIX_CONFIGURATION,
+    FRONTEND,
+    BACKEND,
+    HEALTH_CHECK,
     AGENT_STATUS,
     LAST_STATUS,
     ENDPOINT_STATUS,
