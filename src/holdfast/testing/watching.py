@@ -37,7 +37,7 @@ class Watching:
         self._client = client
         self._prefix = prefix
         self._own = own
-        self._held = held or {}
+        self._held: Mapping[bytes, int] = {} if held is None else held  # live: it may still be empty now
         self._stream = client.link.open(client.keys.revision)
         self._seen = 0
 
