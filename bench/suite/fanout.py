@@ -70,13 +70,14 @@ def measure(options: Options) -> Figures:
 async def _measure(options: Options) -> Figures:
     async with etcd_in_memory() as etcd:
         store = EtcdStore(etcd.connection(PATIENCE))
-        for number in range(options.watchers):
-            put = fleet.host(number)
-            await store.put(put.key, put.value)
-        async with started(watchers, Swarm(etcd.endpoint, options.watchers, options.changes)) as swarm:
-            delivery_us, late_ms = await _deliver(etcd, store, swarm, options)
-            relist_s = await _relist(etcd, store, swarm)
-        await store.close()
+        try:
+            for number in range(options.watchers):
+                await _change(store, number, 0)
+            async with started(watchers, Swarm(etcd.endpoint, options.watchers, options.changes)) as swarm:
+                delivery_us, late_ms = await _deliver(etcd, store, swarm, options)
+                relist_s = await _relist(etcd, store, swarm)
+        finally:
+            await store.close()
     return Figures(
         etcd_cpu_us_per_delivery=delivery_us,
         delivery_p99_ms=_quantile(late_ms, 0.99),
