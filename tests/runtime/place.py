@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 from holdfast.model.time import Duration, Instant, seconds
 from holdfast.reconcile import Brake, Gate, Intent, Kinds, Owned, Sync, Synced, one_kind
 from holdfast.runtime.decisions import Decision, DecisionLog, history
@@ -15,6 +17,9 @@ from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.vitals import Vitals
 from holdfast.testing.memory import MemorySource, MemoryTarget
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+"""For properties on a machine that others keep busy, too."""
 
 KINDS: Kinds[int] = one_kind("routes")
 BIRTH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,7 +23,7 @@ from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.vitals import Vitals
 from holdfast.testing.processes import wait_until
 from tests.runtime.notes import Note, note, whole
-from tests.runtime.place import HandClock
+from tests.runtime.place import HandClock, patient
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 25
@@ -118,6 +118,7 @@ def test_a_new_board_in_place_of_an_old_one_is_empty_and_old_writers_write_into_
     assert new.read() is None
 
 
+@patient
 @given(st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=40, unique=True))
 def test_cells_of_any_names_do_not_touch_one_another(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

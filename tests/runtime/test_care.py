@@ -13,6 +13,7 @@ from holdfast.config.pulse import Pulse as Bounds
 from holdfast.model.time import Instant, seconds
 from holdfast.runtime.care import TRANSITIONS, Care, Effect, Look, Phase, backoff, step
 from holdfast.runtime.pulse import ACTIONS, Action, Verdict
+from tests.runtime.place import patient
 
 BOUNDS = Bounds()
 T0 = Instant(10**13)
@@ -119,6 +120,7 @@ def test_the_pause_doubles_from_half_a_second_to_thirty() -> None:
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
+@patient
 @given(failures=st.integers(0, 10**6), jitter=st.floats(0, 1, exclude_max=True))
 def test_the_pause_is_jittered_by_a_quarter_at_most(failures: int, jitter: float) -> None:
     whole = backoff(failures, 0.5, BOUNDS)
@@ -193,6 +195,7 @@ def test_restarts_that_are_far_apart_are_no_crash_loop_but_are_counted_for_a_day
     assert len(care.restarts) == 1
 
 
+@patient
 @given(st.lists(st.tuples(st.sampled_from(list(Verdict)), st.floats(0.05, 90)), max_size=60))
 def test_any_course_of_events_is_known_and_starts_only_what_is_not_running(
     course: list[tuple[Verdict, float]],

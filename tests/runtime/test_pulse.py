@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.config.pulse import Pulse as Bounds
 from holdfast.model.time import NEVER, Instant, seconds
 from holdfast.runtime.pulse import ACTIONS, START_WITHIN, Action, Pulse, Signs, Verdict, came_back, evidence, judge
+from tests.runtime.place import patient
 
 BOUNDS = Bounds()
 NOW = Instant(10**13)
@@ -87,6 +88,7 @@ def test_a_process_that_has_just_started_with_a_backlog_is_not_stalled() -> None
     assert verdict(signs(backlog=9, attempt=4_000, pending=4_000, started=ago(5))) is Verdict.HEALTHY
 
 
+@patient
 @given(
     attempt=st.floats(0, 60),
     backlog=st.integers(0, 10**6) | st.none(),
@@ -149,6 +151,7 @@ def test_the_first_look_of_all_is_not_a_return() -> None:
     assert not came_back(NEVER, NOW, BOUNDS)
 
 
+@patient
 @given(
     beat=st.floats(0, 10**4),
     attempt=st.floats(0, 10**4),
@@ -183,6 +186,7 @@ def test_a_worker_that_stays_silent_after_our_return_is_hung_in_the_end() -> Non
     assert verdict(signs(beat=500, back=ago(10.1))) is Verdict.HUNG
 
 
+@patient
 @given(st.builds(Signs, started=st.just(LONG_AGO), exit=st.none() | st.integers(-64, 255), once=st.booleans()))
 def test_every_verdict_has_an_action_and_is_found_for_any_signs(seen: Signs) -> None:
     assert verdict(seen) in ACTIONS

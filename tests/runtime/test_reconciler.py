@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config.pulse import Pulse as Bounds
@@ -19,7 +19,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.place import Pace
 from holdfast.runtime.pulse import Signs, Verdict, judge
 from holdfast.testing.memory import MemorySource, MemoryTarget
-from tests.runtime.place import HandClock, Workshop, numbered, owned, pulse_backlog, until
+from tests.runtime.place import HandClock, Workshop, numbered, owned, patient, pulse_backlog, until
 
 TABLES = st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b"]))
 
@@ -36,7 +36,7 @@ def runs(scenario: Callable[[Path], Coroutine[object, object, None]]) -> Callabl
 # Full and partial passes
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(patient, max_examples=60)
 @given(want=TABLES, have=TABLES, page=st.integers(1, 9))
 def test_a_full_pass_by_pages_makes_what_is_there_what_is_wanted(
     tmp_path: Path, want: dict[int, str], have: dict[int, str], page: int

@@ -52,14 +52,15 @@ class Cell(Generic[T]):
         self._page[at : at + _COPY.size + len(body)] = head + body
 
     def read(self) -> T | None:
-        """The newest whole value, or None when nothing was written yet."""
-        copies = self._whole_copies()
+        """The newest whole value, never an older one than was read before; None when nothing was written yet."""
+        best = (0, b"")
         for _ in range(_TRIES):
-            if copies:
-                return self._decode(max(copies)[1])
-            # Both copies torn at once: the writer lapped us twice within microseconds, or nothing was ever written.
             copies = self._whole_copies()
-        return None
+            best = max(best, *copies) if copies else best
+            # One torn copy: the writer died in it, or is at it, and may have lapped us since we read the other.
+            if len(copies) == 2:
+                break
+        return self._decode(best[1]) if best[0] else None
 
     def _whole_copies(self) -> list[tuple[int, bytes]]:
         copies = []
