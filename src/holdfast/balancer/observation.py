@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.balancer.results import Result
+from holdfast.model.time import Duration
 
 WINDOW = 100
+_MILLISECOND = Duration(milliseconds=1)
 QUANTILES = (0.5, 0.95, 0.99)
 
 
@@ -34,7 +36,7 @@ class Observation:
         self.probes += 1
         if result.passed:
             self.passed += 1
-            self._latencies.append(result.latency.total_seconds() * 1e3)
+            self._latencies.append(result.latency / _MILLISECOND)
             if result.answered_by:
                 self.answered_by[result.answered_by] += 1
         elif result.late:

@@ -63,6 +63,14 @@ def test_tcp_a_full_queue_times_out() -> None:
     assert result.latency >= IMPATIENT
 
 
+def test_tcp_the_application_is_not_bothered() -> None:
+    with socket.create_server((HERE, 0)) as listening:
+        listening.setblocking(False)
+        assert probe(HERE, listening.getsockname()[1], type="tcp").passed
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+
 def test_tcp_a_socket_that_reaches_itself_has_reached_nobody(namespaces: Network) -> None:
     port = "40000"
     home = namespaces.namespace("self")

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.balancer.line import frame
-from holdfast.balancer.results import Assignment, Code, Pace, Settings, Target
-from holdfast.model.time import Duration, seconds
+from holdfast.balancer.prober_job import Overload
+from holdfast.balancer.results import Assignment, Code, Pace, Result, Settings, Target
+from holdfast.model.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.netns import Network
 from holdfast.testing.processes import run, tool
@@ -132,6 +133,23 @@ def test_while_nobody_listens_the_newest_result_of_each_target_waits(tmp_path: P
 
     with backends.server(manners) as port:
         with_prober(tmp_path, scenario)
+
+
+def late_results(count: int, late: int) -> list[Result]:
+    return [Result("web", True, Code.L4OK, Duration(0), Instant(1), number < late) for number in range(count)]
+
+
+def test_a_prober_that_does_not_keep_up_says_so_until_it_does() -> None:
+    overload = Overload()
+    for late, sentence in (
+        (1, ""),
+        (50, "overloaded: 50% of the probes were late, their failures do not count"),
+        (0, ""),
+    ):
+        overload.saw(late_results(100, late))
+        for _ in range(20):
+            overload.judge()
+        assert overload.sentence == sentence
 
 
 def hesitant_tls(authority: Authority) -> Callable[[socket.socket], None]:
