@@ -14,7 +14,7 @@ from holdfast.inventory.sql import SqlInventory
 _read_up_to: dict[int, int] = {}
 
 
-def outbox_by_position(inventory: SqlInventory, most: int) -> Sequence[Noted]:
+def outbox_by_position(inventory: SqlInventory, most: int, _after: int = 0) -> Sequence[Noted]:
     """Reads on from the highest id that was seen."""
     after = _read_up_to.get(id(inventory), 0)
     question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after).order_by(OUTBOX.c.id)

@@ -81,8 +81,8 @@ class Inventory(Protocol):
         """What these keys should hold now, outside any snapshot; a key that should not exist is not in the answer."""
         ...
 
-    def outbox(self, most: int) -> Sequence[Noted]:
-        """Changes that nobody has settled yet, in no order that means anything."""
+    def outbox(self, most: int, after: int = 0) -> Sequence[Noted]:
+        """Changes that nobody has settled yet. `after` pages through them within one look, and is never remembered."""
         ...
 
     def settle(self, fence: Fence, ids: Sequence[int]) -> None:

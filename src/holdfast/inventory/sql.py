@@ -81,11 +81,10 @@ class SqlInventory:
                 found += [Row(*row) for row in connection.execute(_ROWS.where(OBJECTS.c.key.in_(some)))]
         return found
 
-    def outbox(self, most: int) -> Sequence[Noted]:
-        # By id only so that the oldest do not starve; nothing is concluded from the order (C37).
-        question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).order_by(OUTBOX.c.id).limit(most)
+    def outbox(self, most: int, after: int = 0) -> Sequence[Noted]:
+        question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after)
         with reading(self.engine) as connection:
-            return [Noted(*row) for row in connection.execute(question)]
+            return [Noted(*row) for row in connection.execute(question.order_by(OUTBOX.c.id).limit(most))]
 
     def waiting(self) -> int:
         """How many rows of the outbox are not settled."""

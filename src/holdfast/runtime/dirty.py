@@ -23,6 +23,9 @@ class Dirty(Generic[K]):
     def __len__(self) -> int:
         return len(self._keys) + bool(self._everything)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
     def oldest(self) -> Instant:
         """When the change that waits longest was marked; never, when nothing waits."""
         first = next(iter(self._keys.values()), NEVER)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from holdfast.model.time import Duration
 from holdfast.reconcile import Brake, Change, Gate, Kinds, Outcome, Owned
 from holdfast.reconcile.change import K, V
+
+K_co = TypeVar("K_co", covariant=True)
 
 Run = Sequence[tuple[K, Owned[V]]]
 
@@ -46,6 +48,18 @@ class Target(Protocol[K, V]):
         ...
 
 
+class Feed(Protocol[K_co]):
+    """A durable list of what changed at the source, such as an outbox. Raises `Away` while it cannot be read."""
+
+    async def fetch(self) -> Collection[K_co]:
+        """The keys of changes that came since the last time; asked before each turn."""
+        ...
+
+    async def settle(self, is_open: Callable[[K_co], bool]) -> bool:
+        """Forgets the changes of which no key is open any more; whether there is more to fetch. Asked after a turn."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How often things happen without being asked for."""
@@ -73,6 +87,7 @@ class Place(Generic[K, V]):
     """The key as a person writes it."""
     same: Callable[[V, V], bool]
     brake: Brake[K, V] | None = None
+    feed: Feed[K] | None = None
     term: Callable[[], int] = field(default=lambda: 0)
     quiet: Collection[str] = ()
     """Gates whose holds are nothing to tell anybody: they belong to every start, and open by themselves."""

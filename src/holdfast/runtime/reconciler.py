@@ -67,6 +67,8 @@ class Reconciler(Generic[K, V]):
         self._audit = NEVER
         self._recheck = NEVER
         self._failures = 0
+        self.passes = 0
+        """Full passes that were finished."""
         self._stopping = asyncio.Event()
         vitals.consumes(self)
         vitals.audited(self._pace.audit)  # the first one has its time, too
@@ -91,13 +93,16 @@ class Reconciler(Generic[K, V]):
 
     async def turn(self) -> None:
         """One turn of the loop: whatever is due now. Never raises because a dependency is away."""
-        everything, keys, since = self._take_due()
+        everything, keys, since = False, set[K](), NEVER
         try:
+            await self._fetch()
+            everything, keys, since = self._take_due()
             await self._open_what_can_be()
             if everything:
                 await self._full_pass()
             elif keys:
                 await self._carry_out(await self._compare(keys), keys)
+            await self._settle()
             if self._failures:
                 log.info(f"{self.place.name} goes on: what it waited for is there again")
             self._failures = 0
@@ -110,6 +115,18 @@ class Reconciler(Generic[K, V]):
             if self._failures == 1:
                 log.warning(f"{self.place.name} waits: {obstacle}; what is programmed stays as it is")
             self._vitals.attempted(success=False, state=f"waiting: {obstacle.what}")
+
+    async def _fetch(self) -> None:
+        if self.place.feed is not None:
+            self.dirty.mark(await self.place.feed.fetch())
+
+    async def _settle(self) -> None:
+        if self.place.feed is not None and await self.place.feed.settle(self.is_open):
+            self.dirty.wake()
+
+    def is_open(self, key: K) -> bool:
+        """Whether something about this object is still to be done or looked at."""
+        return key in self.dirty or self.ledger.story(key) is not None
 
     async def _wake_at(self, stopping: asyncio.Event) -> None:
         await stopping.wait()
@@ -187,6 +204,7 @@ class Reconciler(Generic[K, V]):
         self._have = counts + (self._have - before)  # what was there, and what this pass has created since
         self.ledger.note(Plan((), (), settled), self._clock.now())
         await self._carry_out(deletes, {change.key for change in deletes} | settled)
+        self.passes += 1
         self._audit = self._clock.now() + self._pace.audit
         self._vitals.audited(self._pace.audit)
 

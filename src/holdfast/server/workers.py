@@ -42,7 +42,8 @@ from holdfast.store.identity import Verdict
 log = structlog.get_logger(__name__)
 
 ELECTOR = Spec("elector", "holdfast.server.workers:elect")
-WORKERS: tuple[Spec, ...] = (ELECTOR,)
+SYNCER = Spec("syncer", "holdfast.server.syncer_job:run")
+WORKERS: tuple[Spec, ...] = (ELECTOR, SYNCER)
 LEADERSHIP_CELL = "leadership"
 _HEALTH_EVERY = Duration(seconds=1)
 _GUARD_FIRST = Duration(seconds=1)
@@ -168,7 +169,7 @@ class ElectorJob:
         while not await self._worker.stopped(_GUARD_EVERY):
             try:
                 said = await self.guard.look(self._worker.clock.now())
-                if said.verdict is Verdict.UNNAMED and self.elector.state.phase is Phase.LEADING:
+                if said.verdict is Verdict.UNNAMED and self._names_the_store():
                     await self.guard.found(FencedStore(self._store, self._leader_key, self.elector.state.term))
             except (StoreAway, StoreError) as error:
                 log.debug(f"the store's identity cannot be read: {error}")
@@ -179,6 +180,10 @@ class ElectorJob:
                 self.elector.leave(Lost.FOREIGN)
             elif withheld and not foreign:
                 self.elector.go_on(Lost.FOREIGN)
+
+    def _names_the_store(self) -> bool:
+        """With an inventory it is the syncer that does, once the store is filled."""
+        return self.elector.state.phase is Phase.LEADING and self._worker.config.inventory.database is None
 
     def _dead(self, other: Leader | Server) -> bool:
         return certainly_dead(other, self._me, is_gone)

@@ -1,0 +1,73 @@
+"""Which part of the store the inventory decides about: prefixes in key order, and whose key is whose. Pure.
+
+What stands under our prefixes and is not ours is never touched (rule 6): keys of another form, and hosts of another
+region, which stand beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from holdfast.inventory.claims import REGION_LABEL, name_of, region_of
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import EndpointName
+from holdfast.model.host import HOST
+from holdfast.model.kind import Kind
+from holdfast.model.region import Region
+from holdfast.reconcile import Kinds
+from holdfast.store.api import Entry
+
+
+class Layout:
+    """The keys of one region and of these kinds; `kinds` has the ones leaned upon first."""
+
+    def __init__(self, region: Region, kinds: Sequence[Kind[Any, Any]]) -> None:
+        self.region = region
+        self._kinds = sorted(((kind.prefix(region), kind) for kind in kinds), key=lambda pair: pair[0])
+        self.prefixes = [prefix for prefix, _ in self._kinds]
+        self.kinds: Kinds[bytes] = Kinds(of=self.plural, order=[kind.plural for kind in kinds])
+
+    def kind(self, key: bytes) -> Kind[Any, Any]:
+        """The kind of one of our keys."""
+        for prefix, kind in self._kinds:
+            if key.startswith(prefix):
+                return kind
+        raise ValueError(f"{key!r} is under none of our prefixes")
+
+    def plural(self, key: bytes) -> str:
+        return self.kind(key).plural
+
+    def is_ours(self, entry: Entry) -> bool:
+        kind = self.kind(entry.key)
+        if isinstance(kind.parse(entry.key, self.region), Bad):
+            return False
+        return kind is not HOST or self._is_our_host(entry)
+
+    def _is_our_host(self, entry: Entry) -> bool:
+        if not self.region.name and REGION_LABEL.encode() not in entry.value:
+            return True  # nearly always, and without decoding
+        host = HOST.decode(entry.key, entry.value)
+        if isinstance(host, Bad):
+            return not self.region.name
+        return region_of(host.metadata.labels, self.region)
+
+    def same(self, new: Entry, old: Entry) -> bool:
+        """Whether the store says this already, however it spells it."""
+        if new.value == old.value:
+            return True
+        kind = self.kind(new.key)
+        wanted = kind.decode(new.key, new.value)
+        return not isinstance(wanted, Bad) and kind.says(old.key, old.value, wanted)
+
+    def show(self, key: bytes) -> str:
+        """A key as people write it: `endpoint r1-holdfast-w1-eth0`."""
+        kind = self.kind(key)
+        name = kind.parse(key, self.region)
+        return key.decode(errors="backslashreplace") if isinstance(name, Bad) else f"{kind.name} {name}"
+
+    def individual(self, key: bytes) -> Hashable:
+        """What stays the same when an object moves to another key; None for objects that cannot."""
+        kind = self.kind(key)
+        name = kind.parse(key, self.region)
+        return (kind.name, name_of(kind, name)) if isinstance(name, EndpointName) else None

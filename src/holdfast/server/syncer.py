@@ -1,0 +1,198 @@
+"""The syncer's reign: one leader's work from winning to losing. Fence the inventory, compare all, follow the outbox.
+
+Everything that touches the world goes through the one loop of `holdfast.runtime.reconciler`; here its place is put
+together, fed and kept informed. Handed in are store, inventory, clock and leadership, so that the simulation runs
+exactly this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from holdfast.inventory.api import Fence, Inventory
+from holdfast.inventory.aside import Aside
+from holdfast.inventory.wake import Waker
+from holdfast.model.identity import Identity
+from holdfast.model.leader import LEADER
+from holdfast.model.region import Region
+from holdfast.model.time import Duration
+from holdfast.reconcile import Away, Brake, Intent, Limits, Op, Sync
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.place import Pace, Place
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.vitals import Vitals
+from holdfast.server.belonging import OPENS, Belonging, epoch_of, standing
+from holdfast.server.layout import Layout
+from holdfast.server.leadership import LeaderGate, Leadership, Leading
+from holdfast.server.syncer_metrics import SyncerMetrics
+from holdfast.server.syncer_source import InventorySource, Outbox
+from holdfast.server.syncer_target import EtcdTarget
+from holdfast.store.api import Conflict, Entry, Store, StoreError
+from holdfast.store.fenced import FencedStore
+from holdfast.store.identity import Remembered, create_identity, read_identity
+
+log = structlog.get_logger(__name__)
+
+NAME = "syncer"
+BRAKE = Limits(share=0.05)
+BATCH = 20_000
+"""Changes per plan: large enough that the two halves of a move are in the same."""
+IDENTITY_EVERY = Duration(seconds=2)
+_ONCE = Duration(days=36_500)
+_RETRY = Duration(seconds=1)
+
+
+@dataclass
+class Surroundings:
+    """What a syncer stands on."""
+
+    store: Store
+    inventory: Inventory
+    aside: Aside
+    waker: Waker
+    clock: Clock
+    region: Region
+    leadership: Leadership
+    vitals: Vitals
+    metrics: WorkerMetrics
+    decisions: DecisionLog
+    remembered: Callable[[], Remembered | None]
+    poll_every: Duration = Duration(seconds=5)
+    resync_interval: Duration = Duration(minutes=10)
+    figures: SyncerMetrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.figures = SyncerMetrics(self.metrics.registry)
+
+
+class Reign:
+    """One term's syncer, from the moment that the inventory's fence is raised."""
+
+    def __init__(self, around: Surroundings, fence: Fence, belonging: Belonging) -> None:
+        self.around = around
+        self.fence = fence
+        self.belonging = belonging
+        self.layout = Layout(around.region, around.inventory.kinds)
+        self.fenced = FencedStore(around.store, LEADER.key(around.region, "leader"), fence.term, now=around.clock.now)
+        self.sync = Sync()
+        self.intent: Intent[bytes] = Intent(NAME)
+        self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now)
+        self.target = EtcdTarget(self.fenced, self.layout, self.source.bound)
+        self.outbox = Outbox(around.inventory, around.aside, fence)
+        interval = around.resync_interval or _ONCE
+        self.reconciler = Reconciler(
+            self._place(),
+            clock=around.clock,
+            vitals=around.vitals,
+            decisions=around.decisions,
+            metrics=around.metrics,
+            pace=Pace(audit=interval, batch=BATCH),
+        )
+        self.reconciler.dirty.mark_all()
+
+    def _place(self) -> Place[bytes, Entry]:
+        return Place(
+            NAME,
+            self.source,
+            self.target,
+            [LeaderGate(self.around.leadership), self.belonging, self.sync, self.intent],
+            self.layout.kinds,
+            self.layout.show,
+            self.layout.same,
+            brake=Brake(f"{NAME}/brake", self.layout.kinds, BRAKE),
+            feed=self.outbox,
+            term=lambda: self.fence.term,
+            read_back=False,  # a transaction that compared is its own proof
+        )
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Works until cancelled or told to stop. Raises `Deposed`."""
+        tasks = [
+            asyncio.create_task(one, name=f"syncer {name}")
+            for name, one in (
+                ("reconciler", self.reconciler.run(stopping)),
+                ("ear", self._listen()),
+                ("identity", self._watch_identity()),
+            )
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            with contextlib.suppress(Away):
+                await self.source.close()
+
+    async def _listen(self) -> None:
+        while True:
+            await self.around.waker.wait(self.around.poll_every)
+            self.reconciler.dirty.wake()
+
+    async def _watch_identity(self) -> None:
+        while True:
+            await asyncio.sleep(IDENTITY_EVERY.total_seconds())
+            self.around.figures.show(self.target.conflicts, len(self.outbox), self.reconciler.passes)
+            try:
+                await look(self.around, self.belonging)
+                await self.name()
+            except (Away, Conflict) as obstacle:
+                log.debug(f"inventory and store cannot be compared now: {obstacle}")
+
+    async def name(self) -> None:
+        """Gives an id to the side that has none and is ready for it."""
+        found = self.belonging.standing
+        if found.name_inventory:
+            await self.around.aside(lambda: self.around.inventory.name_fleet(self.fence, found.name_inventory))
+            log.info(f"the inventory is named: fleet {found.name_inventory}")
+        elif found.name_store and self._is_filled():
+            identity = Identity(found.name_store, self.fence.epoch)
+            await create_identity(self.fenced, self.around.region, identity)
+            log.info(f"the store is filled and named: fleet {identity.fleet}, epoch {identity.epoch}")
+        else:
+            return
+        await look(self.around, self.belonging)
+        self.reconciler.dirty.mark_all()
+
+    def _is_filled(self) -> bool:
+        """Whether everything wanted is there: one whole pass, and nothing left but deletes."""
+        return self.reconciler.passes > 0 and all(one.change.op is Op.DELETE for one in self.reconciler.ledger)
+
+
+async def look(around: Surroundings, belonging: Belonging) -> int:
+    """Compares the ids of inventory and store; the epoch that a leader writes under now."""
+    try:
+        found = await read_identity(around.store, around.region)
+    except StoreError as error:
+        raise Away("store", str(error)) from error
+    fleet = await around.aside(around.inventory.fleet)
+    remembered = around.remembered()
+    said = standing(fleet, found, remembered)
+    if belonging.note(said, around.clock.now()) and said.closed is not None:
+        log.warning(f"{NAME}: {said.closed.value}. Opens by: {OPENS[said.closed]}")
+    fenced_before = await around.aside(partial(around.inventory.epoch, around.region.segment))
+    return epoch_of(found, fenced_before, remembered)
+
+
+async def begin(around: Surroundings, leading: Leading) -> Reign:
+    """A new leader's first act: the inventory's fence. Waits, and says for what, until it is raised."""
+    belonging = Belonging()
+    while True:
+        try:
+            fence = Fence(around.region.segment, await look(around, belonging), leading.term)
+            await around.aside(partial(around.inventory.raise_fence, fence))
+            log.info(f"{NAME} begins under term {fence.term}, epoch {fence.epoch}")
+            return Reign(around, fence, belonging)
+        except Away as away:
+            around.vitals.attempted(success=False, state=f"waiting: {away.what}")
+            log.warning(f"{NAME} waits: {away}")
+            await asyncio.sleep(_RETRY.total_seconds())

@@ -1,0 +1,141 @@
+"""What the syncer wants: the inventory, read page by page from one snapshot of the database.
+
+A pass begins when it is asked for what comes first, and ends with the last page; only then is the list complete, and
+the sync gate told so. Rows are read ahead by a page, so that however little the store holds, memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from holdfast.inventory.api import Fence as SqlFence
+from holdfast.inventory.api import Inventory, Noted, Row, Snapshot
+from holdfast.inventory.aside import Aside
+from holdfast.model.time import Instant
+from holdfast.reconcile import Owned, Sync, Synced
+from holdfast.store.api import Entry
+
+NAME = "inventory"
+"""Whose wishes these are, as the sync gate and the decision log call it."""
+MOST_NOTED = 5_000
+
+Wish = tuple[bytes, Owned[Entry]]
+
+
+def wish(row: Row) -> Wish:
+    return row.key, Owned(Entry(row.key, row.doc), NAME, row.revision)
+
+
+class InventorySource:
+    def __init__(self, inventory: Inventory, aside: Aside, sync: Sync, now: Callable[[], Instant]) -> None:
+        self._inventory = inventory
+        self._aside = aside
+        self._sync = sync
+        self._now = now
+        self._snapshot: Snapshot | None = None
+        self._ahead: deque[Row] = deque()
+        self._ended = False
+        self._last: bytes | None = None
+        sync.note_source(NAME, Synced(now()))
+
+    async def bound(self, after: bytes | None, most: int) -> bytes | None:
+        """The key of the `most`-th wish above that key: no page need go further. None: there are fewer."""
+        if after is None:
+            await self._begin()
+        await self._read_ahead(most)
+        return self._ahead[most - 1].key if len(self._ahead) >= most else None
+
+    async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[Wish]:
+        if self._snapshot is None:
+            await self._begin()
+        found: list[Wish] = []
+        while self._ahead or not self._ended:
+            if not self._ahead:
+                await self._read_ahead(1_000)
+                continue
+            if upto is not None and self._ahead[0].key > upto:
+                break
+            found.append(wish(self._ahead.popleft()))
+        if upto is None:
+            await self._complete()
+        return found
+
+    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
+        """Outside any snapshot: what is wanted now (C36)."""
+        rows = await self._aside(lambda: self._inventory.look(keys))
+        return dict(map(wish, rows))
+
+    async def refresh(self) -> None:
+        """Every pass reads a fresh snapshot; here it only has to be proven that there is one to be had."""
+        await self._aside(self._inventory.fleet)
+
+    async def close(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        self._ahead.clear()
+        if snapshot is not None:
+            await self._aside(snapshot.close)
+
+    async def _begin(self) -> None:
+        await self.close()
+        self._ended, self._last = False, None
+        self._snapshot = await self._aside(self._inventory.snapshot)
+
+    async def _complete(self) -> None:
+        assert self._snapshot is not None
+        self._sync.note_source(NAME, Synced(self._now(), self._snapshot.revision()))
+        await self.close()
+
+    async def _read_ahead(self, most: int) -> None:
+        snapshot = self._snapshot
+        assert snapshot is not None
+        while (missing := most - len(self._ahead)) > 0 and not self._ended:
+            rows = await self._aside(partial(snapshot.read, self._last, missing))
+            self._ended = len(rows) < missing
+            self._last = rows[-1].key if rows else self._last
+            self._ahead.extend(rows)
+
+
+class Outbox:
+    """The feed of the syncer: rows are noted, and forgotten once none of their keys is open any more (C19)."""
+
+    def __init__(self, inventory: Inventory, aside: Aside, fence: SqlFence) -> None:
+        self._inventory = inventory
+        self._aside = aside
+        self._fence = fence
+        self._noted: dict[int, Noted] = {}
+        self._more = False
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+    async def fetch(self) -> Collection[bytes]:
+        """Keys of rows that were not seen before. Always from the beginning: rows may commit late (C37)."""
+        fresh = await self._aside(self._unseen)
+        self._more = len(fresh) >= MOST_NOTED
+        self._noted.update((one.id, one) for one in fresh)
+        return {key for one in fresh for key in _keys(one)}
+
+    async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
+        done = [one.id for one in self._noted.values() if not any(map(is_open, _keys(one)))]
+        if done:
+            await self._aside(lambda: self._inventory.settle(self._fence, done))
+            for number in done:
+                del self._noted[number]
+        return self._more
+
+    def _unseen(self) -> Sequence[Noted]:
+        fresh: list[Noted] = []
+        after = 0
+        while len(fresh) < MOST_NOTED:
+            rows = self._inventory.outbox(MOST_NOTED, after)
+            fresh += [one for one in rows if one.id not in self._noted]
+            if len(rows) < MOST_NOTED:
+                break
+            after = rows[-1].id
+        return fresh
+
+
+def _keys(one: Noted) -> Sequence[bytes]:
+    return (one.key,) if one.before is None else (one.key, one.before)

@@ -1,0 +1,179 @@
+"""What the syncer writes to: the store, read at one pinned revision, written in fenced, packed transactions.
+
+Every write compares what it was decided upon: a create that the key is absent, a replace and a delete its
+mod_revision (C21). Who lost that race is looked at again. An object that moves goes in one transaction, so that it
+cannot lose its old key and get no new one (C35). What our model does not know of a value survives its rewrite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+
+from holdfast.model.bad import Bad
+from holdfast.reconcile import Away, Change, Op, Outcome, Owned
+from holdfast.server.layout import Layout
+from holdfast.server.syncer_source import NAME
+from holdfast.store.api import (
+    Aspect,
+    Compare,
+    Conflict,
+    Delete,
+    Deposed,
+    Entry,
+    Get,
+    Page,
+    Put,
+    Store,
+    StoreAway,
+    StoreError,
+)
+from holdfast.store.fenced import FencedStore, Result
+from holdfast.store.packing import Write
+
+PAGE = 2_000
+KEYS_PER_LOOK = 100
+
+Item = Change[bytes, Entry]
+Bound = Callable[[bytes | None, int], Awaitable[bytes | None]]
+
+
+class EtcdTarget:
+    """`bound` limits a page by what is wanted, too: an empty store must not mean one page of everything."""
+
+    def __init__(self, fenced: FencedStore, layout: Layout, bound: Bound, *, page: int = PAGE) -> None:
+        self._fenced = fenced
+        self._store: Store = fenced.store
+        self._layout = layout
+        self._bound = bound
+        self._page = page
+        self._pinned = 0
+        self.conflicts = 0
+        """How many writes found their object changed by somebody else."""
+
+    async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[Entry]]], bytes | None]:
+        if after is None:
+            self._pinned = 0
+        with _sentences():
+            entries, upto = await self._entries(after)
+        # C36: only now, with the store's revision pinned, is the database's snapshot opened.
+        bound = await self._bound(after, self._page)
+        if bound is not None and (upto is None or bound < upto):
+            upto = bound
+            entries = [entry for entry in entries if entry.key <= bound]
+        return [(entry.key, _owned(entry)) for entry in entries if self._layout.is_ours(entry)], upto
+
+    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
+        found: dict[bytes, Owned[Entry]] = {}
+        with _sentences():
+            for some in _portions(sorted(keys)):
+                answer = await self._store.txn([], [Get(key) for key in some])
+                entries = (entry for result in answer.results if not isinstance(result, int) for entry in result)
+                found |= {entry.key: _owned(entry) for entry in entries if self._layout.is_ours(entry)}
+        return found
+
+    async def apply(self, ready: Sequence[Item]) -> Sequence[Outcome[bytes, Entry]]:
+        """One outcome per change. Raises `Deposed`: then this term is over for the whole server."""
+        outcomes: dict[bytes, Outcome[bytes, Entry]] = {}
+        # Within one call writes land in any order, so what leans on something goes in a call of its own.
+        for _, units in itertools.groupby(paired(ready, self._layout), key=self._rank):
+            await self._write(list(units), outcomes)
+        return [outcomes[change.key] for change in ready]
+
+    async def _write(self, units: Sequence[Sequence[Item]], outcomes: dict[bytes, Outcome[bytes, Entry]]) -> None:
+        results = await self._fenced.bulk([self._as_write(unit) for unit in units])
+        for unit, result in zip(units, results, strict=True):
+            if isinstance(result.error, Deposed):
+                raise result.error
+            for change in unit:
+                outcomes[change.key] = self._outcome(change, result)
+
+    def _outcome(self, change: Item, result: Result) -> Outcome[bytes, Entry]:
+        if result.error is None:
+            return Outcome(change)
+        self.conflicts += isinstance(result.error, Conflict)
+        what = "store" if isinstance(result.error, StoreAway) else str(result.error)
+        return Outcome(change, what, result.stop)
+
+    def _as_write(self, unit: Sequence[Item]) -> Write:
+        return Write([self._operation(change) for change in unit], [unchanged(change) for change in unit])
+
+    def _operation(self, change: Item) -> Put | Delete:
+        if change.new is None:
+            return Delete(change.key)
+        doc = change.new.value.value
+        if change.old is None:
+            return Put(change.key, doc)
+        kind = self._layout.kind(change.key)
+        thing = kind.decode(change.key, doc)
+        # A document that we cannot read ourselves is newer than we are: it goes as it is.
+        return Put(change.key, doc if isinstance(thing, Bad) else kind.encode(thing, over=change.old.value.value))
+
+    def _rank(self, unit: Sequence[Item]) -> int:
+        return self._layout.kinds.rank(unit[-1].key)
+
+    async def _entries(self, after: bytes | None) -> tuple[list[Entry], bytes | None]:
+        entries: list[Entry] = []
+        prefixes = self._layout.prefixes
+        for prefix in prefixes:
+            if after is not None and prefix < after and not after.startswith(prefix):
+                continue
+            page = await self._first_page(prefix, after, self._page - len(entries))
+            entries += page.entries
+            if page.more or (len(entries) >= self._page and prefix != prefixes[-1]):
+                return entries, entries[-1].key
+        return entries, None
+
+    async def _first_page(self, prefix: bytes, after: bytes | None, most: int) -> Page:
+        above = after if after is not None and after.startswith(prefix) else None
+        pages: AsyncIterator[Page] = self._store.list(prefix, after=above, revision=self._pinned, page=most)
+        async for page in pages:
+            self._pinned = self._pinned or page.revision
+            await _end(pages)
+            return page
+        raise StoreError("the store answered a list with nothing at all")
+
+
+def paired(ready: Sequence[Item], layout: Layout) -> Iterator[Sequence[Item]]:
+    """The changes as they are to be written: the two halves of a move together, in the place of its second."""
+    leaving = {layout.individual(change.key): change for change in ready if change.op is Op.DELETE}
+    arriving = {layout.individual(change.key) for change in ready if change.op is Op.CREATE}
+    moving = {one for one in leaving if one is not None and one in arriving}
+    for change in ready:
+        individual = layout.individual(change.key) if moving else None
+        if individual not in moving or change.op is Op.REPLACE:
+            yield (change,)
+        elif change.op is Op.CREATE:
+            yield leaving[individual], change
+
+
+def unchanged(change: Item) -> Compare:
+    """C21: the write holds only for what it was decided upon."""
+    if change.old is None:
+        return Compare(change.key, Aspect.CREATE_REVISION, 0)
+    return Compare(change.key, Aspect.MOD_REVISION, change.old.revision)
+
+
+def _owned(entry: Entry) -> Owned[Entry]:
+    return Owned(entry, NAME, entry.mod_revision)
+
+
+async def _end(pages: AsyncIterator[Page]) -> None:
+    close = getattr(pages, "aclose", None)
+    if close is not None:
+        await close()
+
+
+@contextlib.contextmanager
+def _sentences() -> Iterator[None]:
+    """A store that says no while it is read is waited for, like one that says nothing."""
+    try:
+        yield
+    except StoreError as error:
+        raise Away("store", str(error)) from error
+
+
+def _portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(keys), KEYS_PER_LOOK):
+        yield keys[start : start + KEYS_PER_LOOK]

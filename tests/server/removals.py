@@ -1,0 +1,30 @@
+"""What stands in for a protection of the syncer that a fault test removes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from holdfast.reconcile import Change, Outcome
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.server.syncer_source import Outbox
+from holdfast.server.syncer_target import EtcdTarget
+from holdfast.store.api import Aspect, Compare, Entry
+from holdfast.store.fenced import Result
+
+
+async def everything_goes(_self: Reconciler[Any, Any], batch: Sequence[Change[Any, Any]]) -> list[Change[Any, Any]]:
+    """Deletes are sent as they were planned, however long ago."""
+    return list(batch)
+
+
+async def nothing_noted(_self: Outbox) -> Collection[bytes]:
+    return ()
+
+
+def whatever_it_is_now(change: Change[bytes, Entry]) -> Compare:
+    return Compare(change.key, Aspect.VERSION, -1, "GREATER")
+
+
+def first_failure_ends_it(_self: EtcdTarget, change: Change[bytes, Entry], result: Result) -> Outcome[bytes, Entry]:
+    return Outcome(change, str(result.error), stop=True) if result.error else Outcome(change)

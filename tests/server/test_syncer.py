@@ -1,0 +1,408 @@
+"""Inventory to store: what arrives, what is kept, what is held, and what somebody else's change costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.inventory.edit import Wanted, wanted
+from holdfast.inventory.schema import IDENTITY, OBJECTS
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.host import HOST, Host, HostSpec
+from holdfast.model.identity import Identity
+from holdfast.model.region import Region
+from holdfast.model.time import seconds
+from holdfast.reconcile import Change, Outcome
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.server import syncer_target
+from holdfast.server.belonging import BelongingReason
+from holdfast.server.resync import Resync
+from holdfast.store.api import Deposed, Entry
+from holdfast.store.identity import Remembered, read_identity
+from holdfast.testing.fault import fault
+from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, subnet
+from tests.server.syncing import Realm, realm
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Realm]:
+    with realm(tmp_path) as made:
+        yield made
+
+
+def test_everything_in_the_inventory_arrives_and_nothing_else(here: Realm) -> None:
+    here.editor.change([host(1), subnet("red", "10.0.0.0/8"), *map(endpoint, range(50))], who="alice")
+    asyncio.run(here.settled())
+    assert here.stored() == here.wanted()
+    assert len(here.stored()) == 52
+
+
+def test_what_is_right_is_not_written_again(here: Realm) -> None:
+    async def scenario() -> tuple[int, int]:
+        here.editor.change([host(1), *map(endpoint, range(20))], who="alice")
+        reign = await here.settled()
+        before = here.fake.revision
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+        return before, here.fake.revision
+
+    before, after = asyncio.run(scenario())
+    assert before == after
+
+
+def test_pages_smaller_than_either_side_come_to_the_same(here: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syncer_target.EtcdTarget.__init__, "__kwdefaults__", {"page": 7})
+
+    async def scenario() -> None:
+        here.editor.change([host(1), *map(endpoint, range(40))], who="alice")
+        reign = await here.settled()
+        gone = [Wanted(ENDPOINT, endpoint_name(n)) for n in (3, 4, 39)]
+        here.editor.change([*gone, *(endpoint(n) for n in range(60, 80)), subnet("red", "10.0.0.0/8")], who="alice")
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert here.stored() == here.wanted()
+
+
+@fault("C19", without="holdfast.server.syncer_source:Outbox.fetch", by="tests.server.removals:nothing_noted")
+def test_C19_a_committed_change_reaches_the_store_although_nobody_announced_it(here: Realm) -> None:
+    async def scenario() -> int:
+        here.editor.change([host(1), endpoint(1)], who="alice")
+        reign = await here.settled()
+        passes = reign.reconciler.passes
+        here.editor.change([endpoint(2), Wanted(ENDPOINT, endpoint_name(1))], who="alice")
+        await reign.reconciler.turn()
+        return reign.reconciler.passes - passes
+
+    assert asyncio.run(scenario()) == 0, "found by the outbox, not by a resync"
+    assert here.stored() == here.wanted()
+    assert here.inventory.waiting() == 0
+
+
+def test_a_change_stays_in_the_outbox_until_the_store_has_it(here: Realm) -> None:
+    async def scenario() -> list[int]:
+        reign = await here.settled()
+        store = reign.around.store
+        here.editor.change([endpoint(1)], who="alice")
+        store.link.cut()  # type: ignore[attr-defined]
+        await reign.reconciler.turn()
+        waiting = [here.inventory.waiting()]
+        store.link.heal()  # type: ignore[attr-defined]
+        await reign.reconciler.turn()
+        return [*waiting, here.inventory.waiting()]
+
+    assert asyncio.run(scenario()) == [1, 0]
+    assert here.stored() == here.wanted()
+
+
+def test_a_move_is_one_transaction(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(1, on="r1")], who="alice")
+        reign = await here.settled()
+        here.editor.change([endpoint(1, on="r2")], who="alice")
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    last = here.fake.history[-1]
+    assert {(event.key, event.entry is None) for event in last.events} == {
+        (endpoint_key(1, on="r1"), True),
+        (endpoint_key(1, on="r2"), False),
+    }
+
+
+def test_C35_a_store_out_of_space_keeps_both_ends_of_a_move_as_they_are(here: Realm) -> None:
+    async def scenario() -> str:
+        here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
+        reign = await here.settled()
+        before = here.stored()
+        here.editor.change([endpoint(1, on="r2"), Wanted(ENDPOINT, endpoint_name(2))], who="alice")
+        here.fake.run_out_of_space()
+        await reign.reconciler.turn()
+        assert here.stored() == before
+        here.fake.regain_space()
+        here.clock.advance(seconds(1))
+        await reign.reconciler.turn()
+        return reign.around.vitals.state
+
+    assert asyncio.run(scenario()) == "ok"
+    assert here.stored() == here.wanted()
+
+
+def test_uid_and_what_we_do_not_know_survive_a_rewrite(here: Realm) -> None:
+    async def scenario() -> dict[str, Any]:
+        here.editor.change([endpoint(1)], who="alice")
+        reign = await here.settled()
+        value = json.loads(here.stored()[endpoint_key(1)])
+        value["metadata"]["uid"] = "kept"
+        value["spec"]["ofTheNextVersion"] = 7
+        await here.operator.put(endpoint_key(1), json.dumps(value).encode())
+        here.editor.change([endpoint(1, gateway="10.0.0.254")], who="alice")
+        await reign.reconciler.turn()
+        found: dict[str, Any] = json.loads(here.stored()[endpoint_key(1)])
+        return found
+
+    found = asyncio.run(scenario())
+    assert (found["metadata"]["uid"], found["spec"]["ofTheNextVersion"]) == ("kept", 7)
+    assert found["spec"]["ipv4Gateway"] == "10.0.0.254"
+
+
+def test_a_corrupt_value_is_repaired(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(1)], who="alice")
+        reign = await here.settled()
+        await here.operator.put(endpoint_key(1), b"\xff not JSON")
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert here.stored() == here.wanted()
+
+
+def test_what_is_not_ours_is_never_touched(here: Realm) -> None:
+    strange = ENDPOINT.prefix(REGION) + b"pod-k8s-web-eth0"
+    other = HOST.key(REGION, "ams-1")
+    theirs = wanted(HOST, Region("ams"), "ams-1", Host.of("ams-1", HostSpec())).thing
+
+    async def scenario() -> None:
+        await here.operator.put(strange, b"{}")
+        await here.operator.put(other, HOST.encode(theirs))  # type: ignore[arg-type]
+        await here.settled()
+
+    asyncio.run(scenario())
+    assert set(here.stored()) == {strange, other}
+
+
+def test_a_region_leaves_the_hosts_of_others_alone(tmp_path: Path) -> None:
+    with realm(tmp_path, Region("ams")) as here:
+
+        async def scenario() -> None:
+            await here.operator.put(HOST.key(REGION, "r1"), HOST.encode(host(1).thing))  # type: ignore[arg-type]
+            await here.settled()
+
+        asyncio.run(scenario())
+        assert set(here.stored()) == {HOST.key(REGION, "r1")}
+
+
+@fault(
+    "C20",
+    without="holdfast.server.syncer_target:EtcdTarget._outcome",
+    by="tests.server.removals:first_failure_ends_it",
+)
+def test_C20_one_failing_object_is_named_and_retried_and_aborts_nothing(
+    here: Realm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syncer_target.EtcdTarget.__init__, "__kwdefaults__", {"page": 5})
+    taken = HOST.key(REGION, "r2")
+    foreign = HOST.encode(host(2).thing).replace(b'"name":"r2"', b'"name":"r2","labels":{"holdfast/region":"b"}')  # type: ignore[arg-type]
+
+    async def scenario() -> tuple[int, int]:
+        await here.operator.put(taken, foreign)
+        here.editor.change([*(host(n) for n in range(1, 9)), *map(endpoint, range(20))], who="alice")
+        reign = await here.lead()
+        await reign.name()
+        await reign.reconciler.turn()
+        there = len(here.stored())
+        await here.operator.delete(taken)
+        here.clock.advance(seconds(60))
+        await reign.reconciler.turn()
+        return there, len(reign.reconciler.ledger)
+
+    assert asyncio.run(scenario()) == (28, 0), "all but one in the first pass, that one later"
+    assert here.stored() == here.wanted()
+
+
+@fault("C21", without="holdfast.server.syncer_target:unchanged", by="tests.server.removals:whatever_it_is_now")
+def test_C21_what_somebody_changed_meanwhile_is_looked_at_again_before_it_is_written(here: Realm) -> None:
+    async def scenario() -> bytes:
+        here.editor.change([endpoint(1)], who="alice")
+        reign = await here.settled()
+        here.editor.change([endpoint(1, gateway="10.0.0.254")], who="alice")
+        await meanwhile(reign.target, lambda: here.operator.put(endpoint_key(1), b'"newer"'))
+        await reign.reconciler.turn()
+        seen = here.stored()[endpoint_key(1)]
+        here.clock.advance(seconds(1))
+        await reign.reconciler.turn()
+        return seen
+
+    assert asyncio.run(scenario()) == b'"newer"', "not written over unseen"
+    assert here.stored() == here.wanted()
+
+
+@fault(
+    "C36",
+    without="holdfast.runtime.reconciler:Reconciler._still_wanted",
+    by="tests.server.removals:everything_goes",
+)
+def test_C36_an_object_that_is_wanted_again_since_the_snapshot_is_not_deleted(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(n) for n in range(10)], who="alice")
+        reign = await here.settled()
+        here.editor.change([Wanted(ENDPOINT, endpoint_name(3))], who="alice")
+        reign.reconciler.dirty.mark_all()
+        read = reign.source.read
+
+        async def read_and_then(after: bytes | None, upto: bytes | None) -> Any:
+            found = await read(after, upto)
+            here.editor.undo(ENDPOINT, endpoint_name(3), who="alice")
+            return found
+
+        reign.source.read = read_and_then  # type: ignore[method-assign]
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    deleted = [event.key for write in here.fake.history for event in write.events if event.entry is None]
+    assert endpoint_key(3) not in deleted
+
+
+def test_C36_the_store_is_pinned_before_the_snapshot_is_opened(here: Realm) -> None:
+    async def scenario() -> None:
+        reign = await here.settled()
+        entries = reign.target._entries
+
+        async def entries_and_then(after: bytes | None) -> Any:
+            found = await entries(after)
+            here.editor.change([endpoint(5)], who="alice")
+            return found
+
+        reign.target._entries = entries_and_then  # type: ignore[method-assign]
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert set(here.stored()) == {endpoint_key(5)}, "the snapshot is younger than the revision it is compared with"
+
+
+@fault("C27", without="holdfast.reconcile.brake:Brake.judge")
+def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through(here: Realm) -> None:
+    async def scenario() -> tuple[str, str]:
+        here.editor.change([endpoint(n) for n in range(40)], who="alice")
+        reign = await here.settled()
+        with here.engine.begin() as connection:
+            connection.execute(OBJECTS.delete())
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+        held = reign.reconciler.outstanding()
+        return reign.around.vitals.state, held[0]["opens"] if held else ""
+
+    state, opens = asyncio.run(scenario())
+    assert len(here.stored()) == 40
+    assert (state, opens) == ("held: brake", "holdfast allow syncer/brake --once --reason …")
+
+
+def test_an_operator_lets_the_held_deletes_through(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(n) for n in range(40)], who="alice")
+        reign = await here.settled()
+        here.editor.change([Wanted(ENDPOINT, endpoint_name(n)) for n in range(40)], who="alice")
+        await reign.reconciler.turn()
+        assert len(here.stored()) == 40
+        assert here.inventory.waiting() == 40, "what is held stays in the outbox"
+        brake = reign.reconciler.place.brake
+        assert brake is not None
+        assert brake.allow() == 40
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert here.stored() == {}
+    assert here.inventory.waiting() == 0
+
+
+@fault("C27", without="holdfast.server.belonging:Belonging.judge")
+def test_C27_a_wrong_database_writes_nothing_at_all(here: Realm) -> None:
+    async def scenario() -> dict[bytes, bytes]:
+        here.editor.change([endpoint(n) for n in range(3)], who="alice")
+        await here.settled()
+        before = here.stored()
+        with here.engine.begin() as connection:
+            connection.execute(OBJECTS.delete())
+            connection.execute(IDENTITY.delete())
+        here.editor.change([endpoint(9, address="10.9.9.9")], who="alice")
+        reign = await here.lead()
+        await reign.reconciler.turn()
+        return before
+
+    assert asyncio.run(scenario()) == here.stored()
+
+
+def test_both_sides_without_an_id_get_one_the_store_last(here: Realm) -> None:
+    async def scenario() -> tuple[object, str | None]:
+        here.editor.change([endpoint(1)], who="alice")
+        reign = await here.lead()
+        assert reign.belonging.standing.closed is BelongingReason.UNKNOWN
+        await reign.name()
+        assert (await read_identity(here.operator, REGION)).identity is None, "not before it is filled"
+        await reign.reconciler.turn()
+        await reign.name()
+        return (await read_identity(here.operator, REGION)).identity, here.inventory.fleet()
+
+    identity, fleet = asyncio.run(scenario())
+    assert identity == Identity(fleet or "", 1)
+    assert here.stored() == here.wanted()
+
+
+def test_a_wiped_store_is_refilled_under_a_higher_epoch(here: Realm) -> None:
+    async def scenario() -> object:
+        here.editor.change([endpoint(n) for n in range(5)], who="alice")
+        reign = await here.settled()
+        here.remembered = Remembered(here.inventory.fleet() or "", reign.fence.epoch, here.fake.revision)
+        here.fake.wipe()
+        await here.settled()
+        return (await read_identity(here.operator, REGION)).identity
+
+    assert asyncio.run(scenario()) == Identity(here.inventory.fleet() or "", 2)
+    assert here.stored() == here.wanted()
+
+
+def test_a_deposed_syncer_stops_and_writes_nothing(here: Realm) -> None:
+    async def scenario() -> None:
+        old = await here.settled()
+        await here.lead()
+        here.editor.change([endpoint(1)], who="alice")
+        with pytest.raises(Deposed):
+            await old.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert here.stored() == {}
+    assert here.inventory.waiting() == 1
+
+
+def test_a_resync_by_hand_tells_what_differed(here: Realm) -> None:
+    async def scenario() -> dict[str, Any]:
+        here.editor.change([endpoint(1), endpoint(2), host(1)], who="alice")
+        reign = await here.settled()
+        await here.operator.delete(endpoint_key(1))
+        await here.operator.put(HOST.key(REGION, "r9"), b"{}")
+        request = Request("resync", {"dry_run": True, "kind": "endpoints"})
+        return await Resync(reign).answer(request, Who(0, 0, "root"))
+
+    told = asyncio.run(scenario())
+    assert (told["create"], told["replace"], told["delete"], told["differed"]) == (1, 0, 0, 1)
+    assert told["objects"] == [{"op": "create", "key": "endpoint r1-holdfast-w1-eth0"}]
+
+
+def test_a_resync_of_an_unknown_kind_is_one_sentence(here: Realm) -> None:
+    async def scenario() -> None:
+        reign = await here.settled()
+        await Resync(reign).answer(Request("resync", {"kind": "pods"}), Who(0, 0, "root"))
+
+    with pytest.raises(Declined, match=r"no kind 'pods' in the inventory; there are: hosts, subnets, endpoints"):
+        asyncio.run(scenario())
+
+
+async def meanwhile(target: syncer_target.EtcdTarget, what: Callable[[], Awaitable[object]]) -> None:
+    """Lets something happen once, between the decision and the write."""
+    apply = target.apply
+
+    async def happens_first(ready: list[Change[bytes, Entry]]) -> list[Outcome[bytes, Entry]]:
+        target.apply = apply  # type: ignore[method-assign]
+        await what()
+        return list(await apply(ready))
+
+    target.apply = happens_first  # type: ignore[assignment,method-assign]
