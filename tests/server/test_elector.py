@@ -196,3 +196,15 @@ def test_the_key_says_who_leads() -> None:
         assert b'"boot_id":"host-a, boot 1"' in entry.value
 
     duo(story)
+
+
+def test_a_follower_stops_at_once_although_the_store_is_away() -> None:
+    async def story(two: Duo) -> None:
+        for client in two.b.electing.clients:
+            client.link.cut()
+        await asyncio.sleep(7)
+        assert two.b.elector is not None
+        two.b.elector.leave(Lost.STOPPED)
+        assert two.b.elector._nothing_left.is_set()
+
+    duo(story)

@@ -96,6 +96,8 @@ class Elector:
         self._history_key = LEADERSHIP.key(around.region, "leadership")
         self._to_do: asyncio.Queue[Effect] = asyncio.Queue()
         self._look_waits = False
+        self._nothing_left = asyncio.Event()
+        """Stopped, and there is nothing that we hold or could still win."""
         self._shown: Shown | None = None
         self._since = around.clock.now()
         self._predecessor = ""
@@ -109,7 +111,7 @@ class Elector:
             self.leave(Lost.STOPPED)
             try:
                 async with asyncio.timeout(self._timings.rpc_timeout.total_seconds()):
-                    await self._to_do.join()
+                    await self._nothing_left.wait()
             except TimeoutError:
                 log.warning("leadership could not be given back in time; its lease runs out")
             for task in tasks:
@@ -153,6 +155,8 @@ class Elector:
             else:
                 self._plan(effect)
         self._show()
+        if self.state.phase is Phase.STOPPED and not self.state.campaigning:
+            self._nothing_left.set()
 
     def _show(self) -> None:
         state, seen = self.state, self.state.seen
@@ -210,7 +214,6 @@ class Elector:
             event = await self._do(effect)
             if event is not None:
                 self._feed(event)
-            self._to_do.task_done()
             self._around.attempted(self.state, success=not isinstance(event, _FAILURES))
 
     async def _do(self, effect: Effect) -> Event | None:
