@@ -1,0 +1,250 @@
+"""The inventory's commands: init, adopt; apply, get, delete, diff and undo what should be there."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import pwd
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.cli.configuration import configuration_flags, effective
+from holdfast.cli.direct import Reach
+from holdfast.config import Config, Flag
+from holdfast.inventory.api import DatabaseAway
+from holdfast.inventory.claims import KINDS
+from holdfast.inventory.connect import NoInventory, configured_engine
+from holdfast.inventory.edit import Did, Edit, Editor, Held, Refused, Wanted
+from holdfast.inventory.manifest import ManifestRefused, read
+from holdfast.inventory.migrate import migrate
+from holdfast.inventory.sql import SqlInventory
+from holdfast.model.bad import Bad
+from holdfast.model.identity import Identity
+from holdfast.model.kind import Kind
+from holdfast.model.region import Region
+from holdfast.runtime.configuration import SecretRefused
+from holdfast.store.identity import read_identity
+
+file_flag = click.option(
+    "-f", "--file", "file", required=True, type=click.Path(allow_dash=True), help="The file; -: stdin."
+)
+why_flag = click.option("--reason", default="", help="Why; it is kept with your name.")
+dry_flag = click.option("--dry-run", is_flag=True, help="Only tell what would change.")
+output_flag = click.option("-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table")
+
+
+class Desk:
+    """The configured inventory, open for one command."""
+
+    def __init__(self, config: Config) -> None:
+        self.region = Region(config.store.region or "")
+        self.endpoints = ",".join(config.store.endpoints)
+        self.engine = configured_engine(config.inventory)
+        self.editor = Editor(self.engine, self.region)
+        self.inventory = SqlInventory(self.engine)
+
+
+@contextlib.contextmanager
+def desk(config_file: str | None, settings: Sequence[Flag]) -> Iterator[Desk]:
+    """What goes wrong is one sentence and exit code 1."""
+    try:
+        opened = Desk(effective(config_file, settings).config)
+        try:
+            yield opened
+        finally:
+            opened.engine.dispose()
+    except (NoInventory, SecretRefused, DatabaseAway, Refused, ManifestRefused, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def who() -> str:
+    return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+
+
+def kind_named(word: str) -> Kind[Any, Any]:
+    for kind in KINDS:
+        if word in (kind.name, kind.plural):
+            return kind
+    raise click.UsageError(
+        f"there is no kind {word!r} in the inventory; there are: {', '.join(k.plural for k in KINDS)}"
+    )
+
+
+@click.group()
+def inventory() -> None:
+    """The source of truth: its tables, and whose it is."""
+
+
+@inventory.command()
+@configuration_flags
+def init(config_file: str | None, settings: Sequence[Flag]) -> None:
+    """Make the inventory's tables, or bring them up to date."""
+    with desk(config_file, settings) as opened:
+        migrate(opened.engine)
+    click.echo("the inventory's tables are there and up to date", err=True)
+
+
+@inventory.command()
+@click.option("--reason", required=True, help="Why this inventory is right for this store.")
+@configuration_flags
+def adopt(reason: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+    """Say that this inventory is the one of the fleet in the store; deletes are then judged by the brake alone."""
+    with desk(config_file, settings) as opened:
+        reach = Reach({"config": config_file, "endpoints": opened.endpoints})
+        found = reach.ask(lambda store: read_identity(store, opened.region)).identity
+        if not isinstance(found, Identity):
+            raise click.ClickException("the store has no readable identity, so there is nothing to adopt")
+        opened.editor.adopt(found.fleet)
+    click.echo(f"this inventory is fleet {found.fleet}'s: “{reason}”", err=True)
+
+
+@click.command()
+@file_flag
+@dry_flag
+@click.option("--wait", is_flag=True, help="Return when the store has it.")
+@click.option("--timeout", default=60.0, show_default=True, help="For how many seconds --wait waits.")
+@why_flag
+@configuration_flags
+def apply(
+    file: str, dry_run: bool, wait: bool, timeout: float, reason: str, config_file: str | None, settings: Sequence[Flag]
+) -> None:
+    """Make the inventory say what FILE says about the objects in it. All of it, or nothing.
+
+    \b
+    - kind: host
+      name: r12-01
+      spec: {bgp: {ipv4Address: 192.0.2.7/24}}
+    - kind: endpoint
+      spec: {node: r12-01, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+    """
+    with desk(config_file, settings) as opened:
+        wishes = read(_text(file), file, opened.region)
+        edits = opened.editor.change(wishes, who=who(), why=reason, dry_run=dry_run)
+        _tell(edits, dry_run)
+        if wait and not dry_run:
+            _wait(opened, {edit.revision for edit in edits if edit.did is not Did.UNCHANGED}, timeout)
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("name", required=False)
+@output_flag
+@configuration_flags
+def get(kind: str, name: str | None, output: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+    """What should be there: all objects of a KIND, or one by NAME."""
+    chosen = kind_named(kind)
+    with desk(config_file, settings) as opened:
+        found = opened.editor.objects(chosen, name)
+        if name is not None and not found:
+            raise Refused(f"there is no {chosen.name} {name} in the inventory")
+        _show(chosen, found, opened.region, output)
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("names", nargs=-1, required=True)
+@dry_flag
+@why_flag
+@configuration_flags
+def delete(
+    kind: str, names: Sequence[str], dry_run: bool, reason: str, config_file: str | None, settings: Sequence[Flag]
+) -> None:
+    """Delete the objects NAMES of a KIND. All of them, or nothing; `holdfast undo` brings one back."""
+    chosen = kind_named(kind)
+    with desk(config_file, settings) as opened:
+        wishes = [Wanted(chosen, name) for name in names]
+        edits = opened.editor.change(wishes, who=who(), why=reason, dry_run=True)
+        absent = [edit.name for edit in edits if edit.did is Did.UNCHANGED]
+        if absent:
+            raise click.ClickException(
+                f"there is no {chosen.name} {absent[0]} in the inventory, so nothing was deleted"
+            )
+        _tell(edits if dry_run else opened.editor.change(wishes, who=who(), why=reason), dry_run)
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("name")
+@dry_flag
+@why_flag
+@configuration_flags
+def undo(kind: str, name: str, dry_run: bool, reason: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+    """Make an object what it was before its last change; a deleted one comes back."""
+    with desk(config_file, settings) as opened:
+        _tell([opened.editor.undo(kind_named(kind), name, who=who(), why=reason, dry_run=dry_run)], dry_run)
+
+
+@click.command()
+@file_flag
+@configuration_flags
+def diff(file: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+    """What `apply -f FILE` would change, line by line. Exit code 1 when there is something."""
+    with desk(config_file, settings) as opened:
+        edits = opened.editor.change(read(_text(file), file, opened.region), who=who(), dry_run=True)
+    changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
+    for edit in changes:
+        lines = difflib.unified_diff(_lines(edit.old), _lines(edit.new), lineterm="", n=1)
+        click.echo(f"{edit.did.value} {edit.kind.name} {edit.name}")
+        for line in list(lines)[2:]:
+            click.echo(f"  {line}")
+    if changes:
+        raise click.exceptions.Exit(1)
+
+
+def _text(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{file} cannot be read: {error}") from error
+
+
+def _tell(edits: Sequence[Edit], dry_run: bool) -> None:
+    for edit in edits:
+        if edit.did is not Did.UNCHANGED:
+            click.echo(f"{edit.kind.name} {edit.name} {'would be ' if dry_run else ''}{edit.did.value}")
+    same = sum(edit.did is Did.UNCHANGED for edit in edits)
+    if same:
+        click.echo(f"{same:,} unchanged", err=True)
+
+
+def _wait(opened: Desk, revisions: set[int], timeout: float) -> None:
+    until = time.monotonic() + timeout
+    while left := revisions & {one.id for one in opened.inventory.outbox(1_000_000)}:
+        if time.monotonic() > until:
+            raise click.ClickException(f"{len(left):,} changes are not in the store yet: holdfast status tells why")
+        time.sleep(0.05)
+    click.echo("the store has it", err=True)
+
+
+def _show(kind: Kind[Any, Any], found: Sequence[Held], region: Region, output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps([{"name": one.name, **_document(one.doc)} for one in found], indent=2))
+        return
+    columns = [column for column in kind.columns if output == "wide" or not column.wide]
+    rows = [[column.header for column in columns]]
+    for one in found:
+        name, thing = kind.parse(one.key, region), kind.decode(one.key, one.doc)
+        if isinstance(name, Bad) or isinstance(thing, Bad):
+            rows.append([one.name, "cannot be read by this version"])
+        else:
+            rows.append([column.cell(name, thing) for column in columns])
+    widths = [max(len(row[n]) for row in rows if n < len(row)) for n in range(len(columns))]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
+
+
+def _document(doc: bytes) -> dict[str, Any]:
+    return msgspec.json.decode(doc, type=dict[str, Any])
+
+
+def _lines(doc: bytes | None) -> list[str]:
+    return [] if doc is None else json.dumps(_document(doc), indent=2).splitlines()

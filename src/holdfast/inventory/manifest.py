@@ -1,0 +1,117 @@
+"""Files for `holdfast apply`: one object, or a list of them, in YAML or JSON. Whatever is wrong is said with its line.
+
+    - kind: host
+      name: r12-01
+      spec: {bgp: {ipv4Address: 192.0.2.7/24}}
+    - kind: endpoint
+      spec: {node: r12-01, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+
+Scalars are read as what their field is, never as what they look like. A field that the model does not know is refused:
+it is a slip, and would be lost in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.config.document import Fault, Items, Node, Scalar, Table, parse
+from holdfast.config.text import closest
+from holdfast.inventory.claims import KINDS, Thing
+from holdfast.inventory.edit import Wanted, wanted
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.host import HOST, Host, HostSpec
+from holdfast.model.kind import Kind
+from holdfast.model.region import Region
+from holdfast.model.subnet import Subnet
+
+_FIELDS = ("kind", "name", "labels", "spec")
+_SPECS: Mapping[str, type[Any]] = {"host": HostSpec, "endpoint": EndpointSpec, "subnet": Subnet}
+
+
+class ManifestRefused(Exception):
+    """The file cannot be applied. One line per fault, each with its place."""
+
+
+class _Wrong(Exception):
+    """What is wrong with one object, as the rest of a sentence after its place."""
+
+
+def read(text: str, file: str, region: Region) -> Sequence[Wanted]:
+    """The objects that a file asks for, in its order. Raises `ManifestRefused` with everything that is wrong."""
+    document = parse(text)
+    faults = list(document.faults)
+    found: list[Wanted] = []
+    for node in _objects(document.root):
+        try:
+            found.append(_wanted(_plain(node), region))
+        except (_Wrong, ValueError) as error:
+            faults.append(Fault("", node.mark, str(error)))
+    if not found and not faults:
+        raise ManifestRefused(f"{file} names no object: see holdfast apply --help for its form")
+    if faults:
+        raise ManifestRefused("\n".join(f"{file}:{fault.mark.line}: {fault.path} {fault.sentence}" for fault in faults))
+    return found
+
+
+def _objects(root: Node | None) -> Sequence[Node]:
+    if root is None:
+        return ()
+    return root.nodes if isinstance(root, Items) else (root,)
+
+
+def _plain(node: Node) -> Any:
+    match node:
+        case Scalar():
+            return None if node.is_null or node.is_empty else node.text
+        case Items():
+            return [_plain(one) for one in node.nodes]
+        case Table():
+            return {key.text: _plain(value) for key, value in node.entries}
+    return None
+
+
+def _wanted(given: Any, region: Region) -> Wanted:
+    if not isinstance(given, dict):
+        raise _Wrong("is not an object: write kind, name and spec")
+    _refuse_unknown(given, _FIELDS)
+    kind = next((one for one in KINDS if given.get("kind") in (one.name, one.plural)), None)
+    if kind is None:
+        raise _Wrong(f"names no kind of the inventory: write kind: {', '.join(one.name for one in KINDS)}")
+    spec = given.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise _Wrong("has a spec that is not a mapping")
+    _refuse_unknown(spec, [field.encode_name for field in msgspec.structs.fields(_SPECS[kind.name])])
+    name, thing = _thing(kind, given, spec, region)
+    return wanted(kind, region, name, thing)
+
+
+def _thing(kind: Kind[Any, Any], given: dict[str, Any], spec: dict[str, Any], region: Region) -> tuple[Any, Thing]:
+    labels = given.get("labels") or {}
+    if kind is ENDPOINT:
+        endpoint = _convert({"orchestrator": "holdfast", **spec}, EndpointSpec)
+        return endpoint.name, Endpoint.of(region, endpoint, labels=labels)
+    name = given.get("name")
+    if not isinstance(name, str):
+        raise _Wrong(f"is a {kind.name} without a name: write name: …")
+    if kind is HOST:
+        return name, Host.of(name, _convert(spec, HostSpec), labels=labels)
+    if labels:
+        raise _Wrong(f"has labels, which a {kind.name} does not carry")
+    return name, _convert({"network_id": name, **spec}, Subnet)
+
+
+def _convert(spec: dict[str, Any], into: type[Any]) -> Any:
+    try:
+        return msgspec.convert(spec, into, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$")
+        raise _Wrong(f"spec{place.rstrip('`')}: {what[:1].lower()}{what[1:]}") from error
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    for field in given:
+        if field not in known:
+            raise _Wrong(f"has an unknown field {field}{closest(field, known)}")

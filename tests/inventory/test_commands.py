@@ -1,0 +1,124 @@
+"""The operator's commands on the inventory, and the files that they read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.inventory.manifest import ManifestRefused, read
+from holdfast.model.region import Region
+
+FLEET = """
+- kind: host
+  name: r1
+  labels: {rack: "12"}
+  spec: {bgp: {ipv4Address: 192.0.2.1/24}}
+- kind: endpoint
+  spec: {node: r1, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+- kind: subnet
+  name: red
+  spec: {cidr: 10.28.0.0/16}
+"""
+
+
+class Hand:
+    """An operator with one inventory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._database = f"inventory.database=sqlite:///{folder}/inventory.db"
+
+    def __call__(self, *words: str) -> Result:
+        return CliRunner().invoke(main, [*words, "--set", self._database])
+
+    def file(self, text: str) -> str:
+        path = self.folder / "fleet.yaml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Hand:
+    hand = Hand(tmp_path)
+    assert hand("inventory", "init").exit_code == 0
+    return hand
+
+
+def test_a_file_is_applied_shown_and_applied_again_without_effect(run: Hand) -> None:
+    first = run("apply", "-f", run.file(FLEET))
+    assert first.stdout.splitlines() == ["host r1 created", "endpoint holdfast-web-eth0 created", "subnet red created"]
+    again = run("apply", "-f", run.file(FLEET))
+    assert (again.stdout, again.stderr) == ("", "3 unchanged\n")
+    shown = run("get", "endpoints").stdout.splitlines()
+    assert shown[0].split() == ["ENDPOINT", "HOST", "WORKLOAD", "ADDRESSES", "INTERFACE"]
+    assert shown[1].split() == ["eth0", "r1", "web", "10.28.0.7/32"]
+
+
+def test_diff_shows_what_apply_would_change_and_changes_nothing(run: Hand) -> None:
+    run("apply", "-f", run.file(FLEET))
+    told = run("diff", "-f", run.file(FLEET.replace("10.28.0.7", "10.28.0.8")))
+    assert told.exit_code == 1
+    assert told.stdout.splitlines()[0] == "changed endpoint holdfast-web-eth0"
+    assert '-      "10.28.0.7/32"' in told.stdout
+    assert run("diff", "-f", run.file(FLEET)).exit_code == 0
+
+
+def test_delete_and_undo(run: Hand) -> None:
+    run("apply", "-f", run.file(FLEET))
+    refused = run("delete", "host", "r1")
+    assert (refused.exit_code, "move or delete them first" in refused.stderr) == (1, True)
+    assert run("delete", "endpoint", "holdfast-web-eth0").stdout == "endpoint holdfast-web-eth0 deleted\n"
+    assert run("undo", "endpoint", "holdfast-web-eth0").stdout == "endpoint holdfast-web-eth0 created\n"
+    (found,) = json.loads(run("get", "endpoint", "holdfast-web-eth0", "-o", "json").stdout)
+    assert found["spec"]["ipNetworks"] == ["10.28.0.7/32"]
+
+
+def test_deleting_what_is_not_there_is_one_sentence(run: Hand) -> None:
+    told = run("delete", "host", "r9")
+    assert (told.exit_code, told.stderr) == (1, "Error: there is no host r9 in the inventory, so nothing was deleted\n")
+
+
+def test_a_kind_that_the_inventory_does_not_hold_is_one_sentence(run: Hand) -> None:
+    assert "there is no kind 'pod' in the inventory; there are: hosts, subnets, endpoints" in run("get", "pod").stderr
+
+
+def test_without_tables_the_command_to_make_them_is_named(tmp_path: Path) -> None:
+    told = Hand(tmp_path)("get", "hosts")
+    assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+    assert "run holdfast inventory init" in told.stderr
+
+
+def test_without_an_inventory_the_setting_is_named() -> None:
+    told = CliRunner().invoke(main, ["get", "hosts"])
+    assert (told.exit_code, "set inventory.database" in told.stderr) == (1, True)
+
+
+def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> None:
+    told = run("apply", "-f", run.file(FLEET), "--wait", "--timeout", "0.1")
+    assert told.exit_code == 1
+    assert "3 changes are not in the store yet: holdfast status tells why" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- kind: pod", "f:1:  names no kind of the inventory: write kind: host, subnet, endpoint"),
+        ("- kind: host", "f:1:  is a host without a name"),
+        ("- kind: host\n  name: a/b", "f:1:  'a/b' has a slash in it"),
+        ("- kind: host\n  name: a\n- kind: host\n  nmae: b", "f:3:  has an unknown field nmae; did you mean name?"),
+        ("- kind: endpoint\n  spec: {node: r1}", "f:1:  spec: object missing required field"),
+        ("- kind: endpoint\n  spec: {ipNetwork: []}", "has an unknown field ipNetwork; did you mean ipNetworks?"),
+        ("- kind: subnet\n  name: red\n  spec: {cidr: 10.0.0.300/8}", "is not an IP address"),
+        ("hello", "f:1:  is not an object"),
+        ("{", "f:1:"),
+        ("# nothing", "f names no object"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_line(text: str, words: str) -> None:
+    with pytest.raises(ManifestRefused) as refused:
+        read(text, "f", Region())
+    assert words in str(refused.value)
