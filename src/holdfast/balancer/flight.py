@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import select
 import socket
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -88,7 +89,7 @@ class Lane:
 class Flight:
     """One probe. `open` tells that the way to the backend is; `unsent` is what the way could not take yet."""
 
-    __slots__ = ("conversation", "lane", "open", "sock", "started", "unsent")
+    __slots__ = ("awaited", "conversation", "lane", "open", "sock", "started", "unsent")
 
     def __init__(self, lane: Lane, started: int) -> None:
         self.lane = lane
@@ -97,6 +98,7 @@ class Flight:
         self.open = False
         self.sock: socket.SocketType | None = None
         self.unsent = b""
+        self.awaited = select.EPOLLOUT
 
     def timed_out(self) -> Verdict:
         return self.conversation.timed_out() if self.open else Verdict(False, Code.L4TOUT)

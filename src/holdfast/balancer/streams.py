@@ -52,7 +52,7 @@ class Streams:
             return
         fd = sock.fileno()
         self.flights[fd] = flight
-        self._epoll.register(fd, select.EPOLLOUT)
+        self._epoll.register(fd, flight.awaited)
 
     def handle(self, fd: int, events: int) -> None:
         """Something happened on one of our connections."""
@@ -110,8 +110,10 @@ class Streams:
                 pass
             except OSError:
                 flight.unsent = b""  # the backend has closed; what it said before that is still to be read
-        wanted = select.EPOLLIN | (select.EPOLLOUT if flight.unsent else 0)
-        self._epoll.modify(sock.fileno(), wanted)
+        awaited = select.EPOLLIN | (select.EPOLLOUT if flight.unsent else 0)
+        if awaited != flight.awaited:
+            self._epoll.modify(sock.fileno(), awaited)
+            flight.awaited = awaited
 
     def _end(self, flight: Flight, verdict: Verdict) -> None:
         self.abandon(flight)

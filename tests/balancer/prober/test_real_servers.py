@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.results import Code, Target
+from holdfast.balancer.results import Code, Settings, Target
 from holdfast.model.time import Duration, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
@@ -18,9 +18,10 @@ from holdfast.testing.netns import Network
 from holdfast.testing.processes import free_ports
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE, Authority
-from tests.balancer.prober.probing import probe
+from tests.balancer.prober.probing import PATIENT, hand, probe
 
 IMPATIENT = seconds(0.3)
+TENTH = seconds(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def test_tcp_a_socket_that_reaches_itself_has_reached_nobody(namespaces: Network
     home = namespaces.namespace("self")
     home.run("sysctl", "-qw", f"net.ipv4.ip_local_port_range={port} {port}")
     script = f"""
-from tests.balancer.prober.probing import probe
+from tests.balancer.prober.probing import PATIENT, hand, probe
 print(probe("127.0.0.1", {port}, type="tcp").code.value)
 """
     assert home.run(*_python(script)).strip() == "L4CON"
@@ -85,7 +86,7 @@ print(probe("127.0.0.1", {port}, type="tcp").code.value)
 def test_no_route_is_our_fault_and_does_not_count(namespaces: Network) -> None:
     island = namespaces.namespace("island")
     script = """
-from tests.balancer.prober.probing import probe
+from tests.balancer.prober.probing import PATIENT, hand, probe
 for type in ("tcp", "icmp"):
     result = probe("192.0.2.1", 80, type=type)
     print(result.code.value, result.passed, result.failed)
@@ -98,7 +99,7 @@ def test_an_address_that_nobody_has_fails(namespaces: Network) -> None:
     namespaces.cable(here, there, "10.9.0.1/24", "10.9.0.2/24")
     script = """
 from holdfast.model.time import seconds
-from tests.balancer.prober.probing import probe
+from tests.balancer.prober.probing import PATIENT, hand, probe
 for type in ("tcp", "icmp"):
     print(probe("10.9.0.77", 80, type=type, timeout=seconds(0.5)).passed)
     print(probe("10.9.0.2", 80, type=type).code.value)
@@ -138,7 +139,7 @@ def test_icmp_a_router_that_gives_up_is_heard(namespaces: Network) -> None:
     router.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0")
     router.run("ip", "route", "add", "unreachable", "192.0.2.0/24")
     script = """
-from tests.balancer.prober.probing import probe
+from tests.balancer.prober.probing import PATIENT, hand, probe
 result = probe("192.0.2.1", 0, type="icmp")
 print(result.code.value, result.detail)
 """
@@ -155,7 +156,7 @@ def test_icmp_over_raw_and_over_ping_sockets(namespaces: Network, groups: str, a
     home = namespaces.namespace("home")
     home.run("sysctl", "-qw", f"net.ipv4.ping_group_range={groups}")
     script = f"""
-from tests.balancer.prober.probing import probe
+from tests.balancer.prober.probing import PATIENT, hand, probe
 print(probe({address!r}, 0, type="icmp").code.value)
 """
     assert home.run(*_python(script)).strip() == "L3OK"
@@ -165,7 +166,7 @@ def test_icmp_that_is_not_allowed_says_what_would_allow_it(namespaces: Network) 
     home = namespaces.namespace("home")
     script = """
 import os
-from tests.balancer.prober.probing import probe
+from tests.balancer.prober.probing import PATIENT, hand, probe
 os.setgid(65534)
 os.setuid(65534)
 result = probe("127.0.0.1", 0, type="icmp")
@@ -316,6 +317,21 @@ def test_https_speaks_both_versions_of_tls(tmp_path: Path, version: str) -> None
     authority = Authority(tmp_path)
     with or_skip(backends.s_server(tmp_path, *authority.certificate("www.example.org"), version)) as port:
         assert probe(HERE, port, type="https", host="www.example.org", ca_file=str(authority.file)).passed
+
+
+def test_https_new_authorities_count_from_the_next_probe_on(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    authority, trusted = Authority(tmp_path), tmp_path / "trusted.pem"
+    trusted.write_bytes(Authority(tmp_path / "old").file.read_bytes())
+    check = Settings(type="https", host="www.example.org", ca_file=str(trusted), timeout=PATIENT, interval=TENTH)
+    with or_skip(backends.s_server(tmp_path, *authority.certificate("www.example.org"))) as port, hand() as prober:
+        prober.assign(Target("web", HERE, port, check))
+        assert prober.collect(1)[0].code is Code.L6RSP
+        trusted.with_suffix(".new").write_bytes(authority.file.read_bytes())
+        trusted.with_suffix(".new").replace(trusted)
+        prober.until(lambda: prober.results[-1].passed, "the new authority is trusted")
+        trusted.write_text("not a certificate")
+        assert prober.collect(3)[-1].passed
 
 
 def test_https_an_address_in_the_certificate_is_enough_without_a_name(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ first byte of HTTP is L6, after it L7 (B20).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 from holdfast.balancer.checks import Carrier, CheckType, Conversation, Unusable, Verdict
 from holdfast.balancer.checks.http import Expectation, Http, expectation
@@ -79,14 +81,40 @@ class Https:
         return Verdict(False, Code.L6RSP, f"the TLS handshake failed: {error.reason or error}")
 
 
-@functools.lru_cache(maxsize=64)
-def _context(ca_file: str, *, verify: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca_file or None)
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+class Trust:
+    """Whose certificates are believed. A file of authorities that was replaced counts from the next probe on."""
+
+    def __init__(self, ca_file: str, *, verify: bool) -> None:
+        self._ca_file = ca_file
+        self._verify = verify
+        self._stamp = self._look()
+        self._context = self._load()
+
+    def context(self) -> ssl.SSLContext:
+        with contextlib.suppress(OSError):  # in the middle of being replaced: what was good stays good
+            stamp = self._look()
+            if stamp != self._stamp:
+                self._context = self._load()
+                self._stamp = stamp
+        return self._context
+
+    def _look(self) -> tuple[int, int]:
+        if not self._ca_file:
+            return 0, 0
+        found = Path(self._ca_file).stat()
+        return found.st_mtime_ns, found.st_ino
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._ca_file or None)
+        if not self._verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+
+trusted = functools.lru_cache(maxsize=64)(Trust)
+"""Loading the authorities of a machine takes tens of milliseconds: targets share them."""
 
 
 def name_of(target: Target) -> str:
@@ -102,13 +130,13 @@ def prepare(target: Target) -> Callable[[], Conversation]:
     name = name_of(target)
     wanted = expectation(target)
     try:
-        context = _context(check.ca_file, verify=check.verify)
-        Https(context, name, wanted)  # a name that TLS cannot ask for is found here, not at the first probe
+        trust = trusted(check.ca_file, verify=check.verify)
+        Https(trust.context(), name, wanted)  # a name that TLS cannot ask for is found here, not at the first probe
     except OSError as error:
         raise Unusable(f"{target.id}: ca-file {check.ca_file} cannot be used: {error.strerror or error}") from error
     except ValueError as error:
         raise Unusable(f"{target.id}: {name!r} cannot be asked for as a TLS name: {error}") from error
-    return lambda: Https(context, name, wanted)
+    return lambda: Https(trust.context(), name, wanted)
 
 
 CHECK = CheckType(Carrier.STREAM, prepare)
