@@ -44,7 +44,10 @@ class Routes:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
+                },
             )
 
     def holdfast(self, *arguments: str, confirm: str = "") -> Result:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +61,16 @@ def test_readers_never_see_a_torn_value_of_a_writer_that_is_killed_again_and_aga
         seen = whole(cell.read()).number
     assert reads > ROUNDS
     assert board.cell("b", Note).read() is None
+
+
+def test_a_reader_that_was_lapped_looks_again_instead_of_going_back(tmp_path: Path) -> None:
+    """It took the copy of note 4, then the writer went on to 6, and was in the middle of 7 when it took the other."""
+    board = Board.create(tmp_path / "board", ["a"])
+    cell, encode = board.cell("a", Note), msgspec.msgpack.encode
+    looks = iter([[(4, encode(note(4)))], [(6, encode(note(6))), (7, encode(note(7)))]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cell, "_whole_copies", lambda: next(looks))
+        assert cell.read() == note(7)
 
 
 def test_a_frozen_writer_leaves_a_whole_value_and_blocks_nobody(tmp_path: Path) -> None:
