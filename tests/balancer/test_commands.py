@@ -131,7 +131,6 @@ def test_a_wish_runs_out(tmp_path: Path) -> None:
         said = await ask("pause", "b1", reason="new disk", **{"for": "30s"})
         assert "until 00:01:10Z" in said
         await asyncio.sleep(40)
-        assert ask.wishes.forget_what_ran_out(ask.site.node.clock.wall())
         ask.commands.take_effect()
         ask.site.keeper.reloaded()
         await asyncio.sleep(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import structlog
 
@@ -11,7 +10,8 @@ from holdfast.balancer.commands import Commands
 from holdfast.balancer.core import Balancer
 from holdfast.balancer.dataplane import Dataplane
 from holdfast.balancer.dataplane.dryrun import DryRun
-from holdfast.balancer.keeper import NAME, Around, Keeper
+from holdfast.balancer.follower import Follower, News
+from holdfast.balancer.keeper import NAME, Around, Keeper, Prober
 from holdfast.balancer.line import BalancerEnd
 from holdfast.balancer.prober_job import LINE, PROBER
 from holdfast.balancer.roster import Roster, roster
@@ -19,9 +19,12 @@ from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warmup import WarmUp
 from holdfast.balancer.wishes import WishesFile
 from holdfast.config.balancer import Dataplane as DataplaneConfig
+from holdfast.model.region import Region
 from holdfast.model.time import Duration, Instant
+from holdfast.runtime.connect import open_store
 from holdfast.runtime.intents import Intents
 from holdfast.runtime.worker import Spec, Worker
+from holdfast.store.api import Store
 
 log = structlog.get_logger(__name__)
 
@@ -38,23 +41,26 @@ def open_dataplane(config: DataplaneConfig) -> Dataplane:
 
 
 class BalancerJob:
-    def __init__(self, worker: Worker, dataplane: Dataplane) -> None:
+    def __init__(self, worker: Worker, dataplane: Dataplane, prober: Prober, follower: Follower | None = None) -> None:
+        """With a follower, what is served comes from the store."""
         config = worker.config.balancer
         self._worker = worker
         self._clock = worker.clock
+        self._follower = follower
         warm = WarmUp(worker.clock.now(), config.startup_min_delay, config.startup_max_delay)
-        self.balancer = Balancer(roster(config), warm, history=config.transition_history)
+        first = roster(config) if self._follower is None else self._follower.remembered()
+        self.balancer = Balancer(first, warm, history=config.transition_history)
         around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
         self.keeper = Keeper(
             self.balancer,
             dataplane,
-            BalancerEnd(worker.paths.socket(LINE)),
+            prober,
             around,
             sync_interval=config.sync_interval,
-            source=WantedVips(self.balancer, worker.clock),
+            source=self._source(),
             namespace=config.netns or "",
         )
-        self._wishes = WishesFile(worker.paths.state / "intents" / f"{worker.role}.backends.json")
+        self._wishes = self._follower or WishesFile(worker.paths.state / "intents" / f"{worker.role}.backends.json")
         self._commands = Commands(self.keeper, self._wishes, worker.clock, worker.decisions)
         Intents(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync).offer()
         worker.handlers |= self._commands.handlers()
@@ -62,38 +68,65 @@ class BalancerJob:
         self._measured = warm.started
 
     async def run(self) -> None:
-        self.keeper.complete(1)
+        if self._follower is None:
+            self.keeper.complete(1)
         self._commands.take_effect()
-        reloading = asyncio.create_task(self._reload(), name="reload")
-        try:
-            await self.keeper.run(self._worker.stopping)
-        finally:
-            reloading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reloading
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [tasks.create_task(self._reload(), name="reload")]
+            if self._follower is not None:
+                helpers.append(tasks.create_task(self._follower.run(self._hear), name="store"))
+            await tasks.create_task(self.keeper.run(self._worker.stopping), name="keeper")
+            for helper in helpers:
+                helper.cancel()
+
+    def _source(self) -> WantedVips:
+        if self._follower is None:
+            return WantedVips(self.balancer, self._clock)
+        return WantedVips(self.balancer, self._clock, "etcd", self._follower.refresh)
 
     async def _reload(self) -> None:
         while True:
             await self._worker.reloaded.wait()
             self._worker.reloaded.clear()
-            self.take_over(roster(self._worker.config.balancer), self.keeper.source.revision + 1)
+            config = self._worker.config.balancer
+            self.keeper.namespace = config.netns or ""
+            if self._follower is None:
+                self.take_over(roster(config), self.keeper.source.revision + 1)
+            else:
+                self._follower.base = config
+                self.keeper.reloaded()
 
-    def take_over(self, new: Roster, revision: int) -> None:
+    def _hear(self, news: News) -> None:
+        self.take_over(news.roster, news.served.revision, news.unreadable)
+        self._commands.take_effect()
+        self.keeper.reloaded()
+
+    def take_over(self, new: Roster, revision: int, unreadable: tuple[str, ...] = ()) -> None:
         """Runs with another configuration: only what differs changes."""
         before = self.balancer.roster
-        self.keeper.namespace = self._worker.config.balancer.netns or ""
         self.keeper.touch(self.balancer.reload(new, self._clock.now()))
-        self.keeper.complete(revision)
+        self.keeper.complete(revision, unreadable)
         self.keeper.reloaded()
-        log.info(f"runs with the new configuration: {told(before, new)}")
+        if before != new:
+            log.info(f"runs with the new configuration: {told(before, new)}")
 
     def _tick(self, now: Instant) -> None:
-        if self._wishes.forget_what_ran_out(self._clock.wall()):
+        if self._has_run_out():
             self._commands.take_effect()
             self.keeper.reloaded()
         if now - self._measured >= _MEASURE_EVERY:
             self._measured = now
             self.keeper.measure(now)
+
+    def _has_run_out(self) -> bool:
+        """Whether an operator's wish has come to its end since the last look."""
+        wall = self._clock.wall()
+        return any(not intent.holds(wall) for intent in self.balancer.intents)
+
+
+def follower(worker: Worker, store: Store) -> Follower:
+    config = worker.config
+    return Follower(store, Region(config.store.region or ""), worker.paths.state, worker.clock, config.balancer)
 
 
 def told(before: Roster, after: Roster) -> str:
@@ -111,4 +144,12 @@ def told(before: Roster, after: Roster) -> str:
 
 
 async def keep(worker: Worker) -> None:
-    await BalancerJob(worker, open_dataplane(worker.config.balancer.dataplane)).run()
+    dataplane, prober = open_dataplane(worker.config.balancer.dataplane), BalancerEnd(worker.paths.socket(LINE))
+    if worker.config.balancer.source == "file":
+        await BalancerJob(worker, dataplane, prober).run()
+        return
+    store = open_store(worker.config.store)
+    try:
+        await BalancerJob(worker, dataplane, prober, follower(worker, store)).run()
+    finally:
+        await store.close()

@@ -27,10 +27,13 @@ _UNPROBED = (State.PAUSED, State.DISABLED, State.REMOVED)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of one backend: what the prober is told, and how its results count."""
+    """One check of one backend: what the prober is told, and how its results count.
 
-    target: Target
-    rules: Rules
+    Without a target it is named, but not known: then it never passes, and never fails.
+    """
+
+    target: Target | None
+    rules: Rules = field(default_factory=Rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class Backend:
     @property
     def patience(self) -> Duration:
         """One interval: how long a flush on down waits."""
-        return max((check.target.check.interval for check in self.checks.values()), default=Duration(0))
+        targets = [check.target for check in self.checks.values() if check.target is not None]
+        return max((target.check.interval for target in targets), default=Duration(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Frontend:
 
 @dataclass(frozen=True)
 class Roster:
-    """Everything that is to be served. `missing` are backends whose address is not known (yet), with the reason."""
+    """Everything that is to be served. `missing` is what had to be left out, with the reason."""
 
     backends: Mapping[str, Backend] = field(default_factory=dict)
     frontends: Mapping[str, Frontend] = field(default_factory=dict)
@@ -90,7 +94,7 @@ class Roster:
     def watched(self) -> Mapping[str, tuple[str, str]]:
         """Whose check a probed target is: its id, to backend and check."""
         found = ((name, check, how) for name, one in self.backends.items() for check, how in one.checks.items())
-        return {how.target.id: (name, check) for name, check, how in found}
+        return {how.target.id: (name, check) for name, check, how in found if how.target is not None}
 
     def targets(self, health: Mapping[str, Health]) -> tuple[Target, ...]:
         """What is to be probed: nothing that an operator holds. One target per backend and check, not per frontend."""
@@ -99,6 +103,7 @@ class Roster:
             for name, one in self.backends.items()
             if health[name].state not in _UNPROBED
             for check in one.checks.values()
+            if check.target is not None
         )
 
 
@@ -107,19 +112,25 @@ Locate = Callable[[BackendConfig], str | None]
 
 
 def roster(config: Configuration, locate: Locate = lambda one: one.address) -> Roster:
-    """The configuration, resolved and in order. A backend without an address is left out, and said so."""
+    """The configuration, resolved and in order. What cannot be served as it is written is left out, and said so.
+
+    In a file all that is refused; from a store it may come in parts, or from several hands.
+    """
     found: dict[str, Backend] = {}
     missing: dict[str, str] = {}
     for name, one in config.backends.items():
         address = locate(one)
         if address is None:
-            missing[name] = f"{_place(one)} is not known to the store"
+            missing[f"backend {name}"] = f"{_place(one)} is not known to the store"
         else:
             found[name] = _backend(name, address, one, config.healthchecks)
     backends = dict(sorted(found.items(), key=lambda item: (item[1].identity, item[0])))
-    frontends = [_frontend(name, one, config, backends) for name, one in config.frontends.items()]
-    frontends.sort(key=lambda frontend: frontend.vip)
-    return Roster(backends, {frontend.name: frontend for frontend in frontends}, missing)
+    frontends: dict[Vip, Frontend] = {}
+    for name, frontend in sorted(config.frontends.items()):
+        made = _frontend(name, frontend, config, backends)
+        if frontends.setdefault(made.vip, made) is not made:
+            missing[f"frontend {name}"] = f"frontend {frontends[made.vip].name} has {made.vip} already"
+    return Roster(backends, {frontends[vip].name: frontends[vip] for vip in sorted(frontends)}, missing)
 
 
 def carry(
@@ -143,11 +154,13 @@ def _place(one: BackendConfig) -> str:
 
 
 def _backend(name: str, address: str, one: BackendConfig, checks: Mapping[str, HealthCheck]) -> Backend:
-    how = {check: _check(name, check, address, one.port, checks[check]) for check in one.healthcheck if check in checks}
+    how = {check: _check(name, check, address, one.port, checks.get(check)) for check in one.healthcheck}
     return Backend(name, backend(address, one.port), how, one.enabled)
 
 
-def _check(name: str, check: str, address: str, port: int, how: HealthCheck) -> Check:
+def _check(name: str, check: str, address: str, port: int, how: HealthCheck | None) -> Check:
+    if how is None:  # in a file this is refused; in the store the check may come later
+        return Check(None)
     settings = CheckSettings(
         type=how.type,
         interval=how.interval,
@@ -169,14 +182,19 @@ def _check(name: str, check: str, address: str, port: int, how: HealthCheck) -> 
 
 
 def _frontend(name: str, one: FrontendConfig, config: Configuration, backends: Mapping[str, Backend]) -> Frontend:
-    pools = []
+    vip = Vip.of(one.address, one.protocol, one.port)
+    pools, taken = [], set[Identity]()
     for pool in one.pools:
         members = [(each, _weight(each, member.weight, config)) for each, member in pool.backends.items()]
-        known = [member for member in members if member[0] in backends]
-        pools.append(tuple(sorted(known, key=lambda member: backends[member[0]].identity)))
+        known = sorted((backends[each].identity, each, weight) for each, weight in members if each in backends)
+        # One entry per address under a VIP, and of its family only: two would be one key of the dataplane.
+        fit = [(at, each, weight) for at, each, weight in known if at.family == vip.family and at not in taken]
+        kept = {at: (each, weight) for at, each, weight in reversed(fit)}
+        taken |= kept.keys()
+        pools.append(tuple(kept[at] for at in sorted(kept)))
     return Frontend(
         name=name,
-        vip=Vip.of(one.address, one.protocol, one.port),
+        vip=vip,
         settings=Settings(sticky=one.src_ip_sticky),
         pools=tuple(pools),
         flush_on_down=one.flush_on_down,

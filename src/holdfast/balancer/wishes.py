@@ -6,7 +6,6 @@ disable, and to forget that would put a broken server back into service.
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -44,14 +43,6 @@ class WishesFile:
 
     async def drop(self, names: tuple[IntentName, ...]) -> None:
         self._write({name: one for name, one in self._intents.items() if name not in names})
-
-    def forget_what_ran_out(self, wall: datetime) -> bool:
-        """Whether there was any."""
-        holding = {name: one for name, one in self._intents.items() if one.holds(wall)}
-        ended = len(holding) < len(self._intents)
-        if ended:
-            self._write(holding)
-        return ended
 
     def _write(self, intents: dict[IntentName, Intent]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,7 @@ def render(shown: dict[str, Any]) -> str:
         lines.append(f"the prober has been silent for {short(shown['prober_silent_s'])}: health changes nothing")
     for frontend in shown["frontends"]:
         lines += ["", *_frontend(frontend)]
-    lines += [f"backend {name} is left out: {why}" for name, why in shown["missing"].items()]
+    lines += [f"{name} is left out: {why}" for name, why in shown["missing"].items()]
     return "\n".join(lines) + "\n"
 
 

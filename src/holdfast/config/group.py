@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.config.document import Fault, Items, Mark, Node, Scalar, Table, Unusable
-from holdfast.config.field import Group, Leaf, Section, Shape, groups, own_leaves
-from holdfast.config.reading import UNSOUND, Unsound, read
+from holdfast.config.field import Group, Leaf, Section, Shape, children, groups, own_leaves
+from holdfast.config.reading import UNSOUND, Unsound, check_bounds, read
 from holdfast.config.text import Unfit, closest, name, printable
 
 
@@ -146,3 +146,20 @@ def plain_group(group: Group, value: Any) -> Any:
     if group.shape is Shape.LIST:
         return [plain(member) for member in value]
     return None if value is None else plain(value)
+
+
+def unfit(section: Section) -> str | None:
+    """What is wrong with a section that did not come from a file, in one sentence; None: nothing."""
+    for name_, leaf in own_leaves(type(section)).items():
+        value = getattr(section, name_)
+        for item in () if value is None else value if leaf.many else (value,):
+            try:
+                check_bounds(leaf, item)
+                if isinstance(item, str):
+                    leaf.kind.read(item)
+            except Unfit as sentence:
+                return f"{name_} {sentence}"
+    conflict = next(section.conflicts(), None)
+    if conflict is not None:
+        return f"{conflict.fields[0]} {conflict.sentence}".lstrip()
+    return next((f"{path}: {wrong}" for path, below in children(section) if (wrong := unfit(below))), None)

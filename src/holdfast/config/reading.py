@@ -38,7 +38,7 @@ def read(leaf: Leaf, node: Node, faults: list[Fault]) -> Any:
         value = _value(leaf, node, faults)
         if value is UNSOUND or value is None:
             return value
-        _check_bounds(leaf, value)
+        check_bounds(leaf, value)
         return msgspec.convert(value, leaf.type)
     except Unfit as unfit:
         faults.append(Fault("", node.mark, str(unfit)))
@@ -88,7 +88,8 @@ def _items(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
     return tuple(values) if sound else UNSOUND
 
 
-def _check_bounds(leaf: Leaf, value: Any) -> None:
+def check_bounds(leaf: Leaf, value: Any) -> None:
+    """Raises `Unfit` for a value outside the field's bounds, with the consequence that it would have."""
     about, shown = leaf.about, leaf.show(value)
     if about.least is not None and value < about.least:
         raise Unfit(f"is {shown}, less than {leaf.show(about.least)}: {about.small}")

@@ -144,7 +144,8 @@ class Reconciler(Generic[K, V]):
     def _until_next_turn(self) -> Duration:
         now = self._clock.now()
         times = [self._audit, self.ledger.next_due(), self._recheck if len(self.ledger) else None]
-        return min(time for time in times if time is not None) - now
+        # Instants are finer than durations: rounded down, the wait would end just before its time, again and again.
+        return min(time for time in times if time is not None) - now + Duration(microseconds=1)
 
     def _take_due(self) -> tuple[bool, set[K], Instant]:
         now = self._clock.now()

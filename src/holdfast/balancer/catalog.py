@@ -1,0 +1,136 @@
+"""What the store says of frontends, made into the same configuration that a file would give.
+
+A value that makes no sense is bad, not absent (rule 9): its last good object stays, and without one nothing is removed.
+What refers to something that is not there (yet) waits for it: a pool's unknown backend is left out, an unknown check
+never passes. A backend may stand where a host or an endpoint of the fleet is; draining that host pauses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.config.balancer import Balancer as Configuration
+from holdfast.config.field import Section
+from holdfast.config.frontend import Backend as BackendConfig
+from holdfast.config.frontend import Frontend as FrontendConfig
+from holdfast.config.group import unfit
+from holdfast.config.healthcheck import HealthCheck as HealthCheckConfig
+from holdfast.model.backend import BACKEND
+from holdfast.model.bad import Bad, BadReason, glimpse
+from holdfast.model.endpoint import Endpoint
+from holdfast.model.frontend import FRONTEND
+from holdfast.model.healthcheck import HEALTH_CHECK
+from holdfast.model.host import Host
+from holdfast.model.intent import Intent, What
+from holdfast.model.kind import Kind
+from holdfast.model.place import own
+from holdfast.model.region import Region
+from holdfast.model.scope import Scope, Target
+
+_SECTIONS: tuple[tuple[Kind[Any, str], type[Section], str], ...] = (
+    (HEALTH_CHECK, HealthCheckConfig, "healthchecks"),
+    (BACKEND, BackendConfig, "backends"),
+    (FRONTEND, FrontendConfig, "frontends"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object of the store as a part of the configuration: which group it belongs to, its name, and itself."""
+
+    group: str
+    name: str
+    section: Section
+
+
+def prefix(region: Region) -> bytes:
+    """What the keys of all that is served begin with."""
+    return own("balancing/")(region).encode()
+
+
+def read(region: Region, key: bytes, value: bytes) -> Item | Bad:
+    """One value of the store. Whatever the bytes, it does not raise."""
+    for kind, section, group in _SECTIONS:
+        name = kind.parse(key, region)
+        if isinstance(name, Bad):
+            continue
+        found = kind.decode(key, value)
+        if isinstance(found, Bad):
+            return found
+        try:
+            read_ = msgspec.convert(found, section, from_attributes=True)
+        except msgspec.ValidationError as error:
+            return Bad(key, BadReason.WRONG_SHAPE, glimpse(str(error)))
+        wrong = unfit(read_)
+        return Bad(key, BadReason.WRONG_SHAPE, glimpse(wrong)) if wrong else Item(group, name, read_)
+    return Bad(key, BadReason.STRANGE_KEY, "nothing of a balancer is kept under such a key")
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Where hosts and endpoints are, for backends that stand there."""
+
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+
+    def locate(self, backend: BackendConfig) -> str | None:
+        """The backend's address; None while it is not known."""
+        if backend.host is not None:
+            host = self.hosts.get(backend.host)
+            return None if host is None else host.underlay(4) or host.underlay(6)
+        if backend.endpoint is not None:
+            endpoint = self.endpoints.get(backend.endpoint)
+            networks = endpoint.spec.ip_networks if endpoint is not None else ()
+            return networks[0].partition("/")[0] if networks else None
+        return backend.address
+
+    def host_of(self, backend: BackendConfig) -> str | None:
+        """The host that it runs on, as far as anybody knows."""
+        if backend.endpoint is not None and backend.endpoint in self.endpoints:
+            return self.endpoints[backend.endpoint].spec.node
+        return backend.host
+
+
+def configured(base: Configuration, items: Mapping[bytes, Item]) -> Configuration:
+    """The configuration: settings of the file, frontends and what belongs to them from the store."""
+    groups: dict[str, dict[str, Section]] = {group: {} for _, _, group in _SECTIONS}
+    for item in items.values():
+        groups[item.group][item.name] = item.section
+    backends = groups["backends"]
+    frontends = {
+        name: _without_strangers(one, backends)
+        for name, one in groups["frontends"].items()
+        if isinstance(one, FrontendConfig)
+    }
+    return msgspec.structs.replace(base, **{**groups, "frontends": frontends})
+
+
+def _without_strangers(frontend: FrontendConfig, backends: Mapping[str, Section]) -> FrontendConfig:
+    pools = tuple(
+        msgspec.structs.replace(pool, backends={name: one for name, one in pool.backends.items() if name in backends})
+        for pool in frontend.pools
+    )
+    return msgspec.structs.replace(frontend, pools=pools)
+
+
+def intents(kept: Mapping[bytes, Intent], config: Configuration, fleet: Fleet, wall: datetime) -> Iterator[Intent]:
+    """What is asked of backends: by their name, or by draining their host. Their own name goes first."""
+    drained = {
+        one.scope.name: one
+        for one in kept.values()
+        if one.what is What.DRAIN and one.scope.target is Target.HOST and one.holds(wall)
+    }
+    own_words = [one for one in kept.values() if one.scope.target is Target.BACKEND]
+    held = {one.scope.name for one in own_words if one.what in (What.PAUSE, What.DISABLE) and one.holds(wall)}
+    yield from own_words
+    for name, backend in config.backends.items():
+        drain = drained.get(fleet.host_of(backend) or "")
+        if drain is not None and name not in held:
+            why = f"host {drain.scope.name} is drained: {drain.why}"
+            scope = Scope(Target.BACKEND, name)
+            yield msgspec.structs.replace(drain, what=What.PAUSE, scope=scope, why=why)

@@ -1,0 +1,263 @@
+"""Frontends from the store: the whole job on virtual time, with a store that is away, foreign, thrown back or odd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from holdfast.balancer.job import BalancerJob, follower
+from holdfast.balancer.vip import shown
+from holdfast.config import Config
+from holdfast.config.balancer import Balancer as Configuration
+from holdfast.config.paths import Paths as Folders
+from holdfast.model.backend import BACKEND, Backend
+from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
+from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.identity import IDENTITY, Identity
+from holdfast.model.intent import INTENT, Intent, What
+from holdfast.model.region import Region
+from holdfast.model.scope import Scope
+from holdfast.model.scope import Target as ScopeTarget
+from holdfast.runtime.board import Board
+from holdfast.runtime.paths import Paths
+from holdfast.runtime.worker import Spec, Worker
+from holdfast.testing import FakeClient, Node, World, simulate
+from holdfast.testing.dataplane import FakeDataplane
+from holdfast.testing.fault import fault
+from holdfast.testing.nodes import WALL_START
+from tests.balancer.site import Truth, TruthfulProber
+
+REGION = Region("")
+
+
+class StoreSite:
+    """One balancer that takes its frontends from the world's store. Dataplane and state folder outlive it."""
+
+    def __init__(self, world: World, node: Node, folder: Path) -> None:
+        self.world = world
+        self.node = node
+        self.dataplane = FakeDataplane()
+        self.truth = Truth()
+        self._folder = folder
+        self._config = Config(
+            balancer=Configuration(source="etcd"),
+            paths=Folders(state=str(folder / "state"), runtime=str(folder / "run")),
+        )
+
+    def start(self, *, store_away: bool = False) -> None:
+        paths = Paths("balancer", self._folder / "run", self._folder / "state")
+        paths.prepare()
+        spec = Spec("vips", "")
+        board = Board.create(paths.board, ["supervisor", "vips", "vips/sheet"])
+        worker = Worker(spec, "balancer", paths, self._config, self.node.clock, board)
+        self.client: FakeClient = self.node.store()
+        if store_away:
+            self.client.link.cut()
+        prober = TruthfulProber(self.node, self.truth)
+        self.job = BalancerJob(worker, self.dataplane, prober, follower(worker, self.client))
+        self.node.run(self.job.run())
+
+    async def put(self, kind: Any, name: Any, value: Any) -> None:
+        raw = value if isinstance(value, bytes) else kind.encode(value)
+        await self.writer.put(kind.key(REGION, name), raw)
+
+    async def drop(self, kind: Any, name: Any) -> None:
+        await self.writer.delete(kind.key(REGION, name))
+
+    async def fill(self, frontends: int = 1, backends: int = 2) -> None:
+        self.writer = self.world.node("operator").store()
+        await self.put(IDENTITY, "identity", Identity("fleet-a", 1))
+        await self.put(HEALTH_CHECK, "web", HealthCheck(type="tcp"))
+        for n in range(1, backends + 1):
+            await self.put(BACKEND, f"b{n}", Backend(address=f"10.0.0.{n}", port=80, healthcheck=("web",)))
+        pool = Pool(backends={f"b{n}": PoolMember() for n in range(1, backends + 1)})
+        for n in range(1, frontends + 1):
+            await self.put(FRONTEND, f"f{n}", Frontend(address=f"192.0.2.{n}", port=80, pools=(pool,)))
+
+    def served(self) -> dict[str, int]:
+        return {f"{key.vip} {shown(key.backend)}": one.weight for key, one in sorted(self.dataplane.entries.items())}
+
+
+BOTH = {"192.0.2.1:80/tcp 10.0.0.1:80": 100, "192.0.2.1:80/tcp 10.0.0.2:80": 100}
+Story = Callable[[StoreSite], Coroutine[Any, Any, None]]
+
+
+def play(story: Story, folder: Path, seed: int = 1) -> None:
+    async def scenario(world: World) -> None:
+        await story(StoreSite(world, world.node("lb"), folder))
+
+    simulate(seed, scenario)
+
+
+def intent(what: What, target: ScopeTarget, name: str) -> Intent:
+    return Intent(what=what, scope=Scope(target, name), who="ada", why="new disk", since=WALL_START)
+
+
+def test_what_the_store_says_is_served_and_followed(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        site.start()
+        await asyncio.sleep(40)
+        assert site.served() == BOTH
+        await site.put(BACKEND, "b2", Backend(address="10.0.0.2", port=80, healthcheck=("web",), weight=40))
+        await asyncio.sleep(1)
+        assert site.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.2:80": 40}
+
+    play(story, tmp_path)
+
+
+@fault("B24", without="holdfast.reconcile.sync:Sync.judge")
+def test_B24_a_store_that_is_away_at_the_start_removes_no_vip(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        site.start()
+        await asyncio.sleep(40)
+        site.node.kill()
+        (tmp_path / "state" / "balancer.served.json").unlink()
+        site.start(store_away=True)
+        await asyncio.sleep(120)
+        assert site.served() == BOTH
+
+    play(story, tmp_path)
+
+
+def test_with_the_store_away_at_the_start_health_is_followed_by_what_is_on_disk(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        site.start()
+        await asyncio.sleep(40)
+        site.node.kill()
+        site.dataplane.calls.clear()
+        site.start(store_away=True)
+        await asyncio.sleep(60)
+        assert site.dataplane.calls == []
+        site.truth.down = {"b1"}
+        await asyncio.sleep(5)
+        assert site.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.1:80": 0}
+
+    play(story, tmp_path)
+
+
+def test_a_restart_with_the_store_there_makes_no_write(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill(frontends=3)
+        site.start()
+        await asyncio.sleep(40)
+        site.node.kill()
+        site.dataplane.calls.clear()
+        site.start()
+        await asyncio.sleep(60)
+        assert site.dataplane.calls == []
+
+    play(story, tmp_path)
+
+
+def test_a_value_that_makes_no_sense_keeps_its_last_good_object(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        site.start()
+        await asyncio.sleep(40)
+        await site.put(FRONTEND, "f1", b"{")
+        await site.put(BACKEND, "b1", Backend(address="10.0.0.1", port=80, weight=101))
+        await asyncio.sleep(40)
+        assert site.served() == BOTH
+
+    play(story, tmp_path)
+
+
+def test_while_a_value_was_never_understood_nothing_is_removed(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill(frontends=2)
+        site.start()
+        await asyncio.sleep(40)
+        await site.put(FRONTEND, "f3", b"{")
+        await site.drop(FRONTEND, "f2")
+        await asyncio.sleep(40)
+        assert len(site.served()) == 4
+        await site.drop(FRONTEND, "f3")
+        await asyncio.sleep(40)
+        assert site.served() == BOTH
+
+    play(story, tmp_path)
+
+
+def test_a_foreign_store_changes_nothing(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        site.start()
+        await asyncio.sleep(40)
+        await site.put(IDENTITY, "identity", Identity("fleet-b", 1))
+        await site.drop(FRONTEND, "f1")
+        await asyncio.sleep(40)
+        assert site.served() == BOTH
+
+    play(story, tmp_path)
+
+
+def test_a_backend_may_be_a_host_and_draining_the_host_pauses_it(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        host = Host.of("r1", HostSpec(bgp=Bgp("10.9.0.1/24")))
+        await site.put(HOST, "r1", host)
+        await site.put(BACKEND, "b2", Backend(host="r1", port=80, healthcheck=("web",)))
+        site.start()
+        await asyncio.sleep(40)
+        moved = {"192.0.2.1:80/tcp 10.0.0.1:80": 100, "192.0.2.1:80/tcp 10.9.0.1:80": 100}
+        assert site.served() == moved
+        drain = intent(What.DRAIN, ScopeTarget.HOST, "r1")
+        await site.put(INTENT, drain.name, drain)
+        await asyncio.sleep(2)
+        assert site.served() == {**moved, "192.0.2.1:80/tcp 10.9.0.1:80": 0}
+        await site.drop(INTENT, drain.name)
+        await asyncio.sleep(2)
+        assert site.served() == moved
+
+    play(story, tmp_path)
+
+
+def test_an_intent_in_the_store_is_every_balancers(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        one, other = (StoreSite(world, world.node(name), tmp_path / name) for name in ("one", "other"))
+        await one.fill()
+        one.start()
+        other.start()
+        await asyncio.sleep(40)
+        wish = intent(What.DISABLE, ScopeTarget.BACKEND, "b1")
+        await one.job._commands._wishes.keep(wish)
+        await asyncio.sleep(2)
+        assert one.served() == other.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.1:80": 0}
+        assert one.job.keeper.digests() == other.job.keeper.digests()
+
+    simulate(1, scenario)
+
+
+def test_two_objects_for_one_place_do_not_stop_the_rest(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        await site.put(FRONTEND, "g1", Frontend(address="192.0.2.1", port=80))
+        await site.put(BACKEND, "c1", Backend(address="10.0.0.1", port=80, healthcheck=("web",)))
+        pool = Pool(backends={"b1": PoolMember(), "c1": PoolMember(), "ghost": PoolMember()})
+        await site.put(FRONTEND, "f2", Frontend(address="192.0.2.2", port=80, pools=(pool,)))
+        site.start()
+        await asyncio.sleep(40)
+        assert site.served() == {**BOTH, "192.0.2.2:80/tcp 10.0.0.1:80": 100}
+        assert "frontend g1" in site.job.balancer.roster.missing
+
+    play(story, tmp_path)
+
+
+def test_a_check_that_is_not_there_yet_makes_nobody_up(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        await site.put(BACKEND, "b2", Backend(address="10.0.0.2", port=80, healthcheck=("later",)))
+        site.start()
+        await asyncio.sleep(40)
+        assert site.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.2:80": 0}
+        await site.put(HEALTH_CHECK, "later", HealthCheck(type="tcp"))
+        await asyncio.sleep(2)
+        assert site.served() == BOTH
+
+    play(story, tmp_path)
