@@ -1,45 +1,28 @@
 """What an operator asked for at run time: pause, resume, allow, forget. Said by whom, why, until when; kept on disk.
 
-One small file per worker in the state folder, written before the wish takes effect, so that a restart does not undo
-what a person decided. Every place that reconciles offers the same commands (`offer`).
+Every place that reconciles offers the same commands (`offer`); what was asked for is kept in the worker's book.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Generic
 
 import msgspec
 import structlog
 
-from holdfast.config.text import duration
 from holdfast.model.time import Instant
 from holdfast.reconcile import Brake, Intent, Pause, Sync
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import Decision
-from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.wishes import Wish, WishBook, Wishes
+from holdfast.runtime.wishes import wish as wish_of
 from holdfast.runtime.worker import Worker
 
 log = structlog.get_logger(__name__)
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """Something an operator asked for. Wall-clock times: they are read after a reboot, too."""
-
-    who: str
-    why: str
-    at: datetime
-    until: datetime | None = None
-
-
-class Wishes(msgspec.Struct, frozen=True, omit_defaults=True):
-    pause: Wish | None = None
-    allow: Wish | None = None
-    forgotten: dict[str, Wish] = {}
 
 
 class Intents(Generic[K, V]):
@@ -52,11 +35,14 @@ class Intents(Generic[K, V]):
         self._brake: Brake[K, V] | None = reconciler.place.brake
         self._intent = intent
         self._sync = sync
-        self._path: Path = worker.paths.state / "intents" / f"{worker.role}.{worker.name}.json"
-        self._wishes = self._remembered()
+        self._book = WishBook(worker.paths, worker.name)
         self._take_effect()
         for name in self._wishes.forgotten:
             sync.forget(name)
+
+    @property
+    def _wishes(self) -> Wishes:
+        return self._book.wishes
 
     def offer(self) -> None:
         """Adds the commands to the worker's control socket."""
@@ -70,9 +56,9 @@ class Intents(Generic[K, V]):
         }
 
     async def _pause(self, request: Request, who: Who) -> str:
-        wish = self._wish(request, who)
+        wish = wish_of(request, who, self._clock)
         self._keep(msgspec.structs.replace(self._wishes, pause=wish), "pause", wish)
-        return f"{self._intent.name} is paused{_until(wish)}; end it with: holdfast resume {self._intent.name}"
+        return f"{self._intent.name} is paused{wish.lasting}; end it with: holdfast resume {self._intent.name}"
 
     async def _resume(self, request: Request, who: Who) -> str:
         if self._wishes.pause is None:
@@ -84,10 +70,10 @@ class Intents(Generic[K, V]):
     async def _allow(self, request: Request, who: Who) -> str:
         if self._brake is None:
             raise Declined(f"{self._intent.name} has no brake")
-        wish = self._wish(request, who)
+        wish = wish_of(request, who, self._clock)
         if wish.until is not None:
             self._keep(msgspec.structs.replace(self._wishes, allow=wish), "allow", wish)
-            return f"{self._brake.name} lets everything through{_until(wish)}"
+            return f"{self._brake.name} lets everything through{wish.lasting}"
         held, shown = self._reconciler.held()["brake"], request.args.get("shown")
         if not held:
             raise Declined(f"{self._brake.name} holds nothing, so there is nothing to allow")
@@ -101,7 +87,7 @@ class Intents(Generic[K, V]):
         return f"{count:,} held deletes go through once"
 
     async def _forget(self, request: Request, who: Who) -> str:
-        name, wish = str(request.args.get("source", "")), self._wish(request, who)
+        name, wish = str(request.args.get("source", "")), wish_of(request, who, self._clock)
         if name not in self._sync.sources:
             known = ", ".join(sorted(self._sync.sources)) or "none"
             raise Declined(f"there is no source {name!r}; there are: {known}")
@@ -119,25 +105,11 @@ class Intents(Generic[K, V]):
         self._reconciler.dirty.mark_all()
         return f"{self._intent.name} compares everything again"
 
-    def _wish(self, request: Request, who: Who) -> Wish:
-        why, within = request.args.get("reason"), request.args.get("for")
-        if not isinstance(why, str) or not why.strip():
-            raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
-        until = None
-        if within is not None:
-            try:
-                until = self._clock.wall() + duration(str(within))
-            except (ValueError, OverflowError) as error:
-                raise Declined(f"--for {within}: {error}") from error
-        return Wish(who.name, why.strip(), self._clock.wall(), until)
-
     def _keep(self, wishes: Wishes, what: str, wish: Wish) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path, msgspec.json.encode(wishes))
-        self._wishes = wishes
+        self._book.keep(wishes)
         self._take_effect()
         why = f": “{wish.why}”" if wish.why else ""
-        self._tell(what, wish, f"{wish.who} asked for {what} of {self._intent.name}{_until(wish)}{why}")
+        self._tell(what, wish, f"{wish.who} asked for {what} of {self._intent.name}{wish.lasting}{why}")
         self._reconciler.dirty.mark_all()
 
     def _tell(self, what: str, wish: Wish, sentence: str) -> None:
@@ -159,16 +131,3 @@ class Intents(Generic[K, V]):
     def _instant(self, at: datetime) -> Instant:
         """A wall-clock time of this same machine on the boot clock."""
         return self._clock.now() + (at - self._clock.wall())
-
-    def _remembered(self) -> Wishes:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Wishes)
-        except FileNotFoundError:
-            return Wishes()
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
-            # Unreadable is not absent: an operator may have said pause.
-            raise RuntimeError(f"{self._path} cannot be read ({error}): mend it, or delete it to forget it") from error
-
-
-def _until(wish: Wish) -> str:
-    return "" if wish.until is None else f" until {wish.until:%H:%M:%SZ}"

@@ -25,6 +25,7 @@ from holdfast.runtime.decisions import Decision
 from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.process import boot_id
 from holdfast.runtime.report import WorkerReport, report
+from holdfast.runtime.wishes import Wish, WishBook, Wishes, wish
 from holdfast.runtime.worker import Spec, Worker
 from holdfast.server.about import About, StoreSeen
 from holdfast.server.election import Election, Lost, Phase
@@ -100,6 +101,7 @@ class ElectorJob:
         self._unreached = ""
         self.guard = Guard(self._store, self._region, StoreMemory(worker.paths.state, "server"))
         self._taken = ""
+        self._book = WishBook(worker.paths, worker.name)
         now = worker.clock.wall()
         self._me = Leader(server_name(worker), socket.gethostname(), os.getpid(), boot_id(), pid_namespace(), now)
         self._since = now
@@ -127,6 +129,7 @@ class ElectorJob:
             await self._store.close()
 
     async def _take_part(self) -> None:
+        self._stay_paused()
         await self._take_name()
         elect = asyncio.create_task(self.elector.run(self._worker.stopping), name="elector")
         beside = [
@@ -273,28 +276,40 @@ class ElectorJob:
     async def _step_down(self, request: Request, who: Who) -> str:
         if self.elector.state.phase is not Phase.LEADING:
             raise Declined(f"{self._me.name} does not lead; holdfast leader tells who does")
-        self._said("step-down", request, who)
+        self._told_asked("step-down", wish(request, who, self._worker.clock))
         self.elector.leave(Lost.STEPPED_DOWN, 2 * self._worker.config.server.ttl)
         return f"{self._me.name} steps down"
 
     async def _pause(self, request: Request, who: Who) -> str:
-        self._said("pause", request, who)
-        self.elector.leave(Lost.PAUSED)
-        return f"{self._me.name} neither leads nor campaigns; end it with: holdfast resume elector"
+        asked = wish(request, who, self._worker.clock)
+        self._book.keep(Wishes(pause=asked))
+        self._told_asked("pause", asked)
+        self._stay_paused()
+        return f"{self._me.name} neither leads nor campaigns{asked.lasting}; end it with: holdfast resume server"
 
     async def _resume(self, request: Request, who: Who) -> str:
-        if Lost.PAUSED not in self.elector.state.withheld:
+        if self._book.wishes.pause is None:
             raise Declined(f"{self._me.name} is not paused")
+        self._book.keep(Wishes())
+        self._told_asked("resume", Wish(who.name, str(request.args.get("reason", "")), self._worker.clock.wall()))
         self.elector.go_on(Lost.PAUSED)
         return f"{self._me.name} takes part in elections again"
 
-    def _said(self, what: str, request: Request, who: Who) -> None:
-        why = request.args.get("reason")
-        if not isinstance(why, str) or not why.strip():
-            raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
-        sentence = f"{who.name} asked {self._me.name} to {what}: “{why.strip()}”"
+    def _stay_paused(self) -> None:
+        """An operator's pause outlives the process; it ends when it is told to, or runs out."""
+        pause, wall = self._book.wishes.pause, self._worker.clock.wall()
+        if pause is None or (pause.until is not None and pause.until <= wall):
+            return
+        self.elector.leave(Lost.PAUSED)
+        if pause.until is not None:
+            left = (pause.until - wall).total_seconds()
+            asyncio.get_running_loop().call_later(left, self.elector.go_on, Lost.PAUSED)
+
+    def _told_asked(self, what: str, asked: Wish) -> None:
+        why = f": “{asked.why}”" if asked.why else ""
+        sentence = f"{asked.who} asked {self._me.name} to {what}{asked.lasting}{why}"
         log.info(sentence)
-        record = Decision(self._worker.clock.wall(), "elector", what, "leader", "asked", sentence)
+        record = Decision(asked.at, "elector", what, "leader", "asked", sentence)
         self._worker.decisions.write([record])
 
 
