@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -91,3 +94,31 @@ def test_the_json_line_is_the_last_of_stdout_and_says_where_the_figures_come_fro
     assert line["load"] >= 0
     assert line["python"].count(".") == 2
     assert line["etcd"].count(".") == 2
+
+
+def test_a_benchmark_that_is_told_to_end_leaves_nothing_behind(etcd_installed: None) -> None:
+    command = [sys.executable, "-m", "bench", "store", "--keys", "1000000"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        until(lambda: any("--data-dir=" in line for line in started_by(running.pid).values()))
+        children = started_by(running.pid)
+        running.terminate()
+        assert running.wait(60) == 130
+    (data,) = re.findall(r"--data-dir=(\S+)", " ".join(children.values()))
+    assert not Path(data).exists()
+    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+
+
+def started_by(pid: int) -> dict[str, str]:
+    """The command lines of a process's children."""
+    found = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):  # it has just ended
+            found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
