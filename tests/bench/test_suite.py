@@ -12,6 +12,7 @@ from bench import frame
 SIZES: dict[str, dict[str, Any]] = {
     "store": {"keys": 300},
     "fanout": {"watchers": 3, "changes": 4},
+    "maglev": {"size": 1021, "backends": 20},
     "probes": {"targets": 20, "interval": 0.1, "seconds": 2},
 }
 KEYS: dict[str, list[str]] = {
@@ -27,6 +28,15 @@ KEYS: dict[str, list[str]] = {
         "watch_single_cpu_us_per_event",
     ],
     "fanout": ["etcd_cpu_us_per_delivery", "delivery_p99_ms", "relist_etcd_cpu_s", "agents_supported"],
+    "maglev": [
+        "build_cpu_ms",
+        "delta_buckets",
+        "delta_commit_cpu_ms",
+        "full_commit_cpu_ms",
+        "disruption_pct",
+        "disruption_max_pct",
+        "evenness_max",
+    ],
     "probes": [
         "probes_per_s",
         "cpu_us_per_probe",
@@ -38,8 +48,8 @@ KEYS: dict[str, list[str]] = {
 }
 MAY_BE_ZERO = {"range_rss_growth_mb", "loop_block_max_ms", "relist_etcd_cpu_s", "haproxy_cpu_us_per_probe"}
 """Too small to be seen at a tiny size."""
-MAY_BE_NONE = {"haproxy_cpu_us_per_probe"}
-"""Measured only where the peer is installed."""
+MAY_BE_NONE = {"haproxy_cpu_us_per_probe", "delta_commit_cpu_ms", "full_commit_cpu_ms"}
+"""Measured only where the peer is installed, or where there is a dataplane."""
 
 
 def measured(name: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ where a walk would be long, are found by calculating at which step each backend 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,7 +25,7 @@ QUANTUM = 100
 """The weight that takes a turn in every round: the largest that can be configured."""
 
 DEFAULT_SIZE = 65537
-_PAIRS = 200_000  # (backend, bucket) pairs that are worth calculating at once
+_PAIRS = 50_000  # (backend, bucket) pairs that cost less to calculate than to walk
 
 
 class Identity(NamedTuple):
@@ -95,7 +96,7 @@ def _filled(walks: list[tuple[int, int]], turns: list[int], size: int) -> Table:
     steps = [step for _, step in walks]
     owners = [-1] * size
     taken = bytearray(size)
-    tail = min(size // 16, _PAIRS // len(walks))
+    tail = min(size // 16, max(math.isqrt(_PAIRS), _PAIRS // len(walks)))
     for who in turns[: size - tail]:
         bucket, step = at[who], steps[who]
         while taken[bucket]:
@@ -115,12 +116,13 @@ def _fill_tail(built: Table, walks: list[tuple[int, int]], turns: list[int], siz
     free = np.nonzero(built < 0)[0]
     if not free.size:
         return
-    start = np.asarray([begin for begin, _ in walks], np.int64)
-    inverse = np.asarray([pow(step, -1, size) for _, step in walks], np.int64)
-    met = (free[None, :] - start[:, None]) % size * inverse[:, None] % size
-    orders = [iter(order) for order in free[np.argsort(met, axis=1)].tolist()]
     left = set(free.tolist())
+    who_turns = sorted(set(turns))
+    start = np.asarray([walks[who][0] for who in who_turns], np.int64)
+    inverse = np.asarray([pow(walks[who][1], -1, size) for who in who_turns], np.int64)
+    met = (free[None, :] - start[:, None]) % size * inverse[:, None] % size
+    ways = dict(zip(who_turns, map(iter, free[np.argsort(met, axis=1)].tolist()), strict=True))
     for who in turns:
-        bucket = next(bucket for bucket in orders[who] if bucket in left)
+        bucket = next(bucket for bucket in ways[who] if bucket in left)
         left.remove(bucket)
         built[bucket] = who
