@@ -8,12 +8,15 @@ is cut off from its namespace: then it finds nothing, rather than finding everyt
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
 import resource
 from collections import Counter as Tally
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
@@ -35,6 +38,7 @@ _BATCH = 0.01
 _TICK = 0.001
 _JUDGED_OVER = 20  # reports
 _RECENT = 16_384
+_NICENESS = -10
 _NS = 1_000_000_000
 
 
@@ -90,8 +94,7 @@ class ProberJob:
         self._line = ProberEnd(worker.paths.socket(LINE), self._obey)
 
     async def run(self) -> None:
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        _prepare_process()
         self._worker.vitals.state = "waiting: balancer"
         async with self._line:
             self._loop.add_reader(self._prober.fileno(), self._turn)
@@ -117,6 +120,7 @@ class ProberJob:
             if not self._trouble:
                 self._prober.assign(order.targets, order.paces)
         else:
+            self._wanted = msgspec.structs.replace(self._wanted, paces={**self._wanted.paces, **order.paces})
             self._prober.pace(order.paces)
         self._turn()
 
@@ -155,7 +159,9 @@ class ProberJob:
 
     def _report(self) -> None:
         """Sends what was found; what cannot be sent waits, one result per target."""
-        self._flush = None
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
         found, self._found = self._found, []
         self._metrics.count(found)
         self._overload.saw(found)
@@ -207,6 +213,14 @@ class Overload:
             log.warning(sentence or "the prober keeps up again")
         self.sentence = sentence
         self._reports = self._all = self._late = 0
+
+
+def _prepare_process() -> None:
+    """Room for a descriptor per target, and a little more of a busy machine's time, where that is allowed."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
 
 
 async def probe(worker: Worker) -> None:
