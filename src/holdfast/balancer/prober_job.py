@@ -35,7 +35,7 @@ PROBER = Spec("prober", "holdfast.balancer.prober_job:probe")
 LINE = "probes"
 """The line's socket is `worker.paths.socket(LINE)`."""
 _BATCH = 0.01
-_TICK = 0.001
+_TICK = 0.002  # starts within it share a turn of the event loop, which costs as much as a third of a probe
 _JUDGED_OVER = 20  # reports
 _RECENT = 16_384
 _NICENESS = -10
