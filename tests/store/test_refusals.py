@@ -77,7 +77,7 @@ def test_an_unreachable_endpoint() -> None:
     (port,) = free_ports(1)
     said = complaint(Connection((f"http://127.0.0.1:{port}",)))
     assert said.startswith("StoreAway")
-    assert f"http://127.0.0.1:{port} cannot be reached" in said
+    assert f"http://127.0.0.1:{port} cannot be reached (connection refused)" in said
     assert "check that etcd listens there" in said
 
 
@@ -101,7 +101,7 @@ def test_an_endpoint_that_never_answers() -> None:
 def test_a_certificate_of_another_ca(home: Path, tls: str) -> None:
     said = complaint(client(tls, Authority(home, "other")))
     assert said.startswith("Refused")
-    assert "not signed by the CA in store.ca" in said
+    assert "not signed by the CA in store.ca_file" in said
 
 
 def test_no_client_certificate_where_one_is_asked_for(tls: str, authority: Authority) -> None:
@@ -119,7 +119,7 @@ def test_a_client_certificate_that_the_server_does_not_trust(home: Path, tls: st
 
 def test_a_certificate_file_that_is_none(home: Path) -> None:
     (home / "rubbish.pem").write_text("rubbish")
-    with pytest.raises(Refused, match=r"store.ca .*rubbish.pem is not a readable CA certificate"):
+    with pytest.raises(Refused, match=r"store.ca_file .*rubbish.pem is not a readable CA certificate"):
         EtcdStore(Connection(("https://127.0.0.1:1",), ca=home / "rubbish.pem"))
 
 

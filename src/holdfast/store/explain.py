@@ -72,7 +72,8 @@ def connection(url: str, error: BaseException | None, login: Login) -> Failed:
         return Failed(f"{url} does not answer in time; check that etcd runs there and that no firewall drops the port")
     if isinstance(error, ConnectionResetError | ConnectionAbortedError) and url.startswith("https:"):
         return Failed(f"{url} broke off the TLS handshake; if it does not speak TLS, write http:// in store.endpoints")
-    detail = getattr(error, "strerror", None) or error or "connection failed"
+    refused = isinstance(error, ConnectionRefusedError)  # asyncio words that as "Connect call failed"
+    detail = "connection refused" if refused else getattr(error, "strerror", None) or error or "connection failed"
     return Failed(f"{url} cannot be reached ({detail}); check that etcd listens there")
 
 
@@ -84,10 +85,10 @@ def tls_alert(url: str, error: ssl.SSLError, login: Login) -> Failed:
     if "alert" not in reason:
         return Failed(f"{url}: the TLS handshake failed ({reason})")
     if not login.certificate:
-        return Failed(f"{url} asks for a client certificate ({reason}); set store.cert and store.key", refused=True)
+        return Failed(f"{url} asks for a client certificate ({reason}); set store.cert_file and store.key_file", True)
     return Failed(
         f"{url} refuses our client certificate ({reason}); "
-        "set store.cert and store.key to one that its --trusted-ca-file has signed for client authentication",
+        "set store.cert_file and store.key_file to one that its --trusted-ca-file has signed for client authentication",
         refused=True,
     )
 
@@ -102,7 +103,8 @@ def _verification(url: str, error: ssl.SSLCertVerificationError) -> Failed:
     if "expired" in text:
         return Failed(f"{url}: the server's certificate has expired; renew it on that member", refused=True)
     return Failed(
-        f"{url}: the server's certificate is not signed by the CA in store.ca ({text}); name the CA that signed it",
+        f"{url}: the server's certificate is not signed by the CA in store.ca_file ({text}); "
+        "name the CA that signed it",
         refused=True,
     )
 

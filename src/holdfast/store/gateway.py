@@ -52,13 +52,13 @@ class Connection:
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except (OSError, ssl.SSLError) as error:
-            raise Refused(f"store.ca {self.ca} is not a readable CA certificate ({error})") from error
+            raise Refused(f"store.ca_file {self.ca} is not a readable CA certificate ({error})") from error
         if self.cert is not None:
             try:
                 context.load_cert_chain(self.cert, self.key)
             except (OSError, ssl.SSLError) as error:
                 raise Refused(
-                    f"store.cert {self.cert} and store.key {self.key} are not a usable pair ({error})"
+                    f"store.cert_file {self.cert} and store.key_file {self.key} are not a usable pair ({error})"
                 ) from error
         return context
 
