@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from holdfast.config.store import Store as StoreConfig
-from holdfast.runtime.configuration import file_path, read_secret, secret_file
+from holdfast.runtime.configuration import SecretRefused, file_path, read_secret, secret_file
+from holdfast.store.api import Refused
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection
 
@@ -19,9 +20,18 @@ def connection(config: StoreConfig) -> Connection:
         cert=file_path(config.cert_file, os.environ) if config.cert_file else None,
         key=secret_file(config.key_file, os.environ) if config.key_file else None,
         user=config.user or "",
-        password=(lambda: read_secret(password_file, os.environ)) if password_file else None,
+        password=(lambda: _password(password_file)) if password_file else None,
         deadline=config.call_deadline,
     )
+
+
+def _password(file: str) -> str:
+    """One that cannot be read while we run (it is being renewed, say) is a refusal like a wrong one: whoever calls the
+    store waits for it to be mended, and nobody dies of it."""
+    try:
+        return read_secret(file, os.environ)
+    except SecretRefused as refused:
+        raise Refused(f"store.password_file: {refused}") from refused
 
 
 def open_store(config: StoreConfig) -> EtcdStore:

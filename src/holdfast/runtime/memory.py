@@ -29,7 +29,9 @@ class StoreMemory:
             return msgspec.json.decode(self._path.read_bytes(), type=Remembered)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except OSError as error:
+            raise MemoryUnreadable(f"{self._path} cannot be read ({error.strerror}): run as its owner") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise MemoryUnreadable(
                 f"{self._path} cannot be read ({error}): restore it, or delete it if the store is certainly ours"
             ) from error
