@@ -9,7 +9,7 @@ import socket
 import socketserver
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.testing.processes import Process, free_ports, tool, wait_until
@@ -19,12 +19,26 @@ from tests.store.certificates import Authority, Pair
 @contextlib.contextmanager
 def tls_etcd(folder: Path, authority: Authority, server: Pair) -> Iterator[str]:
     """An etcd that asks for client certificates; gives its URL."""
+    options = ["--cert-file", str(server.cert), "--key-file", str(server.key)]
+    with _etcd(folder, "https", [*options, "--client-cert-auth", "--trusted-ca-file", str(authority.pem)]) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def etcd_without_gateway(folder: Path) -> Iterator[str]:
+    """An etcd whose JSON gateway is switched off; gives its URL."""
+    with _etcd(folder, "http", ["--enable-grpc-gateway=false"]) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _etcd(folder: Path, scheme: str, options: Sequence[str]) -> Iterator[str]:
+    """An etcd that listens; what it answers is the test's business."""
     port, peer_port = free_ports(2)
-    url, peer = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    url, peer = f"{scheme}://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
     command = [tool("etcd"), "--data-dir", str(folder / "data"), "--listen-client-urls", url]
     command += ["--advertise-client-urls", url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-    command += ["--initial-cluster", f"default={peer}", "--cert-file", str(server.cert), "--key-file", str(server.key)]
-    command += ["--client-cert-auth", "--trusted-ca-file", str(authority.pem)]
+    command += ["--initial-cluster", f"default={peer}", *options]
     process = Process(command, log=folder / "etcd.log")
     process.start()
     try:

@@ -69,12 +69,13 @@ class Reach:
     def ask(self, question: Callable[[EtcdStore], Awaitable[R]]) -> R:
         """Runs a question against the store; a store that is away or refuses is one sentence and exit code 1."""
         try:
-            return asyncio.run(_asked(self.connection(), question))
+            return asyncio.run(asked(self.connection(), question))
         except (StoreAway, StoreError) as error:
             raise click.ClickException(str(error)) from error
 
 
-async def _asked(reach: Connection, question: Callable[[EtcdStore], Awaitable[R]]) -> R:
+async def asked(reach: Connection, question: Callable[[EtcdStore], Awaitable[R]]) -> R:
+    """The answer to a question, from a store that is opened for it. Raises what the question raises."""
     store = EtcdStore(reach)
     try:
         return await question(store)

@@ -5,26 +5,29 @@ Exit codes: 0 all good, 1 something is wrong, 2 the store cannot be asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 
 import click
 
-from holdfast.cli.direct import Reach, state_folder, store_flags
+from holdfast.cli.direct import Reach, asked, state_folder, store_flags
+from holdfast.config.text import printable
 from holdfast.model.bad import Bad, BadReason
 from holdfast.model.kinds import KINDS
 from holdfast.model.region import Region
 from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
-from holdfast.store.api import Status, Store
-from holdfast.store.binary import objection
-from holdfast.store.identity import Verdict, judge, read_identity
+from holdfast.store.api import Status, Store, StoreAway, StoreError
+from holdfast.store.binary import objection, parse_version
+from holdfast.store.identity import Found, Judgement, Verdict, judge, read_identity
 
 CANNOT_TELL = 2
 _BAD_SHOWN = 10
 _STALE_REVISIONS = 1_000
 _QUOTA = 2 << 30
 _NEARLY_FULL = 0.8
+_ROLES = ("server", "agent", "balancer")
 
 
 class Mark(Enum):
@@ -45,9 +48,8 @@ class Finding:
 def doctor(**given: str | None) -> None:
     """Check what Holdfast stands on: the store, its version, its identity, unreadable keys."""
     reach = Reach(given)
-    memory = StoreMemory(state_folder(reach), "server")
     try:
-        findings = reach.ask(lambda store: examine(store, reach.region, memory))
+        findings = reach.ask(lambda store: examine(store, reach))
     except click.ClickException as error:
         click.echo(f"{Mark.WRONG.value}  store      {error.message}")
         raise click.exceptions.Exit(CANNOT_TELL) from error
@@ -56,20 +58,21 @@ def doctor(**given: str | None) -> None:
     raise click.exceptions.Exit(int(any(finding.mark is Mark.WRONG for finding in findings)))
 
 
-async def examine(store: Store, region: Region, memory: StoreMemory) -> list[Finding]:
+async def examine(store: Store, reach: Reach) -> list[Finding]:
     """Everything that can be said of the store from here."""
     members = await store.status()
-    findings = [*_versions(members), *_agreement(members), *_space(members, await store.alarms())]
-    findings.append(await _identity(store, region, memory))
-    return findings + await _bad_keys(store, region)
+    findings = [*_versions(members), *_agreement(members), *[one async for one in _silent(members, reach)]]
+    findings += _space(members, await store.alarms())
+    findings += _identity(await read_identity(store, reach.region), state_folder(reach))
+    return findings + await _bad_keys(store, reach.region)
 
 
 def _versions(members: Sequence[Status]) -> Iterator[Finding]:
     for member in members:
-        numbers = tuple(int(part) for part in member.version.split("-")[0].split(".")[:3])
-        wrong = objection((numbers[0], numbers[1], numbers[2])) if len(numbers) == 3 else None
-        mark = Mark.WRONG if wrong else Mark.GOOD
-        yield Finding(mark, "etcd", wrong or f"{member.endpoint} runs etcd {member.version}")
+        version = parse_version(member.version)
+        wrong = objection(version) if version else None
+        mark = Mark.WRONG if wrong else Mark.GOOD if version else Mark.NOTE
+        yield Finding(mark, "etcd", f"{member.endpoint}: {wrong or f'etcd {member.version}'}")
 
 
 def _agreement(members: Sequence[Status]) -> Iterator[Finding]:
@@ -83,30 +86,66 @@ def _agreement(members: Sequence[Status]) -> Iterator[Finding]:
         elif head - member.revision > _STALE_REVISIONS:
             behind = head - member.revision
             yield Finding(Mark.WRONG, "cluster", f"{member.endpoint} is {behind:,} revisions behind: check its disk")
-    yield Finding(Mark.GOOD, "cluster", f"{len(members)} of its members answer, revision {head:,}")
+    yield Finding(Mark.GOOD, "cluster", f"endpoints that answer: {len(members)}, revision {head:,}")
+
+
+async def _silent(members: Sequence[Status], reach: Reach) -> AsyncIterator[Finding]:
+    """Endpoints that did not answer while others did; each is asked alone for its reason."""
+    answered = {member.endpoint for member in members}
+    for url in reach.config.store.endpoints:
+        if url.rstrip("/") in answered:
+            continue
+        try:
+            await asked(replace(reach.connection(), endpoints=(url,)), lambda alone: alone.status())
+        except (StoreAway, StoreError) as error:
+            yield Finding(Mark.WRONG, "cluster", error.why if isinstance(error, StoreAway) else str(error))
+        else:
+            yield Finding(Mark.NOTE, "cluster", f"{url} answers only now and then: check its load and its network")
 
 
 def _space(members: Sequence[Status], alarms: Sequence[str]) -> Iterator[Finding]:
+    if "CORRUPT" in alarms:
+        yield Finding(
+            Mark.WRONG,
+            "data",
+            "etcd says that its members' data differ (CORRUPT): remove the member that is wrong and add it anew",
+        )
     if "NOSPACE" in alarms:
         yield Finding(
             Mark.WRONG,
             "space",
             "etcd is out of space, nothing can be written: compact and defragment it, then `etcdctl alarm disarm`",
         )
+        return
     largest = max(member.db_size for member in members)
-    mark = Mark.WRONG if largest > _NEARLY_FULL * _QUOTA else Mark.GOOD
-    yield Finding(mark, "space", f"{largest / 2**20:,.1f} MiB in use (etcd's default quota is {_QUOTA // 2**30} GiB)")
+    size = f"{largest / 2**20:,.1f} MiB on disk"
+    if largest > _NEARLY_FULL * _QUOTA:
+        todo = "compact and defragment it, unless its --quota-backend-bytes is far above that"
+        yield Finding(Mark.NOTE, "space", f"{size}, near etcd's default quota of {_QUOTA // 2**30} GiB: {todo}")
+    else:
+        yield Finding(Mark.GOOD, "space", f"{size} (etcd's default quota is {_QUOTA // 2**30} GiB)")
 
 
-async def _identity(store: Store, region: Region, memory: StoreMemory) -> Finding:
-    try:
-        remembered = memory.recall()
-    except MemoryUnreadable as unreadable:
-        return Finding(Mark.WRONG, "identity", str(unreadable))
-    said = judge(remembered, await read_identity(store, region))
-    wrong = said.verdict in (Verdict.FOREIGN, Verdict.RESTORED)
+def _identity(found: Found, state: Path) -> Sequence[Finding]:
+    """What the store is to each role that remembers one on this machine."""
+    said: list[Judgement] = []
+    findings: list[Finding] = []
+    for role in _ROLES:
+        try:
+            remembered = StoreMemory(state, role).recall()
+        except MemoryUnreadable as unreadable:
+            findings.append(Finding(Mark.WRONG, "identity", str(unreadable)))
+        else:
+            said += [judge(remembered, found)] if remembered else []
+    if not said and not findings:
+        said.append(judge(None, found))
+    return findings + [_judged(one) for one in dict.fromkeys(said)]
+
+
+def _judged(said: Judgement) -> Finding:
+    mark = {Verdict.OURS: Mark.GOOD, Verdict.UNNAMED: Mark.NOTE}.get(said.verdict, Mark.WRONG)
     opens = f"; opens by: {said.opens}" if said.opens else ""
-    return Finding(Mark.WRONG if wrong else Mark.GOOD, "identity", said.sentence + opens)
+    return Finding(mark, "identity", said.sentence + opens)
 
 
 async def _bad_keys(store: Store, region: Region) -> list[Finding]:
@@ -125,8 +164,8 @@ async def _bad_keys(store: Store, region: Region) -> list[Finding]:
     if not bad:
         return [Finding(Mark.GOOD, "keys", f"all {count:,} keys of ours can be read")]
     lines = [
-        Finding(Mark.WRONG, "keys", f"{key.decode(errors='replace')}: {one.reason.value} ({one.detail})")
-        for key, one in sorted(bad.items())[:_BAD_SHOWN]
+        Finding(Mark.WRONG, "keys", f"{printable(str(one))}: mend or delete it")
+        for _, one in sorted(bad.items())[:_BAD_SHOWN]
     ]
     if len(bad) > _BAD_SHOWN:
         lines.append(Finding(Mark.WRONG, "keys", f"… and {len(bad) - _BAD_SHOWN:,} more that cannot be read"))

@@ -6,9 +6,10 @@ import click
 
 from holdfast.cli.direct import Reach, state_folder, store_flags
 from holdfast.model.identity import Identity
-from holdfast.runtime.memory import StoreMemory
+from holdfast.model.region import Region
+from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Store
-from holdfast.store.identity import Verdict, judge, raise_epoch, read_identity
+from holdfast.store.identity import Remembered, Verdict, judge, raise_epoch, read_identity
 
 
 @click.group()
@@ -22,19 +23,25 @@ def store() -> None:
 def adopt(reason: str, **given: str | None) -> None:
     """Go on with a store that was restored from a backup: raises its epoch, which reopens deletes everywhere."""
     reach = Reach(given)
-    memory = StoreMemory(state_folder(reach), "server")
-    identity = reach.ask(lambda one: _adopt(one, reach, memory))
+    remembered = _recalled(reach)
+    identity = reach.ask(lambda one: _adopt(one, reach.region, remembered))
     click.echo(f"fleet {identity.fleet} goes on with epoch {identity.epoch}: “{reason}”", err=True)
 
 
-async def _adopt(one: Store, reach: Reach, memory: StoreMemory) -> Identity:
-    remembered = memory.recall()
+def _recalled(reach: Reach) -> Remembered:
+    try:
+        remembered = StoreMemory(state_folder(reach), "server").recall()
+    except MemoryUnreadable as unreadable:
+        raise click.ClickException(str(unreadable)) from unreadable
     if remembered is None:
         raise click.ClickException(f"nothing is remembered in {state_folder(reach)}: run this on a server of the fleet")
-    found = await read_identity(one, reach.region)
+    return remembered
+
+
+async def _adopt(one: Store, region: Region, remembered: Remembered) -> Identity:
+    """Only the store is written: every daemon takes the higher epoch into its own memory when it looks next."""
+    found = await read_identity(one, region)
     said = judge(remembered, found)
     if said.verdict is not Verdict.RESTORED:
         raise click.ClickException(f"there is nothing to adopt: {said.sentence}")
-    identity = await raise_epoch(one, reach.region, found, remembered)
-    memory.keep(remembered.seen(identity, found.revision))
-    return identity
+    return await raise_epoch(one, region, found, remembered)

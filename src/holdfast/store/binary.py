@@ -18,7 +18,8 @@ log = structlog.get_logger(__name__)
 Version = tuple[int, int, int]
 
 PLACES = (Path("/usr/sbin/etcd"), Path(".tools/usr/bin/etcd"), Path(".tools/usr/sbin/etcd"))
-_VERSION = re.compile(r"etcd Version: (\d+)\.(\d+)\.(\d+)")
+_NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_TOLD = "etcd Version: "
 
 
 class NoEtcd(Exception):
@@ -37,7 +38,13 @@ def objection(version: Version) -> str | None:
 
 def read_version(text: str) -> Version | None:
     """The version out of what `etcd --version` prints."""
-    found = _VERSION.search(text)
+    _, told, version = text.partition(_TOLD)
+    return parse_version(version) if told else None
+
+
+def parse_version(text: str) -> Version | None:
+    """The version at the beginning of a text such as 3.4.23 or 3.6.0-rc.1, if there is one."""
+    found = _NUMBERS.match(text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
