@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.balancer.metrics import BalancerMetrics
+from holdfast.balancer.prober_job import ProberMetrics
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
 from holdfast.server.metrics import ElectionMetrics
 
@@ -50,6 +52,8 @@ def test_every_alert_has_a_runbook_page_that_says_what_to_do() -> None:
 def test_every_alert_speaks_of_metrics_that_exist() -> None:
     metrics = WorkerMetrics()
     ElectionMetrics(metrics.registry)
+    ProberMetrics(metrics.registry)
+    BalancerMetrics(metrics.registry)
     metrics.held({("brake", "too_many"): 1})
     text = gather({"elector": metrics.text()}) + of_report([])
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
