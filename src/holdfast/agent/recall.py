@@ -1,0 +1,126 @@
+"""Recall: what a journal tells, from its bytes alone, and how far it can be believed.
+
+Nothing good is dropped because something beside it is bad. A journal is void only when it says itself that it is about
+another boot of the kernel, whose state went with it; one that cannot say so any more counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from holdfast.agent.frames import OVERHEAD, Bad, Entry, Op, cut_short, scan
+
+
+class Found(Enum):
+    """In which state a journal was when it was opened."""
+
+    ABSENT = "there was no journal"
+    WHOLE = "the journal is whole"
+    TORN = "the last write to the journal was interrupted"
+    DAMAGED = "the journal is damaged"
+    OTHER_BOOT = "the journal is about another boot of this machine"
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What may be in the kernel: a key is in one of the two, and leaves only when the kernel has let go.
+
+    The newest object under a key stands for whatever occupies that place in the kernel.
+    """
+
+    live: dict[bytes, bytes] = field(default_factory=dict)
+    """Key → object."""
+    going: dict[bytes, bytes] = field(default_factory=dict)
+    """Key → object of those that were being removed when last heard of."""
+    size: int = 0
+    """Bytes that it takes to write all this down."""
+
+    def news(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Those of a batch that change what is remembered."""
+        news: list[Entry] = []
+        touched: set[bytes] = set()
+        for entry in entries:
+            if entry.key in touched or not self._holds(entry):
+                touched.add(entry.key)
+                news.append(entry)
+        return news
+
+    def take(self, entry: Entry) -> None:
+        op, key, body = entry
+        old = self.live.pop(key, None)
+        if old is None:
+            old = self.going.pop(key, None)
+        if old is not None:
+            self.size -= OVERHEAD + len(key) + len(old)
+        if op is Op.DONE:
+            return
+        (self.live if op is Op.ADD else self.going)[key] = body
+        self.size += OVERHEAD + len(key) + len(body)
+
+    def entry(self, key: bytes) -> Entry | None:
+        """How to write down what is known of this key now."""
+        if (body := self.live.get(key)) is not None:
+            return Entry(Op.ADD, key, body)
+        if (body := self.going.get(key)) is not None:
+            return Entry(Op.INTENT, key, body)
+        return None
+
+    def _holds(self, entry: Entry) -> bool:
+        op, key, body = entry
+        if op is Op.DONE:
+            return key not in self.live and key not in self.going
+        return (self.live if op is Op.ADD else self.going).get(key) == body
+
+    def keys(self) -> list[bytes]:
+        return [*self.live, *self.going]
+
+    def __len__(self) -> int:
+        return len(self.live) + len(self.going)
+
+
+@dataclass(slots=True)
+class Recalled:
+    """What one file tells."""
+
+    remembered: Remembered = field(default_factory=Remembered)
+    boots: set[bytes] = field(default_factory=set)
+    """The boots that it says it is about; empty when it cannot tell any more."""
+    bad: list[Bad] = field(default_factory=list)
+    missing: int = 0
+    """Records that are certainly gone: sequences are counted without a gap."""
+    last: int = 0
+    """The last sequence."""
+    marks: int = 0
+    """Marks of a beginning and an end; a whole file has one of each."""
+    torn: bool = False
+    """The bad bytes are an interrupted write at the end and nothing else."""
+
+
+def recall(data: bytes) -> Recalled:
+    """Raises `Newer`."""
+    told = Recalled()
+    for found in scan(data):
+        if isinstance(found, Bad):
+            told.bad.append(found)
+            continue
+        op, key, body, sequence = found
+        told.missing += sequence - told.last - 1
+        told.last = sequence
+        if op is Op.BEGIN or op is Op.END:
+            told.boots.add(key)
+            told.marks += 1
+        else:
+            told.remembered.take(Entry(op, key, body))
+    told.torn = len(told.bad) == 1 and told.bad[0].end == len(data) and cut_short(data[told.bad[0].start :])
+    return told
+
+
+def judge(told: Recalled, boot: bytes) -> Found:
+    """What to make of it in this boot of the machine."""
+    if told.boots and boot not in told.boots:
+        return Found.OTHER_BOOT
+    if told.missing or told.marks < 2 or (told.bad and not told.torn):
+        return Found.DAMAGED
+    return Found.TORN if told.bad else Found.WHOLE

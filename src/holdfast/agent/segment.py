@@ -1,0 +1,69 @@
+"""A segment: one file of frames that is being appended to. A batch is on it as a whole, or not at all.
+
+A write is done when the kernel has the bytes: they outlive this process from then on. They are not forced to a disk,
+because a machine that loses its page cache loses the kernel's routes in the same moment, and the journal with them is
+void (`Found.OTHER_BOOT`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.agent.files import Files
+from holdfast.agent.frames import Entry, Op, pack
+
+
+class Segment:
+    def __init__(self, files: Files, fd: int, size: int = 0, last: int = 0) -> None:
+        self._files = files
+        self._fd = fd
+        self.size = size
+        self._last = last
+
+    @classmethod
+    def create(cls, files: Files, path: Path, boot: bytes) -> Segment:
+        """A new file with the mark that begins it. Raises `OSError`."""
+        segment = cls(files, files.create(path))
+        try:
+            segment.write([Entry(Op.BEGIN, boot)])
+        except OSError:
+            segment.close()
+            raise
+        return segment
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """One write for the whole batch. Raises `OSError` or `TooLong`; then none of it counts."""
+        data = pack(entries, self._last + 1)
+        try:
+            self._write_all(data)
+        except OSError:
+            self._last += self._take_back(len(entries))
+            raise
+        self._last += len(entries)
+        self.size += len(data)
+
+    def truncate(self, size: int) -> None:
+        self._files.truncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        self._files.sync(self._fd)
+
+    def close(self) -> None:
+        self._files.close(self._fd)
+
+    def _write_all(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:  # a disk that fills up takes a part first, and refuses the rest
+            rest = rest[self._files.write(self._fd, rest) :]
+
+    def _take_back(self, count: int) -> int:
+        """Cuts off what was written of a batch of `count`; how many sequences it has used up all the same."""
+        try:
+            self.truncate(self.size)
+        except OSError:
+            # Whole frames of it may have stayed. They do no harm, but nobody else may have their sequences: the
+            # second bearer of a sequence is not believed.
+            return count
+        return 0
