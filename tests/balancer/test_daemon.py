@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -12,10 +12,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from holdfast.runtime.control import Request, ask
 from holdfast.testing.processes import Process, folder, free_ports, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
@@ -51,11 +51,11 @@ balancer:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def weights(self) -> dict[str, int | None]:
-        said = self.ask("balancer", "status", "-o", "json")
-        if said.returncode:
+        request = Request("tell", {"do": "balancer"}, "vips")
+        said = asyncio.run(ask(self.base / "run" / "balancer.sock", request))
+        if said.error:
             return {}
-        status: dict[str, Any] = json.loads(said.stdout)
-        return {member["backend"]: member["programmed"] for member in status["frontends"][0]["pools"][0]}
+        return {member["backend"]: member["programmed"] for member in said.result["frontends"][0]["pools"][0]}
 
     def comes_to(self, **weights: int) -> None:
         wait_until(lambda: self.weights() == weights, f"weights are {weights}:\n{self.process.output}", within=60)
@@ -97,6 +97,7 @@ def test_a_backend_that_dies_loses_its_weight_and_a_wish_survives_a_kill(daemon:
     daemon.servers.pop(daemon.ports[0]).close()
     daemon.comes_to(one=0, two=100)
     assert "L4CON" in daemon.ask("explain", "backend", "one").stdout
+    assert "weight 100" in daemon.ask("balancer", "status").stdout
     assert daemon.ask("backend", "weight", "two", "30", "--reason", "canary").returncode == 0
     daemon.comes_to(one=0, two=30)
     daemon.process.kill()

@@ -18,6 +18,7 @@ from holdfast.balancer.roster import Roster, roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warmup import WarmUp
 from holdfast.balancer.wishes import WishesFile
+from holdfast.config.balancer import Balancer as Configuration
 from holdfast.config.balancer import Dataplane as DataplaneConfig
 from holdfast.model.region import Region
 from holdfast.model.time import Duration, Instant
@@ -30,7 +31,8 @@ log = structlog.get_logger(__name__)
 
 VIPS = Spec(NAME, "holdfast.balancer.job:keep")
 WORKERS: tuple[Spec, ...] = (PROBER, VIPS)
-_MEASURE_EVERY = Duration(seconds=1)
+_AT_START = ("source", "dataplane", "sync_interval", "startup_min_delay", "startup_max_delay", "transition_history")
+_MEASURE_EVERY = Duration(seconds=5)
 
 
 def open_dataplane(config: DataplaneConfig) -> Dataplane:
@@ -45,6 +47,7 @@ class BalancerJob:
         """With a follower, what is served comes from the store."""
         config = worker.config.balancer
         self._worker = worker
+        self._begun_with = config
         self._clock = worker.clock
         self._follower = follower
         warm = WarmUp(worker.clock.now(), config.startup_min_delay, config.startup_max_delay)
@@ -90,11 +93,19 @@ class BalancerJob:
             self._worker.reloaded.clear()
             config = self._worker.config.balancer
             self.keeper.namespace = config.netns or ""
+            self._tell_what_waits(config)
             if self._follower is None:
                 self.take_over(roster(config), self.keeper.source.revision + 1)
             else:
                 self._follower.base = config
                 self.keeper.reloaded()
+
+    def _tell_what_waits(self, config: Configuration) -> None:
+        """Some settings cannot change under a running balancer; nobody shall believe that they did."""
+        waiting = [name for name in _AT_START if getattr(config, name) != getattr(self._begun_with, name)]
+        if waiting:
+            names = ", ".join(f"balancer.{name}" for name in waiting)
+            log.warning(f"{names}: the new value is taken up at the next start of the balancer")
 
     def _hear(self, news: News) -> None:
         self.take_over(news.roster, news.served.revision, news.unreadable)

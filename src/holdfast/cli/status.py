@@ -27,6 +27,8 @@ from holdfast.runtime.report import Report, WorkerReport, report
 from holdfast.server.about import About
 
 NEEDS_YOU = 1
+_OPEN_BY_THEMSELVES = ("warm_up",)
+"""Gates that belong to every start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,13 @@ def _gates(name: str, held: list[dict[str, Any]]) -> list[Problem]:
             key = one["gate"], one["reason"], one["opens"]
             groups[key] = max(groups.get(key, 0.0), one["since_s"])
     return [
-        Problem(name, f"held by {gate} {clock(since)}: {reason}", look=f"holdfast plan {name}", open=opens)
+        Problem(
+            name,
+            f"held by {gate} {clock(since)}: {reason}",
+            look=f"holdfast plan {name}",
+            open=opens,
+            needs_you=gate not in _OPEN_BY_THEMSELVES,
+        )
         for (gate, reason, opens), since in groups.items()
     ]
 

@@ -103,6 +103,7 @@ class Balancer(Section, frozen=True, kw_only=True):
         for name, frontend in self.frontends.items():
             yield from self._unfit_members(name, frontend)
         yield from self._claimed_twice()
+        yield from self._announced_for_nothing()
         if self.source == "file":
             yield from self._only_with_etcd()
 
@@ -149,6 +150,12 @@ class Balancer(Section, frozen=True, kw_only=True):
             if claims.setdefault(claim, name) != name:
                 sentence = f"has the address, protocol and port of frontend {claims[claim]}: remove one"
                 yield Conflict((f"frontends.{name}.address",), sentence)
+
+    def _announced_for_nothing(self) -> Iterator[Conflict]:
+        for name, frontend in self.frontends.items():
+            if frontend.announce is not None and self.dataplane.kind == "dry-run":
+                sentence = "would draw traffic to a dataplane that carries none (dry-run): remove it"
+                yield Conflict((f"frontends.{name}.announce", "dataplane.kind"), sentence)
 
     def _only_with_etcd(self) -> Iterator[Conflict]:
         for name, backend in self.backends.items():
