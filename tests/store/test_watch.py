@@ -12,8 +12,10 @@ from holdfast.store.api import OwnKey, Put, Snapshot, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.http import Lost
+from holdfast.store.watch import Watch
+from holdfast.store.wire import Header
 from holdfast.testing.fault import fault
-from tests.store.following import Follower, opened, run, until
+from tests.store.following import PATIENCE, Follower, opened, run, until
 from tests.store.proxy import Proxy
 
 
@@ -198,6 +200,35 @@ def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
                     assert follower.snapshots[-1].revision < follower.snapshots[0].revision
 
     asyncio.run(main())
+
+
+@fault("C29", without="holdfast.store.watch:Watch._went_back", by="tests.store.test_watch:revision_only")
+def test_C29_a_wiped_store_that_is_beyond_our_revision_again_gives_a_new_snapshot(folder: Path) -> None:
+    async def main() -> None:
+        etcd = EmbeddedEtcd(folder / "first")
+        await etcd.start()
+        port = int(etcd.endpoint.rpartition(":")[2])
+        async with opened(etcd.connection()) as store:
+            await store.put(b"lost", b"")
+            watch = store.watch(b"")
+            first = await anext(watch)
+            await etcd.stop()
+            async with EmbeddedEtcd(folder / "wiped", port=port) as wiped, opened(wiped.connection()) as other:
+                with pytest.raises(StoreAway, match="stale or was restored"):
+                    await store.get(b"lost")
+                for i in range(first.revision + 10):
+                    await other.put(b"%d" % i, b"")
+                async with asyncio.timeout(PATIENCE):
+                    second = await anext(watch)
+                assert isinstance(second, Snapshot)
+                assert b"lost" not in {entry.key for entry in second.items}
+
+    asyncio.run(main())
+
+
+def revision_only(watch: Watch, header: Header) -> bool:
+    """Stands in for a watch that only looks at where the store stands now."""
+    return header.revision < watch._next - 1
 
 
 async def trust_any_member(watch: object, url: str, timeout: float) -> object:

@@ -217,6 +217,21 @@ async def test_a_later_snapshot_leaves_out_what_its_reader_holds(world: World) -
 
 
 @simulated
+async def test_C29_after_a_restore_nothing_that_a_reader_holds_counts(world: World) -> None:
+    store = world.node("a").store()
+    backup = await store.put(b"key", b"0")
+    revision = await store.put(b"key", b"before")
+    watched = Watched(store, b"", held={b"key": revision})
+    await asyncio.sleep(1)
+    world.store.restore(backup)
+    world.store.apply("other", (), [Put(b"key", b"after")])
+    await asyncio.sleep(1)
+    again = watched.heard[-1]
+    assert isinstance(again, Snapshot)
+    assert [(entry.mod_revision, entry.value) for entry in again.items] == [(revision, b"after")]
+
+
+@simulated
 async def test_C38_a_half_open_stream_is_silent_for_ever_without_an_own_key(world: World) -> None:
     store = world.node("a").store()
     watched = Watched(store, b"k")

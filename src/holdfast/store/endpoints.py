@@ -51,6 +51,8 @@ class Endpoints:
 
     urls: Sequence[str]
     floor: Floor = Floor()
+    lives: int = 0
+    """How often the store was taken as restored: what was learned in an earlier life of it does not count."""
     _members: dict[str, _Member] = field(default_factory=dict)
     _first: str = ""
 
@@ -101,5 +103,6 @@ class Endpoints:
 
     def _start_anew(self) -> None:
         self.floor = Floor()
+        self.lives += 1
         for member in self._members.values():
             member.behind, member.failures, member.avoid_until = False, 0, NEVER

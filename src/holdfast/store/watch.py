@@ -62,6 +62,7 @@ class Watch:
     held: Mapping[bytes, int] | None = None
     relist_spread: Duration = RELIST_SPREAD
     _next: int = 0
+    _life: int = 0
     _echo: Echo | None = None
     _attempts: int = 0
     _said: str = ""
@@ -91,6 +92,7 @@ class Watch:
 
     async def _first_snapshot(self) -> Snapshot:
         while True:
+            self._life = self.gateway.endpoints.lives
             try:
                 return self._taken(await full_list(self.gateway, self.prefix))
             except (StoreAway, Compacted) as error:
@@ -100,6 +102,7 @@ class Watch:
         # Thousands of watchers lose the same revision at the same moment: they must not list at the same moment.
         await asyncio.sleep(self.rng.uniform(0, self.relist_spread.total_seconds()))
         while True:
+            self._life = self.gateway.endpoints.lives
             try:
                 # After a restore the same revision can name another value: then nothing that is held counts.
                 if self.held is None or self._rewound:
@@ -156,10 +159,15 @@ class Watch:
         request = wire.RangeRequest(*wire.span(self.prefix), limit=1, keys_only=True)
         question = Question(wire.RANGE, wire.encode(request), _RANGE)
         reply = await self.gateway.ask(url, question, self.gateway.endpoints.floor, timeout)
-        if not isinstance(reply, Failed) and reply.header.revision < self._next - 1:
-            self._rewound = True  # C29: every member went backwards, so there is no continuity to keep
+        if not isinstance(reply, Failed) and self._went_back(reply.header):
+            self._rewound = True
             raise Compacted(0)
         return reply
+
+    def _went_back(self, header: wire.Header) -> bool:
+        """C29: every member went backwards, so there is no continuity to keep. Another call may have noticed that for
+        us, and the store may have been written beyond our revision again since."""
+        return header.revision < self._next - 1 or self._life != self.gateway.endpoints.lives
 
     def _request(self) -> bytes:
         key, end = wire.span(self.prefix)

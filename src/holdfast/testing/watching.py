@@ -40,6 +40,7 @@ class Watching:
         self._held: Mapping[bytes, int] = {} if held is None else held  # live: it may still be empty now
         self._stream = client.link.open(client.keys.revision)
         self._seen = 0
+        self._listed = client.keys
 
     def close(self) -> None:
         self._client.link.close(self._stream)
@@ -53,7 +54,7 @@ class Watching:
             except StoreAway:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._seen = found.revision
+                self._seen, self._listed = found.revision, self._client.keys
                 return found
 
     async def news(self) -> Snapshot | Events:
@@ -65,9 +66,15 @@ class Watching:
             except Compacted:
                 batch = None
             if batch is None:
-                return _without(await self.snapshot(), self._held)
+                return await self._snapshot_again()
             if batch:
                 return Events(batch[-1].mod_revision, batch, self._client.keys.revision)
+
+    async def _snapshot_again(self) -> Snapshot:
+        """After a restore the same revision can name another value (C29): then nothing that is held counts."""
+        before = self._listed
+        snapshot = await self.snapshot()
+        return _without(snapshot, self._held) if self._listed is before else snapshot
 
     def _batch(self) -> Sequence[Event]:
         until = self._reachable()
