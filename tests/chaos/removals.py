@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.config.pulse import Pulse as Bounds
 from holdfast.model.time import Instant
 from holdfast.runtime.pulse import Signs, Verdict
+from holdfast.server.syncer_source import Outbox
 from holdfast.store.api import Compare, Operation, TxnResult
 from holdfast.store.endpoints import Endpoints
 from holdfast.store.fenced import FencedStore
@@ -25,3 +26,10 @@ def only_exits_count(signs: Signs, bounds: Bounds, now: Instant) -> Verdict:
 
 def always_the_first_member(self: Endpoints, now: Instant) -> list[str]:
     return [self.urls[0]]
+
+
+async def forgotten_when_read(self: Outbox) -> Collection[bytes]:
+    """Changes leave the outbox as soon as somebody knows of them, not when the store has them."""
+    rows = await self._aside(lambda: self._inventory.outbox(1_000))
+    await self._aside(lambda: self._inventory.settle(self._fence, [row.id for row in rows]))
+    return {key for row in rows for key in (row.key, row.before) if key is not None}

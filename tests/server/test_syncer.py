@@ -314,6 +314,19 @@ def test_an_operator_lets_the_held_deletes_through(here: Realm) -> None:
     assert here.inventory.waiting() == 0
 
 
+def test_a_host_is_evacuated_without_the_brake_taking_it_for_a_loss(here: Realm) -> None:
+    async def scenario() -> str:
+        here.editor.change([endpoint(n, on="r1") for n in range(40)], who="alice")
+        reign = await here.settled()
+        here.editor.change([endpoint(n, on="r2") for n in range(40)], who="alice")
+        await reign.reconciler.turn()
+        return reign.around.vitals.state
+
+    assert asyncio.run(scenario()) == "ok"
+    assert here.stored() == here.wanted()
+    assert here.inventory.waiting() == 0
+
+
 @fault("C27", without="holdfast.server.belonging:Belonging.judge")
 def test_C27_a_wrong_database_writes_nothing_at_all(here: Realm) -> None:
     async def scenario() -> dict[bytes, bytes]:

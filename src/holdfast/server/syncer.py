@@ -22,7 +22,7 @@ from holdfast.model.identity import Identity
 from holdfast.model.leader import LEADER
 from holdfast.model.region import Region
 from holdfast.model.time import Duration
-from holdfast.reconcile import Away, Brake, Intent, Limits, Op, Sync
+from holdfast.reconcile import Away, Intent, Op, Sync
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -32,6 +32,7 @@ from holdfast.runtime.vitals import Vitals
 from holdfast.server.belonging import OPENS, Belonging, epoch_of, standing
 from holdfast.server.layout import Layout
 from holdfast.server.leadership import LeaderGate, Leadership, Leading
+from holdfast.server.syncer_brake import SyncerBrake
 from holdfast.server.syncer_metrics import SyncerMetrics
 from holdfast.server.syncer_source import InventorySource, Outbox
 from holdfast.server.syncer_target import EtcdTarget
@@ -42,7 +43,6 @@ from holdfast.store.identity import Remembered, create_identity, read_identity
 log = structlog.get_logger(__name__)
 
 NAME = "syncer"
-BRAKE = Limits(share=0.05)
 BATCH = 20_000
 """Changes per plan: large enough that the two halves of a move are in the same."""
 IDENTITY_EVERY = Duration(seconds=2)
@@ -107,7 +107,7 @@ class Reign:
             self.layout.kinds,
             self.layout.show,
             self.layout.same,
-            brake=Brake(f"{NAME}/brake", self.layout.kinds, BRAKE),
+            brake=SyncerBrake(f"{NAME}/brake", self.layout.kinds, self.outbox.has_moved),
             feed=self.outbox,
             term=lambda: self.fence.term,
             read_back=False,  # a transaction that compared is its own proof

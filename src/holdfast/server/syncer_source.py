@@ -6,7 +6,7 @@ the sync gate told so. Rows are read ahead by a page, so that however little the
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
@@ -105,24 +105,30 @@ class Outbox:
         self._aside = aside
         self._fence = fence
         self._noted: dict[int, Noted] = {}
+        self._left: Counter[bytes] = Counter()
         self._more = False
 
     def __len__(self) -> int:
         return len(self._noted)
+
+    def has_moved(self, key: bytes) -> bool:
+        """Whether a change that is not settled yet says that the object of this key has another one now."""
+        return self._left[key] > 0
 
     async def fetch(self) -> Collection[bytes]:
         """Keys of rows that were not seen before. Always from the beginning: rows may commit late (C37)."""
         fresh = await self._aside(self._unseen)
         self._more = len(fresh) >= MOST_NOTED
         self._noted.update((one.id, one) for one in fresh)
+        self._left.update(one.before for one in fresh if one.before is not None)
         return {key for one in fresh for key in _keys(one)}
 
     async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
         done = [one.id for one in self._noted.values() if not any(map(is_open, _keys(one)))]
         if done:
             await self._aside(lambda: self._inventory.settle(self._fence, done))
-            for number in done:
-                del self._noted[number]
+            settled = [self._noted.pop(number) for number in done]
+            self._left -= Counter(one.before for one in settled if one.before is not None)
         return self._more
 
     def _unseen(self) -> Sequence[Noted]:

@@ -1,0 +1,30 @@
+"""The syncer's brake: a move is not a loss.
+
+Evacuating a host deletes as many keys as it creates. Were these deletes held, each endpoint would stand on two hosts;
+so the old key of an object that moved goes with its new one, and is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holdfast.model.time import Instant
+from holdfast.reconcile import Brake, Change, Closed, Kinds, Limits, Op, Outcome, Plan
+from holdfast.store.api import Entry
+
+LIMITS = Limits(share=0.05)
+
+
+class SyncerBrake(Brake[bytes, Entry]):
+    """`has_moved` tells whether the object that held a key is known to have another one now."""
+
+    def __init__(self, name: str, kinds: Kinds[bytes], has_moved: Callable[[bytes], bool]) -> None:
+        super().__init__(name, kinds, LIMITS)
+        self._has_moved = has_moved
+
+    def judge(self, change: Change[bytes, Entry], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        return None if self._has_moved(change.key) else super().judge(change, tally, have, now)
+
+    def note(self, event: Plan[bytes, Entry] | Outcome[bytes, Entry], now: Instant) -> None:
+        if isinstance(event, Plan) or not self._has_moved(event.change.key):
+            super().note(event, now)

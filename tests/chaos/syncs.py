@@ -1,0 +1,150 @@
+"""One leader after another that dies by SIGKILL between the inventory's commit and the end of its own work.
+
+    python -m tests.chaos.syncs DATABASE ETCD REGION ROUNDS SEED
+
+Each round commits a change and forks a syncer that has no resync, only the outbox; it kills itself just before it
+writes to the store, just after, or a moment after its start. The last one lives and finishes. Compare then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.inventory.aside import Thread
+from holdfast.inventory.edit import Editor, Wanted, wanted
+from holdfast.inventory.engine import database_url, open_engine
+from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.wake import waker
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.leader import LEADER
+from holdfast.model.region import Region
+from holdfast.model.time import seconds
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.vitals import Vitals
+from holdfast.server.leadership import Found, Leadership, Leading, Shown
+from holdfast.server.syncer import Reign, Surroundings, begin
+from holdfast.server.syncer_source import NAME
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+from tests.server.syncing import Slot
+
+OBJECTS = 30
+HOSTS = 4
+
+
+def change(editor: Editor, region: Region, dice: random.Random) -> None:
+    """Creates, changes, moves or deletes one endpoint, whatever is there."""
+    number = dice.randrange(OBJECTS)
+    if dice.random() < 0.3:
+        editor.change([Wanted(ENDPOINT, f"holdfast-w{number}-eth0")], who="chaos")
+        return
+    spec = EndpointSpec(
+        orchestrator="holdfast",
+        workload=f"w{number}",
+        node=f"h{dice.randrange(HOSTS)}",
+        endpoint="eth0",
+        ipv4_gateway=f"10.255.0.{dice.randrange(250)}",
+        ip_networks=(f"10.0.0.{number}/32",),
+    )
+    editor.change([wanted(ENDPOINT, region, spec.name, Endpoint.of(region, spec))], who="chaos")
+
+
+def die_by(when: str, reign: Reign) -> None:
+    """Plants the death of this process."""
+    write = reign.fenced.bulk
+
+    async def die_before(_writes: Sequence[object]) -> object:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("dead")
+
+    async def die_after(writes: Sequence[object]) -> object:
+        await write(writes)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("dead")
+
+    reign.fenced.bulk = {"before": die_before, "after": die_after, "never": write}[when]  # type: ignore[assignment]
+
+
+async def sync(database: str, etcd: str, region: Region, when: str) -> None:
+    """A leader that works through the outbox, or dies."""
+    engine = open_engine(database_url(database))
+    store, clock, ear = EtcdStore(Connection((etcd,))), SystemClock(), waker(engine)
+    leader = await store.get(LEADER.key(region, "leader"))
+    assert leader is not None
+    until = clock.now() + seconds(1e6)
+    found = Slot[Found]()
+    shown = Slot(Shown("leading", leader.create_revision, until, until))
+    around = Surroundings(
+        store=store,
+        inventory=SqlInventory(engine),
+        aside=Thread("syncer"),
+        waker=ear,
+        clock=clock,
+        region=region,
+        leadership=Leadership(shown, found, [found], clock),
+        vitals=Vitals(clock),
+        metrics=WorkerMetrics(),
+        decisions=DecisionLog(Path(tempfile.gettempdir()) / "holdfast-syncs", "syncer"),
+        remembered=lambda: None,
+    )
+    reign = await begin(around, Leading(leader.create_revision, until, until))
+    die_by(when, reign)
+    assert reign.reconciler.place.brake is not None
+    reign.reconciler.place.brake.allow(until=until)  # few objects, many deletes: not what is tested here
+    if reign.belonging.standing.closed is None:
+        reign.sync.forget(NAME)
+        reign.reconciler.dirty.take()
+        reign.reconciler._audit = until  # no resync: what the outbox does not tell is lost
+    while True:
+        await reign.name()
+        await reign.reconciler.turn()
+        if reign.belonging.standing.closed is None and not around.inventory.outbox(1):
+            return
+        await asyncio.sleep(0.01)
+
+
+def forked(database: str, etcd: str, region: Region, when: str, alarm: float) -> bool:
+    """Runs one syncer in a process of its own; whether it lived to the end."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if alarm:
+                signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+                signal.setitimer(signal.ITIMER_REAL, alarm)
+            asyncio.run(sync(database, etcd, region, when))
+            os._exit(0)
+        except BaseException as error:  # noqa: BLE001 -- a child must not run on as its parent
+            sys.stderr.write(f"a syncer failed: {error!r}\n")
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0:
+        raise SystemExit(1)
+    return os.WIFEXITED(status)
+
+
+def main(database: str, etcd: str, name: str, rounds: str, seed: str) -> None:
+    region, dice = Region(name), random.Random(int(seed))
+    forked(database, etcd, region, "never", 0)  # inventory and store get their id
+    killed = 0
+    for _ in range(int(rounds)):
+        engine = open_engine(database_url(database))
+        change(Editor(engine, region), region, dice)
+        engine.dispose()  # a connection must not be shared with a child
+        when = dice.choice(["before", "before", "after", "moment"])
+        alarm = dice.uniform(0.001, 0.1) if when == "moment" else 0
+        killed += not forked(database, etcd, region, "never" if alarm else when, alarm)
+    forked(database, etcd, region, "never", 0)
+    sys.stdout.write(f"{killed}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,119 @@
+"""Inventory to store on real processes: PostgreSQL, etcd, servers; killed wherever it hurts."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.inventory.edit import Editor, Wanted
+from holdfast.inventory.sql import SqlInventory
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.leader import LEADER
+from holdfast.model.region import Region
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+from holdfast.testing.etcd import Cluster
+from holdfast.testing.fault import fault
+from holdfast.testing.inventory import fresh_engine
+from holdfast.testing.postgres import Postgres
+from holdfast.testing.processes import wait_until
+from holdfast.testing.servers import Controller, Controllers
+from tests.chaos.fleet import servers
+from tests.chaos.syncs import change
+
+_ROOT = Path(__file__).parents[2]
+_NUMBERS = itertools.count(os.getpid())
+
+
+def stored(cluster: Cluster, region: Region) -> dict[bytes, bytes]:
+    """The endpoints of a region as the store has them."""
+
+    async def read() -> dict[bytes, bytes]:
+        store = EtcdStore(Connection(tuple(cluster.endpoints)))
+        pages = [page async for page in store.list(ENDPOINT.prefix(region))]
+        await store.close()
+        return {entry.key: entry.value for page in pages for entry in page.entries}
+
+    return asyncio.run(read())
+
+
+def wanted(inventory: SqlInventory) -> dict[bytes, bytes]:
+    snapshot = inventory.snapshot()
+    rows = snapshot.read(None, 1_000_000)
+    snapshot.close()
+    return {row.key: row.doc for row in rows}
+
+
+def lead(cluster: Cluster, region: Region) -> None:
+    async def put() -> None:
+        store = EtcdStore(Connection(tuple(cluster.endpoints)))
+        await store.put(LEADER.key(region, "leader"), b"{}")
+        await store.close()
+
+    asyncio.run(put())
+
+
+def kill_syncers(cluster: Cluster, postgres: Postgres, rounds: int) -> None:
+    """Each time with a database and a region of its own."""
+    address, region = postgres.create_database(), Region(f"kills-{next(_NUMBERS)}")
+    lead(cluster, region)
+    with fresh_engine(address) as engine:
+        words = [address, cluster.endpoints[0], region.name, str(rounds), "19"]
+        command = [sys.executable, "-m", "tests.chaos.syncs", *words]
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=60 + rounds)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert int(done.stdout.split()[-1]) > rounds / 3, "hardly any of them was killed"
+        inventory = SqlInventory(engine)
+        assert inventory.waiting() == 0
+        assert stored(cluster, region) == wanted(inventory)
+
+
+@fault("C19", without="holdfast.server.syncer_source:Outbox.fetch", by="tests.chaos.removals:forgotten_when_read")
+def test_C19_syncers_killed_between_commit_and_write_lose_nothing(started: Cluster, postgres: Postgres) -> None:
+    kill_syncers(started, postgres, 25)
+
+
+@pytest.mark.soak
+def test_C19_a_thousand_syncers_killed_between_commit_and_write_lose_nothing(
+    started: Cluster, postgres: Postgres
+) -> None:
+    kill_syncers(started, postgres, 1_500)
+
+
+def test_servers_bring_every_change_to_the_store_while_they_are_killed(cluster: Cluster, postgres: Postgres) -> None:
+    address = postgres.create_database()
+    settings = {"inventory.database": address.replace("+psycopg", ""), "inventory.poll_every": "500ms"}
+    dice = random.Random(19)
+    with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
+        editor, inventory = Editor(engine, fleet.region), SqlInventory(engine)
+        for number in range(12):
+            change(editor, fleet.region, dice)
+            if number % 4 == 3:
+                leader = fleet.leader()
+                wait_until(lambda leader=leader: has_syncer(leader), f"{leader.name} has a syncer")  # type: ignore[misc]
+                os.kill(leader.worker("syncer"), signal.SIGKILL)
+        assert_synced(fleet, inventory)
+        term, old = fleet.wait_led()
+        change(editor, fleet.region, dice)
+        old.kill()
+        editor.change([Wanted(ENDPOINT, "holdfast-w1-eth0")], who="chaos")
+        fleet.wait_led(after=term)
+        assert_synced(fleet, inventory)
+        old.start()
+
+
+def has_syncer(server: Controller) -> bool:
+    return not server.ask("syncer", "metrics").error
+
+
+def assert_synced(fleet: Controllers, inventory: SqlInventory) -> None:
+    wait_until(lambda: inventory.waiting() == 0, "the outbox is empty", within=90)
+    wait_until(lambda: stored(fleet.cluster, fleet.region) == wanted(inventory), "the store says what is wanted")
