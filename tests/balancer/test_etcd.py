@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from holdfast.balancer.job import BalancerJob, follower
+from holdfast.balancer.job import BalancerJob
 from holdfast.balancer.vip import shown
 from holdfast.config import Config
 from holdfast.config.balancer import Balancer as Configuration
@@ -43,7 +43,7 @@ class StoreSite:
         self.truth = Truth()
         self._folder = folder
         self._config = Config(
-            balancer=Configuration(source="etcd"),
+            balancer=Configuration(source="etcd", name=node.name),
             paths=Folders(state=str(folder / "state"), runtime=str(folder / "run")),
         )
 
@@ -57,7 +57,7 @@ class StoreSite:
         if store_away:
             self.client.link.cut()
         prober = TruthfulProber(self.node, self.truth)
-        self.job = BalancerJob(worker, self.dataplane, prober, follower(worker, self.client))
+        self.job = BalancerJob(worker, self.dataplane, prober, self.client)
         self.node.run(self.job.run())
 
     async def put(self, kind: Any, name: Any, value: Any) -> None:
@@ -259,5 +259,38 @@ def test_a_check_that_is_not_there_yet_makes_nobody_up(tmp_path: Path) -> None:
         await site.put(HEALTH_CHECK, "later", HealthCheck(type="tcp"))
         await asyncio.sleep(2)
         assert site.served() == BOTH
+
+    play(story, tmp_path)
+
+
+def test_peers_say_what_they_program_and_which_input_differs(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        one, other = (StoreSite(world, world.node(name), tmp_path / name) for name in ("one", "other"))
+        await one.fill()
+        one.start()
+        other.start()
+        await asyncio.sleep(50)
+        assert one.job._herald is not None
+        assert one.job._herald.differing() == {}
+        other.truth.down = {"b2"}
+        await asyncio.sleep(15)
+        assert one.job._herald.differing() == {"other": ("health",)}
+        other.node.kill()
+        await asyncio.sleep(45)
+        assert one.job._herald.differing() == {}
+
+    simulate(1, scenario)
+
+
+def test_a_watch_that_is_half_open_is_noticed_and_opened_again(tmp_path: Path) -> None:
+    async def story(site: StoreSite) -> None:
+        await site.fill()
+        site.start()
+        await asyncio.sleep(40)
+        site.client.link.mute_watches()
+        await asyncio.sleep(1)
+        await site.put(BACKEND, "b2", Backend(address="10.0.0.2", port=80, healthcheck=("web",), weight=40))
+        await asyncio.sleep(120)
+        assert site.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.2:80": 40}
 
     play(story, tmp_path)

@@ -11,6 +11,7 @@ from holdfast.model.agent_report import AgentReport, GateReport, Trouble
 from holdfast.model.agent_status import AgentStatus
 from holdfast.model.allowance import Allowance
 from holdfast.model.backend import Backend
+from holdfast.model.balancer_report import BalancerReport
 from holdfast.model.calico import Metadata
 from holdfast.model.cluster import Cluster, ClusterSpec, FelixConfiguration, FelixSpec
 from holdfast.model.endpoint import AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
@@ -235,6 +236,16 @@ frontends = st.builds(
     announce=maybe(st.builds(Announce, device=texts, withdraw_delay=durations)),
 )
 
+balancer_reports = st.builds(
+    BalancerReport,
+    version=texts,
+    table=texts,
+    configuration=texts,
+    health=texts,
+    intents=texts,
+    frontends=mapping(texts),
+)
+
 
 def _by_own_name(objects: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
     return objects.map(lambda obj: (obj.name, obj))
@@ -251,6 +262,7 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "frontend": st.tuples(words, frontends),
     "backend": st.tuples(words, backends),
     "health-check": st.tuples(words, checks),
+    "balancer": st.tuples(words, balancer_reports),
     "agent-status": st.tuples(words, statuses),
     "last-status": st.tuples(words, statuses),
     "endpoint-status": st.tuples(status_names, st.builds(EndpointStatus, st.sampled_from(State))),

@@ -32,7 +32,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined
 from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.runtime.paths import write_atomically
-from holdfast.store.api import Delete, Put, Store, StoreError
+from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.identity import Remembered, Verdict, judge, read_identity
 from holdfast.store.mirror import Mirror
 
@@ -61,7 +61,9 @@ class News:
 
 
 class Follower:
-    def __init__(self, store: Store, region: Region, state: Path, clock: Clock, base: Configuration) -> None:
+    def __init__(
+        self, store: Store, region: Region, state: Path, clock: Clock, base: Configuration, own: OwnKey | None = None
+    ) -> None:
         self._store = store
         self._region = region
         self._clock = clock
@@ -69,10 +71,12 @@ class Follower:
         self._memory = StoreMemory(state, "balancer")
         self.base = base
         """The settings of this machine's file."""
-        self._items: Mirror[Item] = Mirror(store, catalog.prefix(region), lambda k, v: catalog.read(region, k, v))
-        self._hosts = Mirror(store, HOST.prefix(region), HOST.decode)
-        self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode)
-        self._intents = Mirror(store, INTENT.prefix(region), INTENT.decode)
+        self._items: Mirror[Item] = Mirror(
+            store, catalog.prefix(region), lambda key, value: catalog.read(region, key, value), own=own, now=clock.now
+        )
+        self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own, now=clock.now)
+        self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
+        self._intents = Mirror(store, INTENT.prefix(region), INTENT.decode, own=own, now=clock.now)
         self._changed = asyncio.Event()
         self._verdict: Verdict | None = None
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import structlog
 
+from holdfast import __version__
 from holdfast.balancer.commands import Commands
 from holdfast.balancer.core import Balancer
 from holdfast.balancer.dataplane import Dataplane
 from holdfast.balancer.dataplane.dryrun import DryRun
 from holdfast.balancer.follower import Follower, News
+from holdfast.balancer.herald import Herald, by_input, own_key
 from holdfast.balancer.keeper import NAME, Around, Keeper, Prober
 from holdfast.balancer.line import BalancerEnd
 from holdfast.balancer.prober_job import LINE, PROBER
@@ -20,6 +23,7 @@ from holdfast.balancer.warmup import WarmUp
 from holdfast.balancer.wishes import WishesFile
 from holdfast.config.balancer import Balancer as Configuration
 from holdfast.config.balancer import Dataplane as DataplaneConfig
+from holdfast.model.balancer_report import BalancerReport
 from holdfast.model.region import Region
 from holdfast.model.time import Duration, Instant
 from holdfast.runtime.connect import open_store
@@ -43,13 +47,14 @@ def open_dataplane(config: DataplaneConfig) -> Dataplane:
 
 
 class BalancerJob:
-    def __init__(self, worker: Worker, dataplane: Dataplane, prober: Prober, follower: Follower | None = None) -> None:
-        """With a follower, what is served comes from the store."""
+    def __init__(self, worker: Worker, dataplane: Dataplane, prober: Prober, store: Store | None = None) -> None:
+        """With a store, what is served comes from there."""
         config = worker.config.balancer
         self._worker = worker
         self._begun_with = config
         self._clock = worker.clock
-        self._follower = follower
+        self._follower = None if store is None else self._following(store)
+        self._herald = None if store is None else Herald(store, self._region, self._name, worker.clock, self._report)
         warm = WarmUp(worker.clock.now(), config.startup_min_delay, config.startup_max_delay)
         first = roster(config) if self._follower is None else self._follower.remembered()
         self.balancer = Balancer(first, warm, history=config.transition_history)
@@ -76,11 +81,35 @@ class BalancerJob:
         self._commands.take_effect()
         async with asyncio.TaskGroup() as tasks:
             helpers = [tasks.create_task(self._reload(), name="reload")]
-            if self._follower is not None:
+            if self._follower is not None and self._herald is not None:
                 helpers.append(tasks.create_task(self._follower.run(self._hear), name="store"))
+                helpers.append(tasks.create_task(self._herald.run(), name="herald"))
             await tasks.create_task(self.keeper.run(self._worker.stopping), name="keeper")
             for helper in helpers:
                 helper.cancel()
+
+    @property
+    def _region(self) -> Region:
+        return Region(self._worker.config.store.region or "")
+
+    @property
+    def _name(self) -> str:
+        return self._begun_with.name or socket.gethostname()
+
+    def _following(self, store: Store) -> Follower:
+        own = own_key(self._region, self._name)
+        return Follower(store, self._region, self._worker.paths.state, self._clock, self._begun_with, own)
+
+    def _report(self) -> BalancerReport:
+        digests = self.keeper.digests()
+        return BalancerReport(
+            version=__version__,
+            table=digests.table,
+            configuration=digests.configuration,
+            health=digests.health,
+            intents=digests.intents,
+            frontends={name: one.state.value for name, one in self.keeper.serving(self._clock.now()).items()},
+        )
 
     def _source(self) -> WantedVips:
         if self._follower is None:
@@ -128,16 +157,14 @@ class BalancerJob:
         if now - self._measured >= _MEASURE_EVERY:
             self._measured = now
             self.keeper.measure(now)
+            if self._herald is not None:
+                for name, count in by_input(self._herald.differing()).items():
+                    self.keeper.metrics.peers.labels(input=name).set(count)
 
     def _has_run_out(self) -> bool:
         """Whether an operator's wish has come to its end since the last look."""
         wall = self._clock.wall()
         return any(not intent.holds(wall) for intent in self.balancer.intents)
-
-
-def follower(worker: Worker, store: Store) -> Follower:
-    config = worker.config
-    return Follower(store, Region(config.store.region or ""), worker.paths.state, worker.clock, config.balancer)
 
 
 def told(before: Roster, after: Roster) -> str:
@@ -161,6 +188,6 @@ async def keep(worker: Worker) -> None:
         return
     store = open_store(worker.config.store)
     try:
-        await BalancerJob(worker, dataplane, prober, follower(worker, store)).run()
+        await BalancerJob(worker, dataplane, prober, store).run()
     finally:
         await store.close()

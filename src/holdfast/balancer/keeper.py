@@ -22,6 +22,7 @@ from holdfast.balancer.dataplane import Dataplane
 from holdfast.balancer.gates import HealthGate, WarmUpGate
 from holdfast.balancer.health import State
 from holdfast.balancer.metrics import BalancerMetrics
+from holdfast.balancer.pools import Serving
 from holdfast.balancer.results import Assignment, Pace, Report
 from holdfast.balancer.roster import Frontend
 from holdfast.balancer.source import WantedVips
@@ -165,11 +166,14 @@ class Keeper:
 
     def measure(self, now: Instant) -> None:
         """Brings the gauges up to date."""
-        balancer = self.balancer
-        states = Counter(one.state for one in balancer.health.values())
-        serving = {name: balancer.desired(one, now).serving for name, one in balancer.roster.frontends.items()}
-        frontends = {name: (one.state is State.UP, one.panic) for name, one in serving.items()}
+        states = Counter(one.state for one in self.balancer.health.values())
+        frontends = {name: (one.state is State.UP, one.panic) for name, one in self.serving(now).items()}
         self.metrics.show(states, frontends, self.digests())
+
+    def serving(self, now: Instant) -> Mapping[str, Serving]:
+        """Every frontend as it should be now."""
+        frontends = self.balancer.roster.frontends
+        return {name: self.balancer.desired(one, now).serving for name, one in frontends.items()}
 
     async def _adopt(self, stopping: asyncio.Event) -> None:
         while not stopping.is_set():

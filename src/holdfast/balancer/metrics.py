@@ -32,6 +32,12 @@ class BalancerMetrics:
             ["table", "configuration", "health", "intents"],
             registry=registry,
         )
+        self.peers = Gauge(
+            "holdfast_peers_differing",
+            "Peers with another table, by the input that differs.",
+            ["input"],
+            registry=registry,
+        )
 
     def show(self, backends: Mapping[State, int], frontends: Mapping[str, tuple[bool, bool]], digests: Digests) -> None:
         """Frontends are up, and in panic, or not. What is gone disappears."""

@@ -10,6 +10,7 @@ from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS
 from holdfast.model.allowance import ALLOWANCE
 from holdfast.model.backend import BACKEND
 from holdfast.model.bad import Bad
+from holdfast.model.balancer_report import BALANCER_REPORT
 from holdfast.model.cluster import CLUSTER, FELIX_CONFIGURATION
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.endpoint_status import ENDPOINT_STATUS
@@ -42,6 +43,7 @@ KINDS: tuple[Kind[Any, Any], ...] = (
     LAST_STATUS,
     ENDPOINT_STATUS,
     AGENT_REPORT,
+    BALANCER_REPORT,
     IDENTITY,
     LEADER,
     NEUTRON_LEADER,

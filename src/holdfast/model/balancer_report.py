@@ -1,0 +1,43 @@
+"""Balancer reports: what each balancer programs, by digest, and which of its frontends serve. Gone with its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.model.kind import Column, Kind
+from holdfast.model.place import named, own
+
+
+class BalancerReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """Digests of the programmed tables and of the three inputs they were made from; peers compare them."""
+
+    version: str
+    table: str
+    configuration: str
+    health: str
+    intents: str
+    frontends: Mapping[str, str] = {}
+    """Frontend → up, down or unknown."""
+
+
+def _serving(report: BalancerReport) -> str:
+    return f"{sum(state == 'up' for state in report.frontends.values())} of {len(report.frontends)}"
+
+
+BALANCER_REPORT: Kind[BalancerReport, str] = Kind(
+    name="balancer",
+    plural="balancers",
+    struct=BalancerReport,
+    place=named(own("balancers/")),
+    columns=(
+        Column("BALANCER", lambda name, _: name),
+        Column("TABLE", lambda _, report: report.table),
+        Column("SERVING", lambda _, report: _serving(report)),
+        Column("VERSION", lambda _, report: report.version),
+        Column("CONFIGURATION", lambda _, report: report.configuration, wide=True),
+        Column("HEALTH", lambda _, report: report.health, wide=True),
+        Column("INTENTS", lambda _, report: report.intents, wide=True),
+    ),
+)
