@@ -12,16 +12,29 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.model.backend import BACKEND, Backend
+from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
+from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.identity import IDENTITY, Identity
+from holdfast.model.kind import Kind
+from holdfast.model.region import Region
+from holdfast.model.time import seconds
 from holdfast.runtime.control import Request, ask
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+from holdfast.testing.etcd import Cluster
 from holdfast.testing.processes import Process, folder, free_ports, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
 
 class Daemon:
+    """A balancer with two backends, `one` and `two`, behind 192.0.2.1."""
+
     def __init__(self, base: Path) -> None:
         self.base = base
         self.ports = free_ports(2)
@@ -46,6 +59,11 @@ balancer:
     www: {{address: 192.0.2.1, port: 80, pools: [{{backends: {{one: , two: }}}}]}}
 """)
 
+    def stop(self) -> None:
+        self.process.stop()
+        for server in self.servers.values():
+            server.close()
+
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [HOLDFAST, *words, "--runtime", str(self.base / "run")]
         return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -53,7 +71,7 @@ balancer:
     def weights(self) -> dict[str, int | None]:
         request = Request("tell", {"do": "balancer"}, "vips")
         said = asyncio.run(ask(self.base / "run" / "balancer.sock", request))
-        if said.error:
+        if said.error or not said.result["frontends"]:
             return {}
         return {member["backend"]: member["programmed"] for member in said.result["frontends"][0]["pools"][0]}
 
@@ -87,9 +105,7 @@ def daemon() -> Iterator[Daemon]:
         try:
             yield running
         finally:
-            running.process.stop()
-            for server in running.servers.values():
-                server.close()
+            running.stop()
 
 
 def test_a_backend_that_dies_loses_its_weight_and_a_wish_survives_a_kill(daemon: Daemon) -> None:
@@ -114,6 +130,53 @@ def test_a_reload_is_checked_and_a_bad_one_changes_nothing(daemon: Daemon) -> No
     daemon.write(", weight: 50")
     os.kill(daemon.process.pid, signal.SIGHUP)
     daemon.comes_to(one=100, two=50)
+
+
+class FromStore(Daemon):
+    """The same, but what is served stands in etcd, in a region of its own."""
+
+    def __init__(self, base: Path, etcd: Cluster) -> None:
+        self._etcd = etcd
+        self._region = Region(base.name)
+        super().__init__(base)
+
+    def write(self, extra: str = "") -> None:
+        self.config.write_text(f"""\
+paths: {{state: {self.base}/state, runtime: {self.base}/run}}
+store: {{endpoints: ["{self._etcd.endpoints[0]}"], region: {self._region.name}}}
+balancer: {{source: etcd, startup-min-delay: 500ms, startup-max-delay: 20s}}
+""")
+
+    def fill(self) -> None:
+        pool = Pool(backends={"one": PoolMember(), "two": PoolMember(weight=40)})
+        check = HealthCheck(type="tcp", interval=seconds(0.1), timeout=seconds(5))
+        self._put(HEALTH_CHECK, "web", check)
+        for name, port in zip(("one", "two"), self.ports, strict=True):
+            self._put(BACKEND, name, Backend(address="127.0.0.1", port=port, healthcheck=("web",)))
+        self._put(FRONTEND, "www", Frontend(address="192.0.2.1", port=80, pools=(pool,)))
+        self._put(IDENTITY, "identity", Identity("fleet-a", 1))
+
+    def _put(self, kind: Kind[Any, str], name: str, value: object) -> None:
+        async def put() -> None:
+            store = EtcdStore(Connection(tuple(self._etcd.endpoints)))
+            await store.put(kind.key(self._region, name), kind.encode(value))
+            await store.close()
+
+        asyncio.run(put())
+
+
+def test_what_stands_in_a_real_etcd_is_served_and_an_intent_is_kept_there(one_etcd: Cluster) -> None:
+    with folder() as base:
+        daemon = FromStore(base, one_etcd)
+        try:
+            daemon.fill()
+            daemon.comes_to(one=100, two=40)
+            assert daemon.ask("backend", "pause", "two", "--reason", "new disk").returncode == 0
+            daemon.comes_to(one=100, two=0)
+            assert daemon.ask("backend", "resume", "two").returncode == 0
+            daemon.comes_to(one=100, two=40)
+        finally:
+            daemon.stop()
 
 
 def test_check_says_with_its_exit_code_what_a_file_is(tmp_path: Path) -> None:
