@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from holdfast.config.server import Server as Timings
+from holdfast.model.leader import LEADER, Leader
 from holdfast.model.leadership import LEADERSHIP
 from holdfast.model.leadership import Leadership as History
 from holdfast.model.time import seconds
@@ -194,6 +197,35 @@ def test_the_key_says_who_leads() -> None:
         assert entry is not None
         assert b'"name":"a"' in entry.value
         assert b'"boot_id":"host-a, boot 1"' in entry.value
+
+    duo(story)
+
+
+def test_the_key_says_since_when_its_holder_leads_not_since_when_its_process_runs() -> None:
+    async def story(two: Duo) -> None:
+        await asyncio.sleep(60)
+        assert two.a.elector is not None
+        two.a.elector.leave(Lost.STEPPED_DOWN, seconds(30))
+        asked = two.b.clock.wall()
+        await two.led_by(two.b, within=0.5)
+        await asyncio.sleep(20)
+        entry = two.world.store.keys.get(LEADER_KEY)
+        assert entry is not None
+        held = LEADER.decode(entry.key, entry.value)
+        assert isinstance(held, Leader)
+        assert held.since is not None
+        assert asked <= held.since <= asked + seconds(1), "renewals do not move it"
+
+    duo(story)
+
+
+def test_renewals_are_told_at_a_slow_rate() -> None:
+    async def story(two: Duo) -> None:
+        with capture_logs() as lines:
+            await asyncio.sleep(310)
+        told = [line["event"] for line in lines if line["log_level"] == "info" and "still leads" in line["event"]]
+        assert len(told) == 1, "one in five minutes"
+        assert "renewals, the slowest in" in told[0]
 
     duo(story)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from holdfast.config.server import Server as Timings
@@ -20,7 +21,7 @@ from holdfast.model.leader import LEADER, Leader
 from holdfast.model.leadership import LEADERSHIP, Reign
 from holdfast.model.leadership import Leadership as History
 from holdfast.model.region import Region
-from holdfast.model.time import Duration, Instant
+from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.runtime.clock import Clock
 from holdfast.server import election
 from holdfast.server.election import (
@@ -57,6 +58,7 @@ from holdfast.store.api import (
 log = structlog.get_logger(__name__)
 
 TICK = 0.25
+_TELL_RENEWALS = Duration(minutes=5)
 _DIED_HERE = "its process died on this machine"
 _LEFT_OPEN = "its lease ran out, or its key was deleted"
 """Of a reign that nobody ended: who resigns, or clears a dead one's key, says so in the same transaction."""
@@ -86,6 +88,24 @@ class Surroundings:
     """Called with each change of leadership: its term, and one sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Renewals:
+    """The renewals of a term since they were last told of: each would be too many lines, none would be too few."""
+
+    term: int = 0
+    since: Instant = NEVER
+    count: int = 0
+    slowest: Duration = Duration(0)
+
+    def plus(self, term: int, sent: Instant, answered: Instant) -> Renewals:
+        if term != self.term:
+            return Renewals(term, sent, 1, answered - sent)
+        return Renewals(term, self.since, self.count + 1, max(self.slowest, answered - sent))
+
+    def __str__(self) -> str:
+        return f"{self.count} renewals, the slowest in {self.slowest.total_seconds() * 1_000:.0f} ms"
+
+
 class Elector:
     def __init__(self, store: Store, timings: Timings, around: Surroundings) -> None:
         self.state = Election()
@@ -99,9 +119,12 @@ class Elector:
         self._nothing_left = asyncio.Event()
         """Stopped, and there is nothing that we hold or could still win."""
         self._shown: Shown | None = None
-        self._since = around.clock.now()
+        self._phase_since = around.clock.now()
         self._predecessor = ""
         self._why_vacant = "nobody led"
+        self._since = around.clock.wall()
+        """When the last campaign began: what the key says of how long its holder leads."""
+        self._renewals = Renewals()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Takes part in the election until told to stop; then gives leadership back, in bounded time."""
@@ -144,7 +167,7 @@ class Elector:
         before = self.state
         self.state, effects = election.step(before, event, self._timings)
         if self.state.phase is not before.phase:
-            self._since = self._now()
+            self._phase_since = self._now()
         seen = self.state.seen
         if seen is not before.seen and seen is not None and seen.term:
             self._predecessor = seen.leader.name if seen.leader else f"the leader of term {seen.term}"
@@ -168,7 +191,7 @@ class Elector:
             until=election.leading_until(state, self._timings),
             work_until=election.work_until(state, self._timings),
             leader=self._around.me.name if leading else named,
-            since=self._since,
+            since=self._phase_since,
             why=LeaderReason.PAUSED.label if Lost.PAUSED in state.withheld else "",
         )
         if shown != self._shown:
@@ -254,7 +277,7 @@ class Elector:
         return _seen(await self._store.get(self._key))
 
     async def _campaign(self) -> Event:
-        sent = self._now()
+        sent, self._since = self._now(), self._around.clock.wall()
         lease = await self._store.grant(self._timings.ttl)
         self._feed(election.Leased(self._now(), sent, lease))
         absent = Compare(self._key, Aspect.CREATE_REVISION, 0)
@@ -267,7 +290,7 @@ class Elector:
         return election.Beaten(self._now(), _seen(entries[0] if entries else None))
 
     def _value(self) -> bytes:
-        return LEADER.encode(self._around.me)
+        return LEADER.encode(msgspec.structs.replace(self._around.me, since=self._since))
 
     async def _renew(self, effect: Renew) -> Event:
         sent = self._now()
@@ -276,7 +299,15 @@ class Elector:
         await self._store.renew(effect.lease)
         if not await self._proven(effect):
             return election.TermOver(self._now(), effect.term)
+        self._tell_renewals(effect.term, sent)
         return election.Renewed(self._now(), sent, effect.term)
+
+    def _tell_renewals(self, term: int, sent: Instant) -> None:
+        now = self._now()
+        self._renewals = self._renewals.plus(term, sent, now)
+        if now - self._renewals.since >= _TELL_RENEWALS:
+            log.info(f"{self._around.me.name} still leads, term {term}: {self._renewals}")
+            self._renewals = Renewals()
 
     async def _proven(self, effect: Renew) -> bool:
         """C11: an old etcd acknowledges the renewal of a revoked lease; only this transaction is a proof."""
