@@ -6,7 +6,7 @@ import os
 import signal
 
 from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controllers
+from holdfast.testing.servers import Controller, Controllers
 from tests.chaos.fleet import wait_working
 
 
@@ -20,7 +20,23 @@ def test_a_paused_server_stays_paused_when_its_elector_is_killed_and_takes_part_
     pid = paused.worker("elector")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: paused.worker("elector") != pid and paused.answers("elector"), "the elector comes back")
-    wait_until(lambda: paused.ask("elector", "about").result["phase"] == "resting", "it is paused still")
+    wait_until(lambda: phase(paused) == "resting", "it is paused still")
     assert not paused.ask("elector", "resume").error
-    wait_until(lambda: paused.ask("elector", "about").result["phase"] == "following", "it takes part again")
+    wait_until(lambda: phase(paused) == "following", "it takes part again")
     assert paused.ask("elector", "resume").error == f"{paused.name} is not paused"
+
+
+def test_of_two_pauses_the_later_one_counts_however_soon_the_first_would_have_ended(fleet: Controllers) -> None:
+    _, leader = wait_working(fleet)
+    paused, briefly = (server for server in fleet.members if server is not leader)
+    assert not paused.ask("elector", "pause", reason="a look", **{"for": "1s"}).error
+    assert not paused.ask("elector", "pause", reason="disk swap").error
+    assert not briefly.ask("elector", "pause", reason="a look", **{"for": "2s"}).error
+    wait_until(lambda: phase(briefly) == "resting", "the brief one is paused")
+    wait_until(lambda: phase(briefly) == "following", "a pause that ran out is over")
+    assert phase(paused) == "resting"
+    assert not paused.ask("elector", "resume").error
+
+
+def phase(server: Controller) -> object:
+    return server.ask("elector", "about").result["phase"]

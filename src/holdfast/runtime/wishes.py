@@ -30,6 +30,9 @@ class Wish(msgspec.Struct, frozen=True):
         """How a sentence about it goes on."""
         return "" if self.until is None else f" until {self.until:%H:%M:%SZ}"
 
+    def is_over(self, wall: datetime) -> bool:
+        return self.until is not None and self.until <= wall
+
 
 class Wishes(msgspec.Struct, frozen=True, omit_defaults=True):
     pause: Wish | None = None

@@ -129,11 +129,11 @@ class ElectorJob:
             await self._store.close()
 
     async def _take_part(self) -> None:
-        self._stay_paused()
+        self._heed_pause()
         await self._take_name()
         elect = asyncio.create_task(self.elector.run(self._worker.stopping), name="elector")
         beside = [
-            asyncio.create_task(one) for one in (self.registrar.run(), self._watch_ability(), self._stand_guard())
+            asyncio.create_task(one) for one in (self.registrar.run(), self._look_after_itself(), self._stand_guard())
         ]
         try:
             done, _ = await asyncio.wait({elect, *beside}, return_when=asyncio.FIRST_COMPLETED)
@@ -235,8 +235,9 @@ class ElectorJob:
             workers={one.name: WorkerHealth(_is_healthy(one), one.state) for one in workers if one.name != "elector"},
         )
 
-    async def _watch_ability(self) -> None:
+    async def _look_after_itself(self) -> None:
         while not await self._worker.stopped(_HEALTH_EVERY):
+            self._heed_pause()
             now = self._worker.clock.now()
             self._ability = self._ability.seen(self._report(), now)
             better = successor(self._ability, self.registrar.others, now, self._patience)
@@ -284,26 +285,30 @@ class ElectorJob:
         asked = wish(request, who, self._worker.clock)
         self._book.keep(Wishes(pause=asked))
         self._told_asked("pause", asked)
-        self._stay_paused()
+        self._heed_pause()
         return f"{self._me.name} neither leads nor campaigns{asked.lasting}; end it with: holdfast resume server"
 
     async def _resume(self, request: Request, who: Who) -> str:
-        if self._book.wishes.pause is None:
+        if not self._is_pause_wanted():
             raise Declined(f"{self._me.name} is not paused")
         self._book.keep(Wishes())
         self._told_asked("resume", Wish(who.name, str(request.args.get("reason", "")), self._worker.clock.wall()))
-        self.elector.go_on(Lost.PAUSED)
+        self._heed_pause()
         return f"{self._me.name} takes part in elections again"
 
-    def _stay_paused(self) -> None:
-        """An operator's pause outlives the process; it ends when it is told to, or runs out."""
-        pause, wall = self._book.wishes.pause, self._worker.clock.wall()
-        if pause is None or (pause.until is not None and pause.until <= wall):
-            return
-        self.elector.leave(Lost.PAUSED)
-        if pause.until is not None:
-            left = (pause.until - wall).total_seconds()
-            asyncio.get_running_loop().call_later(left, self.elector.go_on, Lost.PAUSED)
+    def _heed_pause(self) -> None:
+        """An operator's pause outlives the process; it ends when it is told to, or runs out. Looked at again and
+        again, so that of two pauses the later one counts."""
+        wanted, paused = self._is_pause_wanted(), Lost.PAUSED in self.elector.state.withheld
+        if wanted and not paused:
+            self.elector.leave(Lost.PAUSED)
+        elif paused and not wanted:
+            log.info(f"{self._me.name} takes part in elections again: its pause is over")
+            self.elector.go_on(Lost.PAUSED)
+
+    def _is_pause_wanted(self) -> bool:
+        pause = self._book.wishes.pause
+        return pause is not None and not pause.is_over(self._worker.clock.wall())
 
     def _told_asked(self, what: str, asked: Wish) -> None:
         why = f": “{asked.why}”" if asked.why else ""
