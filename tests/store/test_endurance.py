@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from holdfast.model.time import Duration
-from holdfast.store.api import Delete, Put, StoreAway
+from holdfast.store.api import Compacted, Delete, Put, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection
 from holdfast.testing.etcd import Cluster, Unavailable, etcd_cluster
@@ -20,6 +21,7 @@ from tests.store.proxy import Proxy
 CHANGES = 100_000
 PER_TXN = 100
 KEYS = 3_000
+NOWHERE = "http://127.0.0.1:1"
 
 
 async def insist(call: Callable[[], Awaitable[object]]) -> None:
@@ -33,10 +35,14 @@ async def insist(call: Callable[[], Awaitable[object]]) -> None:
             return
 
 
-async def write(store: EtcdStore, rng: random.Random) -> dict[tuple[int, bytes], None]:
-    """Makes `CHANGES` changes; gives those that certainly were made, by revision and key."""
+async def write(store: EtcdStore, rng: random.Random, breaking: asyncio.Task[None]) -> dict[tuple[int, bytes], None]:
+    """Makes changes, `CHANGES` at least, until all that breaks is over; gives the puts that certainly were made, by
+    revision and key."""
     history: dict[tuple[int, bytes], None] = {}
-    for number in range(CHANGES // PER_TXN):
+    made = 0
+    for number in itertools.count():
+        if made >= CHANGES and breaking.done():
+            break
         keys = [b"/watched/%05d" % key for key in rng.sample(range(KEYS), PER_TXN)]
         puts = [Put(key, b"%d" % number) for key in keys[: PER_TXN * 9 // 10]]
         deletes = [Delete(key) for key in keys[PER_TXN * 9 // 10 :]]
@@ -45,21 +51,42 @@ async def write(store: EtcdStore, rng: random.Random) -> dict[tuple[int, bytes],
         except StoreAway:
             await asyncio.sleep(0.05)
             continue
+        made += PER_TXN
         history |= dict.fromkeys((result.revision, put.key) for put in puts)
     return history
 
 
 async def break_things(cluster: Cluster, proxies: list[Proxy], store: EtcdStore) -> None:
-    """Kills each member once, with resets of all streams and a compaction in between, while changes go on."""
-    for member in cluster.members:
+    """Kills each member once while changes go on, with resets of all streams and a compaction each time. The second
+    time the watch is cut off until the history that it would have to catch up with is gone."""
+    for number, member in enumerate(cluster.members):
         await asyncio.sleep(1)
+        targets = [proxy.target for proxy in proxies]
         for proxy in proxies:
+            proxy.target = NOWHERE if number == 1 else proxy.target
             proxy.reset()
         await asyncio.to_thread(member.kill)
         await asyncio.sleep(0.5)
-        status = await store.status()
-        await insist(lambda: store.compact(max(s.revision for s in status)))  # noqa: B023 -- awaited here
+        await revisions_later(store, 20)
+        await insist(lambda: compact(store))
+        for proxy, target in zip(proxies, targets, strict=True):
+            proxy.target = target
         await asyncio.to_thread(member.restart)
+
+
+async def compact(store: EtcdStore) -> None:
+    with contextlib.suppress(Compacted):  # by a call before this one, whose reply was lost
+        await store.compact(await head(store))
+
+
+async def head(store: EtcdStore) -> int:
+    return max(status.revision for status in await store.status())
+
+
+async def revisions_later(store: EtcdStore, count: int) -> None:
+    wanted = await head(store) + count
+    while await head(store) < wanted:  # noqa: ASYNC110 -- what is waited for happens in other processes
+        await asyncio.sleep(0.05)
 
 
 def test_a_watch_over_many_changes_through_kills_resets_and_compaction() -> None:
@@ -71,12 +98,13 @@ def test_a_watch_over_many_changes_through_kills_resets_and_compaction() -> None
             writer = await stack.enter_async_context(opened(Connection(cluster.endpoints, deadline=behind.deadline)))
             follower = await stack.enter_async_context(Follower(watcher, b"/watched/"))
             breaking = asyncio.create_task(break_things(cluster, proxies, writer))
-            history = await write(writer, random.Random(7))
+            history = await write(writer, random.Random(7), breaking)
             await breaking
             await insist(lambda: writer.put(b"/watched/end", b""))
             await until(lambda: b"/watched/end" in follower.seen)
             final = {e.key: (e.mod_revision, e.value) async for p in writer.list(b"/watched/") for e in p.entries}
             assert follower.seen == final
+            assert len(follower.snapshots) > 1, "the compaction cost the watch its continuity"
             assert_no_gap(follower, history)
             assert len(follower.history) == len(set(follower.history)), "nothing came twice"
 
