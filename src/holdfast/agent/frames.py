@@ -9,7 +9,8 @@ The envelope (magic, version, lengths, where the checksum is) is the same for ev
 a newer frame from a damaged one. A new operation or meaning is a new version; a release writes `WRITES`, which is never
 above what the release before it reads, so that going one release back always works.
 
-The magic begins with a byte that no UTF-8 text contains: a body of text cannot be taken for a frame.
+The magic begins with a byte that no UTF-8 text contains: a body of text never contains a frame, also when
+it is searched for one because the frame around it is damaged. So objects should be text (JSON).
 
 The checksum is google-crc32c's: 0.4 µs per record of 1.3 kB, where zlib's CRC-32, another polynomial, takes 1.4.
 """

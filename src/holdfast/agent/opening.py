@@ -71,7 +71,7 @@ def _repaired(
     except OSError as error:
         left = f"; it could not be repaired ({error.strerror}) and is used as it is"
     kept = f"; the bad bytes are kept in {aside}" if aside else ""
-    counts = f"{_count(told.remembered)} in it count, and the kernel's own tags tell more"
+    counts = f"{_count(told.remembered)} still count, and the kernel's own tags tell more"
     sentence = f"{path}: {found.value} ({_damage(data, told)}): {counts}{kept}{left}"
     return segment, Opening(found, sentence, aside, told.missing)
 
@@ -85,12 +85,12 @@ def _damage(data: bytes, told: Recalled) -> str:
     if not data:
         return "it is empty"
     bad = sum(bad.end - bad.start for bad in told.bad)
-    gone = f", {told.missing:,} records are gone" if told.missing else ""
+    gone = f", records gone: {told.missing:,}" if told.missing else ""
     return f"{bad:,} of {len(data):,} bytes cannot be read{gone}"
 
 
 def _count(remembered: Remembered) -> str:
-    return f"{len(remembered.live):,} objects and {len(remembered.going):,} removals"
+    return f"{len(remembered):,} objects, {len(remembered.going):,} of them being removed"
 
 
 def _put_aside(files: Files, path: Path, bad: bytes) -> Path | None:

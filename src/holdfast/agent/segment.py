@@ -23,12 +23,13 @@ class Segment:
 
     @classmethod
     def create(cls, files: Files, path: Path, boot: bytes) -> Segment:
-        """A new file with the mark that begins it. Raises `OSError`."""
+        """A new file with the mark that begins it. Raises `OSError`; then there is no such file."""
         segment = cls(files, files.create(path))
         try:
             segment.write([Entry(Op.BEGIN, boot)])
         except OSError:
             segment.close()
+            files.remove(path)
             raise
         return segment
 

@@ -1,0 +1,78 @@
+"""Disks as journals meet them: one in memory for speed, one that is full, one that counts, one that fails at a call."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.agent.files import Files
+
+
+class FullDisk(Files):
+    """Takes `room` more bytes, the last write in part, and then refuses."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = super().write(fd, data[: self.room])
+        self.room -= written
+        return written
+
+
+class StuckDisk(FullDisk):
+    """Full, and does not even give back what was written in part."""
+
+    def truncate(self, fd: int, size: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class CountingDisk(Files):
+    """Counts the calls and the bytes written since it was last asked."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self.calls["write"] += 1
+        self.calls["bytes"] += len(data)
+        return super().write(fd, data)
+
+    def sync(self, fd: int) -> None:
+        self.calls["sync"] += 1
+        super().sync(fd)
+
+    def asked(self) -> Counter[str]:
+        calls, self.calls = self.calls, Counter()
+        return calls
+
+
+class FailingDisk(Files):
+    """The first call of that name fails, after `then` has happened."""
+
+    def __init__(self, call: str, number: int = errno.EIO) -> None:
+        self.call = call
+        self.number = number
+
+    def sync(self, fd: int) -> None:
+        self._fail("sync", lambda: Files.sync(self, fd))
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._fail("rename", lambda: Files.rename(self, old, new))
+
+    def create(self, path: Path) -> int:
+        if self.call == "create":
+            self.call = ""
+            raise OSError(self.number, os.strerror(self.number))
+        return super().create(path)
+
+    def _fail(self, call: str, otherwise: Callable[[], None]) -> None:
+        if call == self.call:
+            self.call = ""
+            raise OSError(self.number, os.strerror(self.number))
+        otherwise()
