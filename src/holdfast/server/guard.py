@@ -7,6 +7,7 @@ store that was thrown back to an older life is led, but nothing is deleted until
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ class Guard:
     memory: StoreMemory
     judgement: Judgement | None = None
     since: Instant = field(default=NEVER)
+    forgetful: bool = False
+    """Whether the last thing to remember could not be written down."""
 
     async def look(self, now: Instant) -> Judgement:
         """Reads the store's identity and judges it by what is remembered."""
@@ -62,13 +65,24 @@ class Guard:
         judgement = judge(remembered, found)
         if judgement.verdict is Verdict.OURS and isinstance(found.identity, Identity):
             known = remembered or Remembered(found.identity.fleet, found.identity.epoch, 0)
-            self.memory.keep(known.seen(found.identity, found.revision))
+            await self._remember(known.seen(found.identity, found.revision))
         if self.judgement is None or judgement.verdict is not self.judgement.verdict:
             self.since = now
             level = log.info if judgement.verdict in (Verdict.OURS, Verdict.UNNAMED) else log.error
             level(judgement.sentence + (f"; opens by: {judgement.opens}" if judgement.opens else ""))
         self.judgement = judgement
         return judgement
+
+    async def _remember(self, known: Remembered) -> None:
+        """Beside the loop, which has leases to renew: a disk may take its time. One that takes nothing at all costs
+        the knowledge of the last revisions, not the leadership."""
+        try:
+            await asyncio.to_thread(self.memory.keep, known)
+            self.forgetful = False
+        except OSError as error:
+            if not self.forgetful:
+                log.error(f"what was seen of the store cannot be written down, the work goes on: {error}")
+            self.forgetful = True
 
     async def found(self, fenced: FencedStore) -> None:
         """A new leader names a store that has no name; whoever was faster is right."""

@@ -1,0 +1,38 @@
+"""The guard: a store is judged by what is remembered of it; a disk that takes nothing costs nobody the leadership."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from holdfast.model.identity import IDENTITY, Identity
+from holdfast.model.region import Region
+from holdfast.model.time import NEVER
+from holdfast.runtime.memory import StoreMemory
+from holdfast.server.guard import Guard
+from holdfast.store.api import Put
+from holdfast.store.identity import Verdict, identity_key
+from holdfast.testing import FakeStore
+
+REGION = Region("r")
+
+
+def test_a_disk_that_takes_nothing_is_told_of_once_and_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "server.store.json.new").mkdir()  # so that the file cannot be written, not even by root
+
+    async def scenario() -> None:
+        store = FakeStore(now=lambda: 0.0).client()
+        await store.txn([], [Put(identity_key(REGION), IDENTITY.encode(Identity("kelp", 1)))])
+        guard = Guard(store, REGION, StoreMemory(tmp_path, "server"))
+        with capture_logs() as lines:
+            verdicts = [(await guard.look(NEVER)).verdict for _ in range(3)]
+        assert verdicts == [Verdict.OURS] * 3
+        assert len([line for line in lines if "cannot be written down" in line["event"]]) == 1
+        (tmp_path / "server.store.json.new").rmdir()
+        await guard.look(NEVER)
+        assert not guard.forgetful
+        assert StoreMemory(tmp_path, "server").recall() is not None
+
+    asyncio.run(scenario())
