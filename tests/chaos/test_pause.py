@@ -35,8 +35,14 @@ def test_of_two_pauses_the_later_one_counts_however_soon_the_first_would_have_en
     wait_until(lambda: phase(briefly) == "resting", "the brief one is paused")
     wait_until(lambda: phase(briefly) == "following", "a pause that ran out is over")
     assert phase(paused) == "resting"
+    would = {paused.name: False, briefly.name: True}
+    wait_until(lambda: followers(leader) == would and followers(paused) == would, "both know who would lead")
     assert not paused.ask("elector", "resume").error
 
 
 def phase(server: Controller) -> object:
     return server.ask("elector", "about").result["phase"]
+
+
+def followers(server: Controller) -> object:
+    return server.ask("elector", "about").result["followers"]

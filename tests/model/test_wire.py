@@ -252,7 +252,7 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         b"/holdfast/v1/no-region/servers/ctl-1",
         (
             b'{"host":"ctl-1","pid":7,"boot_id":"b","pid_namespace":"pid:[1]","version":"0.3.1",'
-            b'"since":"2026-11-15T12:00:00Z","database":true,"warm":true,"workers":{"syncer":{"healthy":true,"state":"ok"}}}'
+            b'"since":"2026-11-15T12:00:00Z","database":true,"warm":true,"stands":true,"workers":{"syncer":{"healthy":true,"state":"ok"}}}'
         ),
     ),
     (
@@ -446,12 +446,6 @@ def test_the_old_drivers_leader_is_understood() -> None:
     assert NEUTRON_LEADER.decode(key, b"ctl-1.example:4711") == Leader("ctl-1.example", "ctl-1.example", 4711)
     assert _bad(NEUTRON_LEADER, key, b"gone fishing") is BadReason.NOT_JSON
     assert _bad(LEADER, key, b"ctl-1.example:4711") is BadReason.NOT_JSON
-
-
-def test_C12_a_leader_of_unknown_kernel_is_never_looked_up() -> None:
-    assert Leader("a", "a", 1, "boot", "ns").same_kernel("boot", "ns")
-    assert not Leader("a", "a", 1, "boot", "ns").same_kernel("boot", "other")
-    assert not Leader("a", "a", 1).same_kernel("", "")
 
 
 def test_C33_a_server_is_able_when_database_and_workers_are() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
+
 from holdfast.model.server import Server, WorkerHealth
 from holdfast.model.time import Instant, seconds
 from holdfast.server.giveway import PATIENCE, Ability, successor
@@ -51,3 +53,10 @@ def test_an_unable_leader_gives_way_after_its_patience_to_the_first_that_is_able
 def test_a_database_that_is_away_for_everybody_moves_nobody() -> None:
     ability = Ability().seen(NO_DATABASE, NOW)
     assert successor(ability, {"b": NO_DATABASE}, NOW + seconds(1_000)) is None
+
+
+def test_nobody_gives_way_to_a_server_that_would_not_take_over() -> None:
+    ability = Ability().seen(NO_DATABASE, NOW)
+    paused = msgspec.structs.replace(ABLE, stands=False)
+    assert successor(ability, {"b": paused}, NOW + PATIENCE) is None
+    assert successor(ability, {"b": paused, "c": ABLE}, NOW + PATIENCE) == "c"

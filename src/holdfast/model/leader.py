@@ -34,13 +34,6 @@ class Leader(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         if self.since is not None:
             force_setattr(self, "since", utc(self.since))
 
-    def same_kernel(self, boot_id: str, pid_namespace: str) -> bool:
-        """Whether its pid means something in that boot and PID namespace; never when it did not say."""
-        return bool(self.boot_id and self.pid_namespace) and (self.boot_id, self.pid_namespace) == (
-            boot_id,
-            pid_namespace,
-        )
-
 
 def _since(moment: datetime | None) -> str:
     return "" if moment is None else written(moment)

@@ -41,6 +41,8 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether the inventory's database answers."""
     warm: bool = False
     """Whether its mirrors are complete, so that it could take over at once."""
+    stands: bool = True
+    """Whether it stands for election: it is neither paused nor resting."""
     workers: Mapping[str, WorkerHealth] = {}
 
     def __post_init__(self) -> None:
@@ -51,10 +53,15 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Whether it could do a leader's work now (C33)."""
         return self.database and all(worker.healthy for worker in self.workers.values())
 
+    @property
+    def eligible(self) -> bool:
+        """Whether leadership may be left to it: it could do the work, and would take it."""
+        return self.able and self.stands
+
 
 def _ailing(server: Server) -> str:
     sick = sorted(f"{name} {worker.state}" for name, worker in server.workers.items() if not worker.healthy)
-    return ", ".join(sick) or "ok"
+    return ", ".join(sick) or ("ok" if server.stands else "ok, does not stand for election")
 
 
 SERVER: Kind[Server, str] = Kind(

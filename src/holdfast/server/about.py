@@ -26,6 +26,6 @@ class About(msgspec.Struct, frozen=True):
     lease_s: float
     ttl_s: float
     followers: Mapping[str, bool]
-    """The other servers that are registered, and whether each could do a leader's work."""
+    """The servers that do not lead, this one too, and whether each could and would."""
     store: StoreSeen | None = None
     store_error: str = ""

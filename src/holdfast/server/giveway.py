@@ -1,7 +1,7 @@
 """Giving way: a leader that cannot do a leader's work resigns to a server that can (C33).
 
-Only when its own inability has lasted, and only when somebody else says that it could do better: a database that is
-away for everybody moves nobody.
+Only when its own inability has lasted, and only when somebody else says that it could do better and would: a database
+that is away for everybody moves nobody, and nobody makes room for a server that is paused.
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ def successor(
     """Who should lead instead, if this server should give way now. The first by name, so that all would agree."""
     if not ability.unable_since or now - ability.unable_since < patience:
         return None
-    return next((name for name, server in sorted(others.items()) if server.able), None)
+    return next((name for name, server in sorted(others.items()) if server.eligible), None)

@@ -22,7 +22,7 @@ from holdfast.model.time import Duration
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import Decision
-from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.runtime.process import boot_id
 from holdfast.runtime.report import WorkerReport, report
 from holdfast.runtime.wishes import Wish, WishBook, Wishes, wish
@@ -72,6 +72,8 @@ def pid_namespace() -> str:
 
 
 def is_gone(pid: int) -> bool:
+    if not 0 < pid < 2**31:
+        return False  # no process ever had it: nothing can be known of whoever wrote that
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -163,6 +165,10 @@ class ElectorJob:
             self._unreached = str(error)
             self._worker.vitals.attempted(success=False, state="waiting: store")
             return False
+        except MemoryUnreadable as error:
+            self._tell_unreadable(error)
+            self._worker.vitals.attempted(success=False, state="refused: memory unreadable")
+            return False
         self._unreached = ""
         foreign = said.verdict is Verdict.FOREIGN
         self._worker.vitals.attempted(success=not foreign, state="held: foreign_store" if foreign else None)
@@ -177,12 +183,20 @@ class ElectorJob:
             except (StoreAway, StoreError) as error:
                 log.debug(f"the store's identity cannot be read: {error}")
                 continue
+            except MemoryUnreadable as error:
+                self._tell_unreadable(error)
+                continue  # what was judged before still holds: a file that broke meanwhile deposes nobody
             foreign = said.verdict is Verdict.FOREIGN
             withheld = Lost.FOREIGN in self.elector.state.withheld
             if foreign and not withheld:
                 self.elector.leave(Lost.FOREIGN)
             elif withheld and not foreign:
                 self.elector.go_on(Lost.FOREIGN)
+
+    def _tell_unreadable(self, error: MemoryUnreadable) -> None:
+        if self._unreached != str(error):
+            log.error(str(error))
+        self._unreached = str(error)
 
     def _names_the_store(self) -> bool:
         """With an inventory it is the syncer that does, once the store is filled."""
@@ -232,6 +246,7 @@ class ElectorJob:
             since=self._since,
             database=not any(one.state == "waiting: database" for one in workers),
             warm=True,
+            stands=self.elector.state.phase is not Phase.RESTING,
             workers={one.name: WorkerHealth(_is_healthy(one), one.state) for one in workers if one.name != "elector"},
         )
 
@@ -252,6 +267,7 @@ class ElectorJob:
             seen = await self._store_seen()
         except (StoreAway, StoreError) as away:
             error = str(away)
+        servers = {**self.registrar.others, self._me.name: self._report()}
         about = About(
             name=self._me.name,
             phase=shown.phase,
@@ -260,7 +276,7 @@ class ElectorJob:
             since_s=(now - shown.since).total_seconds(),
             lease_s=max(0.0, (shown.work_until - now).total_seconds()) if shown.work_until else 0.0,
             ttl_s=self._worker.config.server.ttl.total_seconds(),
-            followers={name: one.able for name, one in self.registrar.others.items() if name != shown.leader},
+            followers={name: one.eligible for name, one in servers.items() if name != shown.leader},
             store=seen,
             store_error=error,
         )
