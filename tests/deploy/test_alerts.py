@@ -13,6 +13,8 @@ import yaml
 
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.prober_job import ProberMetrics
+from holdfast.model.region import Region
+from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
 from holdfast.server.metrics import ElectionMetrics
 
@@ -51,7 +53,7 @@ def test_every_alert_has_a_runbook_page_that_says_what_to_do() -> None:
 
 def test_every_alert_speaks_of_metrics_that_exist() -> None:
     metrics = WorkerMetrics()
-    ElectionMetrics(metrics.registry)
+    ElectionMetrics(metrics.registry, SystemClock().now, Region())
     ProberMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
     metrics.held({("brake", "too_many"): 1})

@@ -1,28 +1,45 @@
-"""What the election measures."""
+"""What the election measures. Gauges are read when they are asked for: a lease shrinks between renewals."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from holdfast.model.region import Region
 from holdfast.model.time import Instant
-from holdfast.server.leadership import Shown
+from holdfast.server.leadership import Shown, is_fresh
+
+Now = Callable[[], Instant]
 
 
 class ElectionMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.leader = Gauge("holdfast_leader", "1 while this server leads.", registry=registry)
-        self.known = Gauge("holdfast_leader_known", "1 while this server knows of a leader.", registry=registry)
-        self.term = Gauge("holdfast_term", "The term this server leads in, else 0.", registry=registry)
-        self.remaining = Gauge(
-            "holdfast_lease_remaining_seconds", "For how long leadership may still be believed.", registry=registry
-        )
-        self.transitions = Counter(
-            "holdfast_leader_transitions", "Leaderships that began or ended here.", registry=registry
-        )
+    """`region` tells the fleets of one Prometheus apart; each has a leader of its own."""
 
-    def show(self, shown: Shown, now: Instant) -> None:
-        leading = shown.phase == "leading" and now < shown.until
-        self.leader.set(int(leading))
-        self.known.set(int(bool(shown.leader)))
-        self.term.set(shown.term if leading else 0)
-        self.remaining.set(max(0.0, (shown.work_until - now).total_seconds()) if leading else 0)
+    def __init__(self, registry: CollectorRegistry, now: Now, region: Region) -> None:
+        self._now = now
+        self._shown = Shown("following")
+        self._registry, self._region = registry, region.name
+        self._gauge("holdfast_leader", "1 while this server leads.", lambda: float(self._leads()))
+        self._gauge(
+            "holdfast_leader_known", "1 while this server knows of a leader.", lambda: float(bool(self._shown.leader))
+        )
+        self._gauge(
+            "holdfast_term", "The term this server leads in, else 0.", lambda: self._shown.term if self._leads() else 0
+        )
+        self._gauge("holdfast_lease_remaining_seconds", "For how long the leader's lease still lasts.", self._remaining)
+        self.transitions = Counter(
+            "holdfast_leader_transitions", "Leaderships that began or ended here.", ["region"], registry=registry
+        ).labels(region.name)
+
+    def show(self, shown: Shown) -> None:
+        self._shown = shown
+
+    def _gauge(self, name: str, what: str, read: Callable[[], float]) -> None:
+        Gauge(name, what, ["region"], registry=self._registry).labels(self._region).set_function(read)
+
+    def _leads(self) -> bool:
+        return self._shown.phase == "leading" and is_fresh(self._shown, self._now())
+
+    def _remaining(self) -> float:
+        return max(0.0, (self._shown.work_until - self._now()).total_seconds()) if self._leads() else 0.0

@@ -97,7 +97,7 @@ class ElectorJob:
         self._region = Region(worker.config.store.region or "")
         self._shown = worker.board.cell(LEADERSHIP_CELL, Shown)
         self._found = [worker.board.cell(name, Found) for name in worker.board.cells() if name.endswith("/found")]
-        self._metrics = ElectionMetrics(worker.metrics.registry)
+        self._metrics = ElectionMetrics(worker.metrics.registry, worker.clock.now, self._region)
         self._ability = Ability()
         self._leader_key = LEADER.key(self._region, "leader")
         self._unreached = ""
@@ -207,7 +207,7 @@ class ElectorJob:
 
     def _show(self, shown: Shown) -> None:
         self._shown.write(shown)
-        self._metrics.show(shown, self._worker.clock.now())
+        self._metrics.show(shown)
 
     def _attempted(self, state: Election, *, success: bool) -> None:
         ttl = self._worker.config.server.ttl
