@@ -110,6 +110,26 @@ def test_a_restart_with_unchanged_health_makes_no_write_at_all(tmp_path: Path, s
     play(story, tmp_path, seed)
 
 
+def test_a_restart_meets_a_backend_that_was_flushed_long_ago_and_leaves_it_alone(tmp_path: Path) -> None:
+    async def story(world: World, site: Site) -> None:
+        config = msgspec.structs.replace(simple(1, 2), healthchecks=slow_checks())
+        site.truth.down = {"b1"}
+        await settled(site, config, until=60)
+        assert site.dataplane.objects[Key(VIP, backend("10.0.0.1", 80))] == Entry(0, kill=True)
+        site.node.kill()
+        site.dataplane.calls.clear()
+        site.start(config)
+        await asyncio.sleep(60)
+        assert site.dataplane.calls == []
+
+    play(story, tmp_path)
+
+
+def slow_checks() -> Any:
+    """An interval longer than the first phase of the warm-up: a flush on down would wait beyond it."""
+    return configuration("healthchecks: {web: {type: tcp, interval: 20s}}").healthchecks
+
+
 def shuffled(config: Configuration, seed: int) -> Configuration:
     """The same configuration, every map of it in another order."""
     order = random.Random(seed)

@@ -109,6 +109,8 @@ class Balancer:
 
     def released(self, now: Instant) -> Mapping[str, Trigger]:
         """The frontends that warm-up lets through now, each once in the life of the process."""
+        if self.roster.frontends.keys() <= self.warm.released:
+            return {}
         known = {
             name: all(self.health[each].is_known for each in one.backends())
             for name, one in self.roster.frontends.items()

@@ -27,7 +27,7 @@ from holdfast.balancer.results import Assignment, Pace, Report
 from holdfast.balancer.roster import Frontend
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.target import Moved, Vips
-from holdfast.balancer.vip import KINDS, Key, Value
+from holdfast.balancer.vip import KINDS, Entry, Key, Value
 from holdfast.balancer.warmup import Phase
 from holdfast.model.time import Duration, Instant
 from holdfast.reconcile import Away, Brake, Intent, Sync, Synced
@@ -92,6 +92,7 @@ class Keeper:
         self.metrics = BalancerMetrics(around.metrics.registry)
         self._prober = prober
         self._clock = around.clock
+        self._vitals = around.vitals
         self._decisions = around.decisions
         self._spoken = balancer.warm.started
         self._touched: set[str] = set()
@@ -100,9 +101,19 @@ class Keeper:
         self._over = False
         self.on_tick: Callable[[Instant], None] = lambda _now: None
         """Called now and then: what else changes by itself (an intent that runs out)."""
-        place = Place(
+        self.reconciler: Reconciler[Key, Value] = Reconciler(
+            self._place(),
+            clock=around.clock,
+            vitals=around.vitals,
+            decisions=around.decisions,
+            metrics=around.metrics,
+            pace=LoopPace(audit=sync_interval, recheck=Duration(milliseconds=500)),
+        )
+
+    def _place(self) -> Place[Key, Value]:
+        return Place(
             name=NAME,
-            source=source,
+            source=self.source,
             target=self.target,
             gates=(self.intent, self.warm_up, self.health, self.sync),
             kinds=KINDS,
@@ -110,14 +121,6 @@ class Keeper:
             same=_same,
             brake=Brake(f"{NAME}/brake", KINDS),
             quiet=("warm_up",),
-        )
-        self.reconciler: Reconciler[Key, Value] = Reconciler(
-            place,
-            clock=around.clock,
-            vitals=around.vitals,
-            decisions=around.decisions,
-            metrics=around.metrics,
-            pace=LoopPace(audit=sync_interval, recheck=Duration(milliseconds=500)),
         )
 
     def complete(self, revision: int, unreadable: tuple[str, ...] = ()) -> None:
@@ -181,6 +184,7 @@ class Keeper:
                 held = await self.dataplane.read()
             except Away as away:
                 log.warning(f"the dataplane cannot be read yet: {away}")
+                self._vitals.attempted(success=False, state=f"waiting: {away.what}")
                 await asyncio.sleep(_ADOPT_AGAIN.total_seconds())
                 continue
             self.target.held = dict(held)
@@ -277,6 +281,9 @@ class Keeper:
 
 
 def _same(wanted: Value, held: Value) -> bool:
+    """Whether nothing is to be done. An entry at zero whose flows were ended has none, also if some might live now."""
+    if isinstance(wanted, Entry) and isinstance(held, Entry) and not wanted.weight and not held.weight:
+        return held.kill or not wanted.kill
     return wanted == held
 
 

@@ -1,8 +1,9 @@
 """Public fakes and fixtures for testing what is built on Holdfast: docs/developing/testing.md.
 
-`FakeStore` is an etcd in memory with every fault on demand, `dataplane.FakeDataplane` a dataplane with flows. `simulate` runs shipped workers on virtual time, in an
-order that a seed decides. `etcd`, `postgres`, `netns` and `proxy` are real things that clean up after themselves;
-`fixtures` makes pytest fixtures of them. Only tests and the lab import this package.
+`FakeStore` is an etcd in memory with every fault on demand, `dataplane.FakeDataplane` a balancer's dataplane with
+flows. `simulate` runs shipped workers on virtual time, in an order that a seed decides. `etcd`, `postgres`, `netns` and
+`proxy` are real things that clean up after themselves; `fixtures` makes pytest fixtures of them. Only tests and the lab
+import this package.
 """
 
 from holdfast.testing.client import FakeClient
