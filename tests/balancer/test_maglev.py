@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.balancer import maglev
-from holdfast.balancer.churn import Churn, predicted
+from holdfast.balancer.churn import Churn, estimated, predicted
 from holdfast.balancer.maglev import QUANTUM, Identity, Weights, table, walk
 from holdfast.testing.fault import fault
 
@@ -171,3 +171,13 @@ def test_churn_counts_what_goes_elsewhere_and_not_what_was_served_by_nobody() ->
     assert predicted({one: 100}, {}, 251) == Churn(251, 251)
     assert predicted({one: 100, two: 100}, {one: 100, two: 100}, 251) == Churn(0, 251)
     assert predicted({one: 100, two: 100}, {one: 100}, 251) == Churn(125, 251)
+
+
+@settings(max_examples=50, deadline=None)
+@given(backends, backends)
+def test_an_estimate_is_never_far_above_what_is_moved(before: dict[Identity, int], after: dict[Identity, int]) -> None:
+    both = {**before, **after}
+    least = estimated(before, both, 4093)
+    assert least.moved <= predicted(before, both, 4093).moved + 2 * len(both)
+    assert estimated(before, before, 4093).moved == 0
+    assert estimated(before, {}, 4093).moved == 4093

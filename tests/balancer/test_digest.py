@@ -1,0 +1,36 @@
+"""Digests: equal for equal peers, whatever the order; and they say which input differs."""
+
+from __future__ import annotations
+
+from holdfast.balancer.digest import Digests, of_health, of_struct, of_table
+from holdfast.balancer.health import State
+from holdfast.balancer.vip import Entry, Key, Settings, Value
+from tests.balancer.conformance import ONE, TWO, V4
+
+OBJECTS: list[tuple[Key, Value]] = [(Key(V4), Settings()), (Key(V4, ONE), Entry(100)), (Key(V4, TWO), Entry(0))]
+
+
+def test_a_table_is_the_same_in_every_order_and_with_every_kill() -> None:
+    flushed: list[tuple[Key, Value]] = [*OBJECTS[:2], (Key(V4, TWO), Entry(0, kill=True))]
+    assert of_table(OBJECTS) == of_table(list(reversed(OBJECTS))) == of_table(flushed)
+
+
+def test_a_weight_or_a_setting_makes_another_table() -> None:
+    lighter: list[tuple[Key, Value]] = [*OBJECTS[:2], (Key(V4, TWO), Entry(1))]
+    sticky: list[tuple[Key, Value]] = [(Key(V4), Settings(sticky=True)), *OBJECTS[1:]]
+    assert len({of_table(OBJECTS), of_table(lighter), of_table(sticky)}) == 3
+
+
+def test_health_does_not_tell_how_an_operator_holds_a_backend() -> None:
+    assert of_health({"a": State.PAUSED}) == of_health({"a": State.DISABLED}) != of_health({"a": State.UP})
+
+
+def test_a_map_is_the_same_in_every_order() -> None:
+    assert of_struct({"a": 1, "b": 2}) == of_struct({"b": 2, "a": 1})
+
+
+def test_peers_with_other_tables_say_which_input_differs() -> None:
+    ours = Digests("t", "c", "h", "i")
+    assert ours.differing(Digests("t", "other", "h", "i")) == ()
+    assert ours.differing(Digests("u", "c", "other", "other")) == ("health", "intents")
+    assert ours.differing(Digests("u", "c", "h", "i")) == ("dataplane",)
