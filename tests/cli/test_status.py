@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +15,8 @@ from holdfast.cli import main
 from holdfast.cli.status import View, exit_code, render
 from holdfast.cli.text import clock, count, short
 from holdfast.runtime.report import Report, WorkerReport
+from holdfast.server.about import About, StoreSeen
+from holdfast.server.about import About
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
 
@@ -132,6 +136,49 @@ def test_a_page_with_problems_to_the_letter() -> None:
     assert render(TROUBLED, NOW) == TROUBLED_PAGE
 
 
+ETCD = StoreSeen("3.5.16", members=3, answering=3, revision=9_184_467, round_trip_ms=2.2)
+LEADS = About(
+    "ctl-1", "leading", "ctl-1", 9_180_022, 219_600.0, 13.21, 15.0, {"ctl-3": True, "ctl-2": False}, store=ETCD
+)
+FOLLOWS = About("ctl-2", "following", "ctl-1", 0, 60.0, 0.0, 15.0, {"ctl-2": True}, store=ETCD)
+SERVER = [daemon(worker("elector", state="following ctl-1", backlog=None, lag_s=None), role="server")]
+
+
+def lines_of(server: About) -> list[str]:
+    return [
+        line for line in render(View(SERVER, servers=[server]), NOW).splitlines() if line.startswith(("STORE", "LEAD"))
+    ]
+
+
+def test_store_and_leader_to_the_letter() -> None:
+    store = "STORE    etcd 3.5.16   3 of 3 members   rev 9,184,467   round trip 2 ms"
+    led = "LEADER   ctl-1   term 9180022   2d13h   lease 13.2 of 15 s     followers: ctl-2 unable, ctl-3 able"
+    assert lines_of(LEADS) == [store, led]
+    assert lines_of(FOLLOWS) == [store, "LEADER   ctl-1   seen from ctl-2 (following)     followers: ctl-2 able"]
+
+
+def test_nobody_leading_needs_you() -> None:
+    view = View(SERVER, servers=[msgspec.structs.replace(FOLLOWS, leader="")])
+    assert exit_code(view) == 1
+    assert "nobody leads: nothing is written until somebody does" in render(view, NOW)
+
+
+def test_a_server_that_is_refused_needs_you_and_says_why() -> None:
+    taken = "the name ctl-2 is taken by r1 (pid 7): give this server another server.name"
+    view = View(SERVER, servers=[msgspec.structs.replace(FOLLOWS, refused=taken)])
+    assert exit_code(view) == 1
+    assert f" 1 ctl-2            takes no part in elections: {taken}\n" in render(view, NOW)
+
+
+def test_a_paused_server_is_told_of_but_does_not_need_you() -> None:
+    view = View(SERVER, servers=[msgspec.structs.replace(FOLLOWS, paused="alice until 03:30:00Z: “disk swap”")])
+    assert exit_code(view) == 0
+    assert (
+        " · ctl-2            takes no part in elections: paused by alice until 03:30:00Z: “disk swap”\n"
+        "                    open: holdfast resume server\n"
+    ) in render(view, NOW)
+
+
 def test_healthy_is_0_and_needing_you_is_1() -> None:
     assert (exit_code(HEALTHY), exit_code(TROUBLED)) == (0, 1)
 
@@ -139,6 +186,18 @@ def test_healthy_is_0_and_needing_you_is_1() -> None:
 def test_what_mends_itself_does_not_need_you() -> None:
     waits = worker("routes", state="waiting: database", verdict="waiting")
     assert exit_code(View([daemon(waits)])) == 0
+
+
+def test_a_store_that_was_restored_needs_you_and_says_what_opens_it() -> None:
+    sentence, opens = "the store went back to revision 7", "holdfast store adopt --reason WHY"
+    server = About("a", "leading", "a", 7, 1.0, 9.0, 15.0, {}, refuses_store=sentence, opens=opens)
+    view = View([daemon(worker("elector"))], servers=[server, msgspec.structs.replace(server, name="b")])
+    assert exit_code(view) == 1
+    assert render(view, NOW).splitlines()[2:5] == [
+        "NEEDS YOU  1        handled by itself  0",
+        f" 1 store            {sentence}",
+        f"                    look: holdfast doctor     open: {opens}",
+    ]
 
 
 def test_a_supervisor_that_does_not_answer_is_2_and_is_the_first_problem() -> None:

@@ -80,7 +80,8 @@ def _print(view: View, output: str, *, clear: bool) -> None:
     if clear:
         click.clear()
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins({"daemons": view.reports, "held": view.held}), indent=2))
+        said = {"daemons": view.reports, "held": view.held, "servers": view.servers}
+        click.echo(json.dumps(msgspec.to_builtins(said), indent=2))
     else:
         click.echo(render(view, datetime.now(UTC)), nl=False)
 
@@ -134,10 +135,24 @@ def problems(view: View) -> list[Problem]:
     found = [_silent(one) for one in view.reports if one.role in view.silent]
     if view.servers and not any(server.leader for server in view.servers):
         found.append(Problem("leader", "nobody leads: nothing is written until somebody does", look="holdfast leader"))
+    refusals = dict.fromkeys((server.refuses_store, server.opens) for server in view.servers if server.refuses_store)
+    found += [Problem("store", sentence, look="holdfast doctor", open=opens) for sentence, opens in refusals]
+    for server in view.servers:
+        found += _out_of_election(server)
     for one in view.reports:
         for worker in one.workers:
             found += _troubles(worker, view.held.get(worker.name, []))
     return sorted(found, key=lambda problem: not problem.needs_you)
+
+
+def _out_of_election(server: About) -> list[Problem]:
+    found = []
+    if server.refused:
+        found.append(Problem(server.name, f"takes no part in elections: {server.refused}", look="holdfast doctor"))
+    if server.paused:
+        sentence = f"takes no part in elections: paused by {server.paused}"
+        found.append(Problem(server.name, sentence, open="holdfast resume server", needs_you=False))
+    return found
 
 
 def _silent(one: Report) -> Problem:

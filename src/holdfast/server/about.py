@@ -27,5 +27,13 @@ class About(msgspec.Struct, frozen=True):
     ttl_s: float
     followers: Mapping[str, bool]
     """The servers that do not lead, this one too, and whether each could and would."""
+    refused: str = ""
+    """Why this server may not take part in elections, in one sentence; empty while it may."""
+    paused: str = ""
+    """Who asked it not to, until when and why; empty while nobody does."""
     store: StoreSeen | None = None
     store_error: str = ""
+    refuses_store: str = ""
+    """Why this server does not take the store for the one it knows (foreign, restored); empty when it does."""
+    opens: str = ""
+    """The command that changes that, where there is one."""

@@ -84,6 +84,12 @@ class Guard:
                 log.error(f"what was seen of the store cannot be written down, the work goes on: {error}")
             self.forgetful = True
 
+    @property
+    def refusal(self) -> Judgement | None:
+        """The judgement, if it is one that somebody has to look at."""
+        wrong = self.judgement is not None and self.judgement.verdict in (Verdict.FOREIGN, Verdict.RESTORED)
+        return self.judgement if wrong else None
+
     async def found(self, fenced: FencedStore) -> None:
         """A new leader names a store that has no name; whoever was faster is right."""
         remembered = self.memory.recall()

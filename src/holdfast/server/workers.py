@@ -100,7 +100,7 @@ class ElectorJob:
         self._metrics = ElectionMetrics(worker.metrics.registry, worker.clock.now, self._region)
         self._ability = Ability()
         self._leader_key = LEADER.key(self._region, "leader")
-        self._unreached = ""
+        self._unreached = self._unreadable = ""
         self.guard = Guard(self._store, self._region, StoreMemory(worker.paths.state, "server"))
         self._taken = ""
         self._book = WishBook(worker.paths, worker.name)
@@ -169,7 +169,7 @@ class ElectorJob:
             self._tell_unreadable(error)
             self._worker.vitals.attempted(success=False, state="refused: memory unreadable")
             return False
-        self._unreached = ""
+        self._unreached = self._unreadable = ""
         foreign = said.verdict is Verdict.FOREIGN
         self._worker.vitals.attempted(success=not foreign, state="held: foreign_store" if foreign else None)
         return not foreign
@@ -186,6 +186,7 @@ class ElectorJob:
             except MemoryUnreadable as error:
                 self._tell_unreadable(error)
                 continue  # what was judged before still holds: a file that broke meanwhile deposes nobody
+            self._unreadable = ""
             foreign = said.verdict is Verdict.FOREIGN
             withheld = Lost.FOREIGN in self.elector.state.withheld
             if foreign and not withheld:
@@ -194,9 +195,9 @@ class ElectorJob:
                 self.elector.go_on(Lost.FOREIGN)
 
     def _tell_unreadable(self, error: MemoryUnreadable) -> None:
-        if self._unreached != str(error):
+        if self._unreadable != str(error):
             log.error(str(error))
-        self._unreached = str(error)
+        self._unreadable = str(error)
 
     def _names_the_store(self) -> bool:
         """With an inventory it is the syncer that does, once the store is filled."""
@@ -268,6 +269,7 @@ class ElectorJob:
         except (StoreAway, StoreError) as away:
             error = str(away)
         servers = {**self.registrar.others, self._me.name: self._report()}
+        refusal = self.guard.refusal
         about = About(
             name=self._me.name,
             phase=shown.phase,
@@ -277,10 +279,24 @@ class ElectorJob:
             lease_s=max(0.0, (shown.work_until - now).total_seconds()) if shown.work_until else 0.0,
             ttl_s=self._worker.config.server.ttl.total_seconds(),
             followers={name: one.eligible for name, one in servers.items() if name != shown.leader},
+            refused=self._refusal(),
+            paused=self._pause_told(),
             store=seen,
             store_error=error,
+            refuses_store=refusal.sentence if refusal else "",
+            opens=refusal.opens if refusal else "",
         )
         return msgspec.to_builtins(about)
+
+    def _refusal(self) -> str:
+        """Why this server may not take part, if it may not: only a person can change that."""
+        judged = self.guard.judgement
+        foreign = judged.sentence if judged is not None and judged.verdict is Verdict.FOREIGN else ""
+        return self._taken or foreign or self._unreadable
+
+    def _pause_told(self) -> str:
+        pause = self._book.wishes.pause
+        return f"{pause.who}{pause.lasting}: “{pause.why}”" if pause and self._is_pause_wanted() else ""
 
     async def _store_seen(self) -> StoreSeen:
         sent = self._worker.clock.now()
