@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Engine
 
+from holdfast.inventory.claims import KINDS
 from holdfast.inventory.edit import Editor
 from holdfast.inventory.sql import SqlInventory
 from holdfast.model.leader import LEADER
@@ -19,6 +20,7 @@ from holdfast.runtime.board import Cell
 from holdfast.runtime.decisions import DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.vitals import Vitals
+from holdfast.server.layout import Layout
 from holdfast.server.leadership import Found, Leadership, Leading, Shown
 from holdfast.server.syncer import Reign, Surroundings, begin, look
 from holdfast.store.api import Entry
@@ -138,6 +140,16 @@ class Realm:
 
     def decisions(self) -> list[str]:
         return [f"{one.op} {one.key}: {one.outcome}" for one in history(self._folder / "decisions", last=0)]
+
+
+def differing(region: Region, stored: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> list[bytes]:
+    """The keys at which the store does not say what is wanted. The uid may be that of an earlier individual."""
+    same = Layout(region, KINDS).same
+    return [
+        key
+        for key in sorted({*stored, *wanted})
+        if key not in stored or key not in wanted or not same(Entry(key, wanted[key]), Entry(key, stored[key]))
+    ]
 
 
 @contextlib.contextmanager

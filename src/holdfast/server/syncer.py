@@ -36,7 +36,7 @@ from holdfast.server.syncer_brake import SyncerBrake
 from holdfast.server.syncer_metrics import SyncerMetrics
 from holdfast.server.syncer_source import InventorySource, Outbox
 from holdfast.server.syncer_target import EtcdTarget
-from holdfast.store.api import Conflict, Entry, Store, StoreError
+from holdfast.store.api import Deposed, Entry, Store, StoreError
 from holdfast.store.fenced import FencedStore
 from holdfast.store.identity import Remembered, create_identity, read_identity
 
@@ -145,7 +145,9 @@ class Reign:
             try:
                 await look(self.around, self.belonging)
                 await self.name()
-            except (Away, Conflict) as obstacle:
+            except Deposed:
+                raise
+            except (Away, StoreError) as obstacle:  # out of space, too: the identity is written when there is some
                 log.debug(f"inventory and store cannot be compared now: {obstacle}")
 
     async def name(self) -> None:

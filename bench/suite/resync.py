@@ -1,0 +1,198 @@
+"""Resync: what bringing a store in line with the inventory costs, when all is missing, right, or 1 % wrong.
+
+The shipped loop, source and target on SQLite and an etcd in memory; the inventory is filled beforehand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from sqlalchemy import Engine, insert
+
+from bench.benchmark import Benchmark, Unmeasurable
+from bench.fleet import ENDPOINTS, endpoints
+from bench.gauges import PeakMemory, Stopwatch
+from bench.server import etcd_in_memory, scratch
+from holdfast.inventory.api import Fence
+from holdfast.inventory.aside import Thread
+from holdfast.inventory.engine import database_url, open_engine
+from holdfast.inventory.migrate import migrate
+from holdfast.inventory.schema import IDENTITY, OBJECTS
+from holdfast.inventory.sql import SqlInventory
+from holdfast.model.identity import IDENTITY as STORE_IDENTITY
+from holdfast.model.identity import Identity
+from holdfast.model.leader import LEADER
+from holdfast.model.region import Region
+from holdfast.model.time import Duration, seconds
+from holdfast.runtime.board import Cell
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.vitals import Vitals
+from holdfast.server.belonging import Belonging
+from holdfast.server.leadership import Found, Leadership, Shown
+from holdfast.server.syncer import Reign, Surroundings, look
+from holdfast.store.api import Put
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+
+T = TypeVar("T")
+REGION = Region()
+WRONG = 0.01
+PORTION = 500
+
+
+class Options(msgspec.Struct, frozen=True):
+    endpoints: Annotated[int, msgspec.Meta(ge=100, description="endpoints in the inventory")] = 20_000
+
+
+class Figures(msgspec.Struct, frozen=True):
+    missing_s: float
+    missing_cpu_s: float
+    missing_round_trips: int
+    right_s: float
+    right_cpu_s: float
+    wrong1pct_s: float
+    wrong1pct_cpu_s: float
+    rss_growth_mb: float
+
+
+class _Slot(Cell[T]):
+    """A cell of a board that is not shared with anybody."""
+
+    def __init__(self, value: T | None = None) -> None:
+        self._value = value
+
+    def write(self, value: T) -> None:
+        self._value = value
+
+    def read(self) -> T | None:
+        return self._value
+
+
+class _Counting(EtcdStore):
+    """Counts what is asked of the store."""
+
+    calls = 0
+
+    async def txn(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return await super().txn(*args, **kwargs)
+
+    async def alarms(self) -> Any:
+        self.calls += 1
+        return await super().alarms()
+
+
+class _Deaf:
+    async def wait(self, most: Duration) -> None:
+        await asyncio.sleep(most.total_seconds())
+
+    async def close(self) -> None:
+        return None
+
+
+def measure(options: Options) -> Figures:
+    return asyncio.run(_measure(options))
+
+
+async def _measure(options: Options) -> Figures:
+    with scratch() as folder, tempfile.TemporaryDirectory() as state:
+        engine = open_engine(database_url(f"sqlite:///{folder}/inventory.db"))
+        migrate(engine)
+        _fill(engine, options.endpoints)
+        async with etcd_in_memory() as etcd:
+            store = _Counting(Connection((etcd.endpoint,)))
+            reign = await _reign(store, SqlInventory(engine), Path(state))
+            gc.collect()
+            memory = PeakMemory()
+            missing = await _pass(reign)
+            round_trips = store.calls
+            right = await _pass(reign)
+            growth = memory.growth_mb
+            await _spoil(store, options.endpoints)
+            wrong = await _pass(reign)
+            await _check(store, options.endpoints)
+            await store.close()
+        engine.dispose()
+    return Figures(*missing, round_trips, *right, *wrong, growth)
+
+
+def _fill(engine: Engine, count: int) -> None:
+    """A portion at a time: memory that was taken here would not be seen to be taken later."""
+    puts = enumerate(endpoints(count))
+    with engine.begin() as connection:
+        while portion := [_row(number, put) for number, put in itertools.islice(puts, PORTION)]:
+            connection.execute(insert(OBJECTS), portion)
+        connection.execute(insert(IDENTITY).values(only=1, fleet="bench"))
+
+
+def _row(number: int, put: Put) -> dict[str, object]:
+    name = f"e{number}"
+    return {"key": put.key, "kind": "endpoint", "name": name, "doc": put.value, "revision": number + 1, "host": "h"}
+
+
+async def _reign(store: EtcdStore, inventory: SqlInventory, state: Path) -> Reign:
+    clock = SystemClock()
+    term = await store.put(LEADER.key(REGION, "leader"), b"{}")
+    await store.put(STORE_IDENTITY.key(REGION, "identity"), STORE_IDENTITY.encode(Identity("bench", 1)))
+    until = clock.now() + seconds(1e6)
+    found = _Slot[Found]()
+    around = Surroundings(
+        store=store,
+        inventory=inventory,
+        aside=Thread("bench"),
+        waker=_Deaf(),
+        clock=clock,
+        region=REGION,
+        leadership=Leadership(_Slot(Shown("leading", term, until, until)), found, [found], clock),
+        vitals=Vitals(clock),
+        metrics=WorkerMetrics(),
+        decisions=DecisionLog(state / "decisions", "bench"),
+        remembered=lambda: None,
+    )
+    belonging = Belonging()
+    fence = Fence(REGION.segment, await look(around, belonging), term)
+    inventory.raise_fence(fence)
+    return Reign(around, fence, belonging)
+
+
+async def _pass(reign: Reign) -> tuple[float, float]:
+    """One full comparison, to the end of its writes: wall time and CPU."""
+    reign.reconciler.dirty.mark_all()
+    passes, watch = reign.reconciler.passes, Stopwatch()
+    await reign.reconciler.turn()
+    if reign.reconciler.passes == passes or len(reign.reconciler.ledger):
+        raise Unmeasurable(f"the resync did not come to its end: {reign.around.vitals.state}")
+    return watch.wall_s, watch.cpu_s
+
+
+async def _spoil(store: EtcdStore, count: int) -> None:
+    """1 % of the store is not as wanted: a third each missing, different, and too much."""
+    dice, keys = random.Random(1), [put.key for put in endpoints(count)]
+    chosen = dice.sample(keys, max(3, round(count * WRONG)))
+    spoilers: list[Callable[[bytes], Any]] = [
+        store.delete,
+        lambda key: store.put(key, b"{}"),
+        lambda key: store.put(key + b"x", b"{}"),
+    ]
+    for number, key in enumerate(chosen):
+        await spoilers[number % 3](key)
+
+
+async def _check(store: EtcdStore, count: int) -> None:
+    wanted = {put.key: put.value for put in endpoints(count)}
+    found = {entry.key: entry.value async for page in store.list(ENDPOINTS) for entry in page.entries}
+    if found != wanted:
+        raise Unmeasurable("the store is not what the inventory wants after a resync: this is a bug")
+
+
+BENCHMARK = Benchmark(Options, measure)

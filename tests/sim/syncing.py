@@ -1,0 +1,261 @@
+"""The shipped syncer in the simulated fleet: servers that lead, die and come back, on one inventory that people edit.
+
+The inventory is SQLite; a call to it takes virtual time before and after, so that a process can be killed with its
+change committed and its answer not heard. At rest the store must hold exactly what the inventory says, whatever
+happened; and while it happens, only the server whose term it is writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Engine
+
+from holdfast.config.server import Server as Timings
+from holdfast.inventory.edit import Did, Editor, Wanted, wanted
+from holdfast.inventory.engine import database_url, open_engine
+from holdfast.inventory.migrate import migrate
+from holdfast.inventory.sql import SqlInventory, SqlSnapshot
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.time import Duration, seconds
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.vitals import Vitals
+from holdfast.server.leadership import Leadership, Leading
+from holdfast.server.syncer import Surroundings, begin
+from holdfast.store.api import Store, StoreAway, StoreError
+from holdfast.testing import Node, World, Write
+from tests.server.syncing import differing
+from tests.sim.judge import Broken, Judge
+from tests.sim.reign import timings
+from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer
+from tests.sim.weather import Fleet, trouble
+
+T = TypeVar("T")
+OBJECTS = 25
+TROUBLE = 40.0
+REST = seconds(60)
+POLL = seconds(2)
+
+
+class SimInventory(SqlInventory):
+    """Closes at the end what killed processes left open."""
+
+    def __init__(self, engine: Engine, opened: list[SqlSnapshot]) -> None:
+        super().__init__(engine)
+        self._opened = opened
+
+    def snapshot(self) -> SqlSnapshot:
+        made = super().snapshot()
+        self._opened.append(made)
+        return made
+
+
+@dataclass
+class Database:
+    """The one inventory of a simulated fleet."""
+
+    folder: Path
+    engines: list[Engine] = field(default_factory=list)
+    snapshots: list[SqlSnapshot] = field(default_factory=list)
+
+    def connect(self) -> Engine:
+        engine = open_engine(database_url(f"sqlite:///{self.folder}/inventory.db"))
+        self.engines.append(engine)
+        return engine
+
+    def close(self) -> None:
+        for snapshot in self.snapshots:
+            snapshot.close()
+        for engine in self.engines:
+            engine.dispose()
+
+
+class SimWaker:
+    """Sometimes hears of a change at once, sometimes not at all."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def wait(self, most: Duration) -> None:
+        await asyncio.sleep(self._node.random.choice([0.05, most.total_seconds()]))
+
+    async def close(self) -> None:
+        return None
+
+
+class SyncingServer(SimServer):
+    """A server whose leader-only work is the syncer."""
+
+    database: Database
+    world: World
+
+    def _work(self, leadership: Leadership, store: Store) -> Callable[[Leading], Awaitable[None]]:
+        inventory = SimInventory(self.database.connect(), self.database.snapshots)
+
+        async def aside(call: Callable[[], T]) -> T:
+            await asyncio.sleep(self.world.usual_latency())
+            answer = call()
+            await asyncio.sleep(self.world.usual_latency())
+            return answer
+
+        async def work(said: Leading) -> None:
+            try:
+                confirmed = await leadership.confirm(store, LEADER_KEY)
+            except (StoreAway, StoreError):
+                return
+            if not isinstance(confirmed, Leading) or confirmed.term != said.term:
+                return
+            reign = await begin(self._around(store, inventory, aside, leadership), confirmed)
+            brake = reign.reconciler.place.brake
+            assert brake is not None
+            brake.allow(until=self.clock.now() + seconds(1e6))  # few objects, many deletes: not what is asked here
+            await reign.run(asyncio.Event())
+
+        return work
+
+    def _around(self, store: Store, inventory: SqlInventory, aside: object, leadership: Leadership) -> Surroundings:
+        return Surroundings(
+            store=store,
+            inventory=inventory,
+            aside=aside,  # type: ignore[arg-type]
+            waker=SimWaker(self.writing),
+            clock=self.clock,
+            region=REGION,
+            leadership=leadership,
+            vitals=Vitals(self.clock),
+            metrics=WorkerMetrics(),
+            decisions=DecisionLog(self.database.folder / self.name, "syncer"),
+            remembered=lambda: None,
+            poll_every=POLL,
+            resync_interval=seconds(0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What one run came to."""
+
+    terms: int
+    changes: int
+    writes: int
+
+
+async def sync_reign(world: World) -> Synced:
+    with tempfile.TemporaryDirectory(prefix="holdfast-sim-") as folder:
+        database = Database(Path(folder))
+        try:
+            migrate(database.connect())
+            return await _sync_reign(world, database)
+        finally:
+            for server in _servers.pop(id(world), ()):
+                server.reboot()
+            database.close()
+
+
+_servers: dict[int, list[SyncingServer]] = {}
+
+
+async def _sync_reign(world: World, database: Database) -> Synced:
+    servers = _gather(world, timings(world), database)
+    fleet = Fleet(world, servers, Judge(world, list(servers)))
+    writes = _judge_writes(world, fleet)
+    for server in servers:
+        server.start()
+    people = asyncio.create_task(_edit(world, database.connect()))
+    await trouble(fleet, lasting=TROUBLE)
+    people.cancel()
+    world.note("the trouble is over, and nobody edits any more")
+    inventory = SqlInventory(database.connect())
+    try:
+        await world.until(lambda: _at_rest(world, inventory), within=servers[0].timings.ttl + REST)
+    except TimeoutError:
+        raise Broken(_difference(world, inventory)) from None
+    return Synced(len(fleet.judge.terms), _newest(inventory), len(writes))
+
+
+def _gather(world: World, allowed: Timings, database: Database) -> list[SyncingServer]:
+    servers = []
+    for name in ["a", "b", "c"][: world.random.randint(2, 3)]:
+        host = Host(world, f"host-{name}", wall_error=world.random.uniform(-500, 500))
+        server = SyncingServer(world, name, host, "pid:host", allowed)
+        server.database, server.world = database, world
+        servers.append(server)
+    _servers[id(world)] = servers
+    return servers
+
+
+def _judge_writes(world: World, fleet: Fleet) -> list[Write]:
+    """Only the server whose term it is writes what the inventory wants."""
+    seen: list[Write] = []
+
+    def judge(write: Write) -> None:
+        if not any(event.key.startswith(b"/calico/") for event in write.events):
+            return
+        seen.append(write)
+        led = fleet.judge.led
+        if led is None or not write.client.startswith(f"{led.server.name}/"):
+            world.fail("the judge", Broken(f"{write.client} wrote without leading"))
+
+    world.store.observers.append(judge)
+    return seen
+
+
+async def _edit(world: World, engine: Engine) -> None:
+    editor, dice = Editor(engine, REGION), world.stream("people")
+    while True:
+        await asyncio.sleep(dice.uniform(0.05, 1.5))
+        number = dice.randrange(OBJECTS)
+        wish = Wanted(ENDPOINT, f"holdfast-w{number}-eth0") if dice.random() < 0.25 else _endpoint(number, dice)
+        (edit,) = editor.change([wish], who="people")
+        if edit.did is not Did.UNCHANGED:
+            world.note(f"people: {edit.name} {edit.did.value}, revision {edit.revision}")
+
+
+def _endpoint(number: int, dice: object) -> Wanted:
+    spec = EndpointSpec(
+        orchestrator="holdfast",
+        workload=f"w{number}",
+        node=f"h{dice.randrange(4)}",  # type: ignore[attr-defined]
+        endpoint="eth0",
+        ipv4_gateway=f"10.255.0.{dice.randrange(250)}",  # type: ignore[attr-defined]
+        ip_networks=(f"10.0.0.{number}/32",),
+    )
+    return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))
+
+
+def _wanted(inventory: SqlInventory) -> dict[bytes, bytes]:
+    snapshot = inventory.snapshot()
+    rows = snapshot.read(None, 10_000)
+    snapshot.close()
+    return {row.key: row.doc for row in rows}
+
+
+def _stored(world: World) -> dict[bytes, bytes]:
+    prefix = ENDPOINT.prefix(REGION)
+    return {entry.key: entry.value for entry in world.store.keys.range(prefix, prefix + b"\xff")}
+
+
+def _at_rest(world: World, inventory: SqlInventory) -> bool:
+    return inventory.waiting() == 0 and inventory.fleet() is not None and not _differing(world, inventory)
+
+
+def _differing(world: World, inventory: SqlInventory) -> list[bytes]:
+    return differing(REGION, _stored(world), _wanted(inventory))
+
+
+def _difference(world: World, inventory: SqlInventory) -> str:
+    differ = _differing(world, inventory)
+    return f"{inventory.waiting()} changes wait and {len(differ)} objects differ at rest, such as {differ[:3]}"
+
+
+def _newest(inventory: SqlInventory) -> int:
+    snapshot = inventory.snapshot()
+    newest = snapshot.revision()
+    snapshot.close()
+    return newest
