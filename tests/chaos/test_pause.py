@@ -21,6 +21,7 @@ def test_a_paused_server_stays_paused_when_its_elector_is_killed_and_takes_part_
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: paused.worker("elector") != pid and paused.answers("elector"), "the elector comes back")
     wait_until(lambda: phase(paused) == "resting", "it is paused still")
+    assert paused.ask("elector", "about").result["paused"].endswith(": “disk swap”")
     assert not paused.ask("elector", "resume").error
     wait_until(lambda: phase(paused) == "following", "it takes part again")
     assert paused.ask("elector", "resume").error == f"{paused.name} is not paused"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -16,7 +15,6 @@ from holdfast.cli.status import View, exit_code, render
 from holdfast.cli.text import clock, count, short
 from holdfast.runtime.report import Report, WorkerReport
 from holdfast.server.about import About, StoreSeen
-from holdfast.server.about import About
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
 

@@ -279,7 +279,7 @@ class ElectorJob:
             lease_s=max(0.0, (shown.work_until - now).total_seconds()) if shown.work_until else 0.0,
             ttl_s=self._worker.config.server.ttl.total_seconds(),
             followers={name: one.eligible for name, one in servers.items() if name != shown.leader},
-            refused=self._refusal(),
+            refused=self._taken or self._unreadable,
             paused=self._pause_told(),
             store=seen,
             store_error=error,
@@ -287,12 +287,6 @@ class ElectorJob:
             opens=refusal.opens if refusal else "",
         )
         return msgspec.to_builtins(about)
-
-    def _refusal(self) -> str:
-        """Why this server may not take part, if it may not: only a person can change that."""
-        judged = self.guard.judgement
-        foreign = judged.sentence if judged is not None and judged.verdict is Verdict.FOREIGN else ""
-        return self._taken or foreign or self._unreadable
 
     def _pause_told(self) -> str:
         pause = self._book.wishes.pause
