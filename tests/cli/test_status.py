@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.cli.status import View, exit_code, render
+from holdfast.cli.status import View, exit_code, is_well, render
 from holdfast.cli.text import clock, count, short
 from holdfast.runtime.report import Report, WorkerReport
 from holdfast.server.about import About, StoreSeen
@@ -179,6 +179,11 @@ def test_a_paused_server_is_told_of_but_does_not_need_you() -> None:
 
 def test_healthy_is_0_and_needing_you_is_1() -> None:
     assert (exit_code(HEALTHY), exit_code(TROUBLED)) == (0, 1)
+
+
+def test_who_waits_for_health_waits_for_workers_that_are_starting_too() -> None:
+    starting = View([daemon(worker("elector", state="starting", pulse_s=None))])
+    assert [is_well(view) for view in (HEALTHY, TROUBLED, starting)] == [True, False, False]
 
 
 def test_what_mends_itself_does_not_need_you() -> None:

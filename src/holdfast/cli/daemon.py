@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,18 +80,24 @@ SPEAKS_FOR = {"server": "elector", "balancer": "vips"}
 """Whoever is meant when a person names the daemon instead of a worker."""
 
 
-def role_of(runtime: Path, worker: str) -> str:
-    """Which daemon here has this worker."""
-    known = workers(runtime)
-    if worker not in known:
-        raise click.ClickException(f"there is no worker {worker!r} here; there are: {', '.join(known)}")
-    return known[worker]
+def found(name: str, known: Collection[str]) -> str:
+    """The worker that a person means. In a lab there may be several servers, so one has to be named."""
+    meant = SPEAKS_FOR.get(name, name)
+    several = [one for one in known if name in SPEAKS_FOR and one.endswith(f"/{meant}")]
+    if meant in known:
+        return meant
+    if len(several) == 1:
+        return several[0]
+    if several:
+        raise click.ClickException(f"there is more than one {name} here; say which: {', '.join(several)}")
+    raise click.ClickException(f"there is no worker {meant!r} here; there are: {', '.join(known)}")
 
 
 def tell(runtime: Path, worker: str, command: str, **args: object) -> Any:
     """Passes a command on to one worker; in a lab it is called DAEMON/WORKER."""
-    worker = SPEAKS_FOR.get(worker, worker)
-    role = role_of(runtime, worker)
+    known = workers(runtime)
+    worker = found(worker, known)
+    role = known[worker]
     return answer(runtime, role, Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2]))
 
 

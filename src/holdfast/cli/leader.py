@@ -64,8 +64,8 @@ def render(found: Found, last: int, now: datetime) -> str:
         lines.append("nobody leads" if not found.term else f"term {found.term} has a leader whose key cannot be read")
     else:
         who = found.leader
-        since = f" since {short((now - who.since).total_seconds())}" if who.since else ""
-        lines.append(f"{who.name} leads, term {found.term}{since} (host {who.host}, pid {who.pid})")
+        lasting = f", for {short((now - who.since).total_seconds())}" if who.since else ""
+        lines.append(f"{who.name} leads, term {found.term}{lasting} (host {who.host}, pid {who.pid})")
     reigns = found.history[-last:] if last else ()
     if reigns:
         lines += ["", f"{'SERVER':<16}{'TERM':>12}  {'BEGAN':<20}{'LASTED':>8}  ENDED BECAUSE"]

@@ -68,7 +68,7 @@ def status(output: str, watch: bool, wait: bool, runtime: Path) -> None:
     deadline = time.monotonic() + 60
     while True:
         view = asyncio.run(look(runtime))
-        done = not (wait and exit_code(view) and time.monotonic() < deadline)
+        done = not wait or is_well(view) or time.monotonic() >= deadline
         if done or watch:
             _print(view, output, clear=watch)
         if done and not watch:
@@ -129,6 +129,12 @@ def exit_code(view: View) -> int:
     if view.silent:
         return CANNOT_TELL
     return NEEDS_YOU if any(problem.needs_you for problem in problems(view)) else 0
+
+
+def is_well(view: View) -> bool:
+    """Whether there is nothing to wait for: a worker that has only just been started has not shown yet how it is."""
+    starting = any(worker.state == "starting" for one in view.reports for worker in one.workers)
+    return exit_code(view) == 0 and not starting
 
 
 def problems(view: View) -> list[Problem]:

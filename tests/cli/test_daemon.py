@@ -1,0 +1,22 @@
+"""Which worker a person means."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from holdfast.cli.daemon import found
+
+
+def test_a_daemon_is_named_for_the_worker_that_speaks_for_it() -> None:
+    assert found("server", ["elector", "syncer"]) == "elector"
+    assert found("syncer", ["elector", "syncer"]) == "syncer"
+
+
+def test_of_several_servers_one_has_to_be_named() -> None:
+    lab = ["ctl-1/elector", "ctl-2/elector", "routes"]
+    with pytest.raises(click.ClickException) as refused:
+        found("server", lab)
+    assert refused.value.message == "there is more than one server here; say which: ctl-1/elector, ctl-2/elector"
+    assert found("ctl-2/elector", lab) == "ctl-2/elector"
+    assert found("server", ["ctl-1/elector", "routes"]) == "ctl-1/elector"
