@@ -17,6 +17,7 @@ from holdfast.model.region import Region
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
 from holdfast.server.metrics import ElectionMetrics
+from holdfast.server.syncer_metrics import SyncerMetrics
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "alerts"
@@ -55,6 +56,7 @@ def test_every_alert_speaks_of_metrics_that_exist() -> None:
     metrics = WorkerMetrics()
     ElectionMetrics(metrics.registry, SystemClock().now, Region())
     ProberMetrics(metrics.registry)
+    SyncerMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
     metrics.held({("brake", "too_many"): 1})
     text = gather({"elector": metrics.text()}) + of_report([])

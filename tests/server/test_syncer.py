@@ -56,7 +56,7 @@ def test_what_is_right_is_not_written_again(here: Realm) -> None:
 
 
 def test_pages_smaller_than_either_side_come_to_the_same(here: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syncer_target.EtcdTarget.__init__, "__kwdefaults__", {"page": 7})
+    small_pages(monkeypatch, 7)
 
     async def scenario() -> None:
         here.editor.change([host(1), *map(endpoint, range(40))], who="alice")
@@ -197,7 +197,7 @@ def test_a_region_leaves_the_hosts_of_others_alone(tmp_path: Path) -> None:
 def test_C20_one_failing_object_is_named_and_retried_and_aborts_nothing(
     here: Realm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syncer_target.EtcdTarget.__init__, "__kwdefaults__", {"page": 5})
+    small_pages(monkeypatch, 5)
     taken = HOST.key(REGION, "r2")
     foreign = HOST.encode(host(2).thing).replace(b'"name":"r2"', b'"name":"r2","labels":{"holdfast/region":"b"}')  # type: ignore[arg-type]
 
@@ -407,6 +407,12 @@ def test_a_resync_of_an_unknown_kind_is_one_sentence(here: Realm) -> None:
 
     with pytest.raises(Declined, match=r"no kind 'pods' in the inventory; there are: hosts, subnets, endpoints"):
         asyncio.run(scenario())
+
+
+def small_pages(monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    defaults = syncer_target.EtcdTarget.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "page", page)
 
 
 async def meanwhile(target: syncer_target.EtcdTarget, what: Callable[[], Awaitable[object]]) -> None:

@@ -74,6 +74,9 @@ class Judge:
         said = server.shown.read()
         if said is not None and said.term in self.terms:
             self.terms[said.term].slept = True
+        # It may have won and not have heard of it yet: then it shows the term only after its sleep.
+        if self.led is not None and self.led.server is server:
+            self.led.slept = True
 
     def judge_write(self, write: Write) -> None:
         for event in write.events:

@@ -85,7 +85,7 @@ class Reign:
         self.sync = Sync()
         self.intent: Intent[bytes] = Intent(NAME)
         self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now)
-        self.target = EtcdTarget(self.fenced, self.layout, self.source.bound)
+        self.target = EtcdTarget(self.fenced, self.layout, self.source.bound, conflict=around.figures.conflicts.inc)
         self.outbox = Outbox(around.inventory, around.aside, fence)
         interval = around.resync_interval or _ONCE
         self.reconciler = Reconciler(
@@ -96,6 +96,7 @@ class Reign:
             metrics=around.metrics,
             pace=Pace(audit=interval, batch=BATCH),
         )
+        self._counted = 0
         self.reconciler.dirty.mark_all()
 
     def _place(self) -> Place[bytes, Entry]:
@@ -141,7 +142,7 @@ class Reign:
     async def _watch_identity(self) -> None:
         while True:
             await asyncio.sleep(IDENTITY_EVERY.total_seconds())
-            self.around.figures.show(self.target.conflicts, len(self.outbox), self.reconciler.passes)
+            self._measure()
             try:
                 await look(self.around, self.belonging)
                 await self.name()
@@ -149,6 +150,11 @@ class Reign:
                 raise
             except (Away, StoreError) as obstacle:  # out of space, too: the identity is written when there is some
                 log.debug(f"inventory and store cannot be compared now: {obstacle}")
+
+    def _measure(self) -> None:
+        self.around.figures.outbox.set(len(self.outbox))
+        self.around.figures.resyncs.inc(self.reconciler.passes - self._counted)
+        self._counted = self.reconciler.passes
 
     async def name(self) -> None:
         """Gives an id to the side that has none and is ready for it."""

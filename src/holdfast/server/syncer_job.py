@@ -83,6 +83,7 @@ class SyncerJob:
         vitals.consumes(_Nothing())
         vitals.audit = NEVER
         vitals.state = "following"
+        self._around.figures.outbox.set(0)
         declined: Handler = self._declined
         self._worker.handlers.update(dict.fromkeys(_COMMANDS, declined))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class SyncerMetrics:
@@ -10,12 +10,7 @@ class SyncerMetrics:
         self.outbox = Gauge(
             "holdfast_outbox_open", "Changes of the inventory that the store does not have yet.", registry=registry
         )
-        self.conflicts = Gauge(
-            "holdfast_sync_conflicts", "Writes of this term that found their object changed.", registry=registry
+        self.conflicts = Counter(
+            "holdfast_sync_conflicts", "Writes that found their object changed by somebody else.", registry=registry
         )
-        self.resyncs = Gauge("holdfast_resyncs", "Full comparisons finished in this term.", registry=registry)
-
-    def show(self, conflicts: int, outbox: int, resyncs: int) -> None:
-        self.conflicts.set(conflicts)
-        self.outbox.set(outbox)
-        self.resyncs.set(resyncs)
+        self.resyncs = Counter("holdfast_resyncs", "Full comparisons that were finished.", registry=registry)

@@ -40,17 +40,27 @@ Bound = Callable[[bytes | None, int], Awaitable[bytes | None]]
 
 
 class EtcdTarget:
-    """`bound` limits a page by what is wanted, too: an empty store must not mean one page of everything."""
+    """`bound` limits a page by what is wanted, too: an empty store must not mean one page of everything.
 
-    def __init__(self, fenced: FencedStore, layout: Layout, bound: Bound, *, page: int = PAGE) -> None:
+    `conflict` is told of each write that found its object changed by somebody else.
+    """
+
+    def __init__(
+        self,
+        fenced: FencedStore,
+        layout: Layout,
+        bound: Bound,
+        *,
+        page: int = PAGE,
+        conflict: Callable[[], None] = lambda: None,
+    ) -> None:
         self._fenced = fenced
         self._store: Store = fenced.store
         self._layout = layout
         self._bound = bound
         self._page = page
         self._pinned = 0
-        self.conflicts = 0
-        """How many writes found their object changed by somebody else."""
+        self._conflict = conflict
 
     async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[Entry]]], bytes | None]:
         if after is None:
@@ -92,7 +102,8 @@ class EtcdTarget:
     def _outcome(self, change: Item, result: Result) -> Outcome[bytes, Entry]:
         if result.error is None:
             return Outcome(change)
-        self.conflicts += isinstance(result.error, Conflict)
+        if isinstance(result.error, Conflict):
+            self._conflict()
         what = "store" if isinstance(result.error, StoreAway) else str(result.error)
         return Outcome(change, what, result.stop)
 
