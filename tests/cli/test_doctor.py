@@ -45,6 +45,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state"
     folder.mkdir()
     monkeypatch.setenv("HOLDFAST_PATHS_STATE", str(folder))
+    monkeypatch.setenv("SUDO_USER", "ada")
     return folder
 
 
@@ -304,7 +305,9 @@ def assert_adopted(member: Member, state: Path, epoch: int) -> None:
     assert (adopted.exit_code, adopted.output) == (0, f"fleet kelp goes on with epoch {epoch}: “restored it”\n")
     after = {path.name: path.read_bytes() for path in state.iterdir()}
     assert after == before, "the memory is the server's: a command run as root would take it away from it"
-    assert complaints(doctor(member.url)) == []
+    well = doctor(member.url)
+    assert complaints(well) == []
+    assert f"epoch {epoch}, adopted by ada: “restored it”" in well.output
     assert look(member.url, state) is Verdict.OURS
     again = adopt(member.url)
     assert again.exit_code == 1

@@ -119,8 +119,8 @@ def test_C29_a_restored_store_is_recognised_until_an_operator_adopts_it() -> Non
         fake.restore(backup)
         found = await read_identity(client, REGION)
         assert identity.judge(remembered, found).verdict is Verdict.RESTORED
-        adopted = await raise_epoch(client, REGION, found, remembered)
-        assert adopted == Identity(fleet="kelp", epoch=3)
+        adopted = await raise_epoch(client, REGION, found, remembered, who="ada", why="backup")
+        assert adopted == Identity("kelp", 3, "ada", "backup")
         found = await read_identity(client, REGION)
         assert identity.judge(remembered, found).verdict is Verdict.OURS
 
@@ -139,6 +139,6 @@ def test_adopting_does_not_overwrite_what_changed_meanwhile() -> None:
         found = await read_identity(client, REGION)
         await client.put(identity_key(REGION), b'{"fleet":"kelp","epoch":3}')
         with pytest.raises(Conflict):
-            await raise_epoch(client, REGION, found, KNOWN)
+            await raise_epoch(client, REGION, found, KNOWN, who="ada", why="backup")
 
     asyncio.run(main())

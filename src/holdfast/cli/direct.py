@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,6 +83,11 @@ async def asked(reach: Connection, question: Callable[[EtcdStore], Awaitable[R]]
         return await question(store)
     finally:
         await store.close()
+
+
+def who() -> str:
+    """The operator, for the record: also behind sudo."""
+    return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
 
 
 def state_folder(reach: Reach) -> Path:

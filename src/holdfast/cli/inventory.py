@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import os
-import pwd
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +15,7 @@ import click
 import msgspec
 
 from holdfast.cli.configuration import configuration_flags, effective
-from holdfast.cli.direct import Reach
+from holdfast.cli.direct import Reach, who
 from holdfast.config import Config, Flag
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.claims import KINDS
@@ -63,10 +61,6 @@ def desk(config_file: str | None, settings: Sequence[Flag]) -> Iterator[Desk]:
             opened.engine.dispose()
     except (NoInventory, SecretRefused, DatabaseAway, Refused, ManifestRefused, ValueError) as error:
         raise click.ClickException(str(error)) from error
-
-
-def who() -> str:
-    return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
 
 
 def kind_named(word: str) -> Kind[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.direct import Reach, state_folder, store_flags
+from holdfast.cli.direct import Reach, state_folder, store_flags, who
 from holdfast.model.identity import Identity
 from holdfast.model.region import Region
 from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
@@ -24,7 +24,7 @@ def adopt(reason: str, **given: str | None) -> None:
     """Go on with a store that was restored from a backup: raises its epoch, which reopens deletes everywhere."""
     reach = Reach(given)
     remembered = _recalled(reach)
-    identity = reach.ask(lambda one: _adopt(one, reach.region, remembered))
+    identity = reach.ask(lambda one: _adopt(one, reach.region, remembered, reason))
     click.echo(f"fleet {identity.fleet} goes on with epoch {identity.epoch}: “{reason}”", err=True)
 
 
@@ -38,10 +38,10 @@ def _recalled(reach: Reach) -> Remembered:
     return remembered
 
 
-async def _adopt(one: Store, region: Region, remembered: Remembered) -> Identity:
+async def _adopt(one: Store, region: Region, remembered: Remembered, reason: str) -> Identity:
     """Only the store is written: every daemon takes the higher epoch into its own memory when it looks next."""
     found = await read_identity(one, region)
     said = judge(remembered, found)
     if said.verdict is not Verdict.RESTORED:
         raise click.ClickException(f"there is nothing to adopt: {said.sentence}")
-    return await raise_epoch(one, region, found, remembered)
+    return await raise_epoch(one, region, found, remembered, who=who(), why=reason)

@@ -11,11 +11,14 @@ from holdfast.model.number import Natural
 from holdfast.model.place import own, single
 
 
-class Identity(msgspec.Struct, frozen=True, gc=False):
-    """`fleet` is the fleet id; `epoch` is raised by an operator after the store was restored from a backup."""
+class Identity(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """`fleet` is the fleet id; `epoch` is raised by an operator after the store was restored from a backup. `who` that
+    was and `why` stay with it; both are empty for an epoch that no operator raised."""
 
     fleet: Annotated[str, msgspec.Meta(min_length=1)]
     epoch: Natural
+    who: str = ""
+    why: str = ""
 
 
 IDENTITY: Kind[Identity, str] = Kind(

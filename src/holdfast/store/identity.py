@@ -79,7 +79,9 @@ def judge(remembered: Remembered | None, found: Found) -> Judgement:
             "nothing is written: check store.endpoints and store.region",
         )
     if (identity.epoch, found.revision) >= (remembered.epoch, remembered.revision):
-        return Judgement(Verdict.OURS, f"fleet {identity.fleet}, epoch {identity.epoch}, revision {found.revision}")
+        adopted = f", adopted by {identity.who}: “{identity.why}”" if identity.who else ""
+        life = f"fleet {identity.fleet}, epoch {identity.epoch}{adopted}, revision {found.revision}"
+        return Judgement(Verdict.OURS, life)
     return Judgement(
         Verdict.RESTORED,
         f"the store went back to epoch {identity.epoch}, revision {found.revision}, but epoch {remembered.epoch}, "
@@ -143,12 +145,14 @@ async def create_identity(fenced: FencedStore, region: Region, identity: Identit
     _require(await fenced.txn([absent], [Put(key, IDENTITY.encode(identity))]), key)
 
 
-async def raise_epoch(store: Store, region: Region, found: Found, remembered: Remembered) -> Identity:
+async def raise_epoch(
+    store: Store, region: Region, found: Found, remembered: Remembered, *, who: str, why: str
+) -> Identity:
     """An operator adopts a restored store: an epoch above all that was seen before, on top of exactly what was found.
     Raises `Conflict`."""
     key = identity_key(region)
     epoch = found.identity.epoch if isinstance(found.identity, Identity) else 0
-    adopted = Identity(fleet=remembered.fleet, epoch=max(epoch, remembered.epoch) + 1)
+    adopted = Identity(remembered.fleet, max(epoch, remembered.epoch) + 1, who, why)
     same = Compare(key, Aspect.MOD_REVISION, found.mod_revision)
     _require(await store.txn([same], [Put(key, IDENTITY.encode(adopted))]), key)
     return adopted
