@@ -22,6 +22,7 @@ from holdfast.model.host import Bgp, Host, HostAddress, HostSpec
 from holdfast.model.identity import Identity
 from holdfast.model.intent import Intent, What
 from holdfast.model.leader import Leader
+from holdfast.model.leadership import Leadership, Reign
 from holdfast.model.migration import Migration
 from holdfast.model.policy import Http, Icmp, Party, Policy, PolicySpec, Rule, RuleMetadata, ServiceAccounts
 from holdfast.model.region import Region
@@ -174,8 +175,9 @@ reports = st.builds(
     synced_revision=maybe(naturals),
     clock_skew=maybe(floats),
 )
-identities = st.builds(Identity, words, naturals)
+identities = st.builds(Identity, words, naturals, texts, texts)
 leaders = st.builds(Leader, texts, texts, naturals, texts, texts, maybe(moments))
+leaderships = st.builds(Leadership, several(st.builds(Reign, texts, texts, naturals, moments, maybe(moments), texts)))
 servers = st.builds(
     Server,
     host=texts,
@@ -267,6 +269,7 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "last-status": st.tuples(words, statuses),
     "endpoint-status": st.tuples(status_names, st.builds(EndpointStatus, st.sampled_from(State))),
     "agent": st.tuples(words, reports),
+    "leadership": st.tuples(st.just("leadership"), leaderships),
     "identity": st.tuples(st.just("identity"), identities),
     "leader": st.tuples(st.just("leader"), leaders),
     "neutron-leader": st.tuples(st.just("neutron-leader"), leaders),
