@@ -14,6 +14,7 @@ from holdfast.cli import lab as commands
 from holdfast.cli import main
 from holdfast.lab import scenes
 from holdfast.lab.scenes import Broken, Lab
+from holdfast.testing.processes import children
 
 needs_etcd = pytest.mark.skipif(
     shutil.which("etcd") is None and not Path("/usr/sbin/etcd").exists(), reason="etcd is not installed"
@@ -31,10 +32,16 @@ def broken(folder: Path, *arguments: str) -> Result:
 
 
 @needs_etcd
+def test_what_is_killed_and_frozen_is_the_whole_tree(lab: Path) -> None:
+    supervisor, *workers = Lab(lab).tree("ctl-1")
+    assert sorted(workers) == sorted(children(supervisor))
+
+
+@needs_etcd
 def test_a_killed_leader_is_followed_by_another_and_comes_back(lab: Path) -> None:
     result = broken(lab, "leader-kill")
     assert result.exit_code == 0, result.output
-    assert re.search(r"killed (ctl-\d), which led term \d+: 3 processes, SIGKILL", result.output)
+    assert re.search(r"killed (ctl-\d), which led term \d+: 4 processes, SIGKILL", result.output)
     assert re.search(r"ctl-\d leads after \d+\.\d\d s, term \d+", result.output)
     assert "was started again and is back" in result.output
 

@@ -124,7 +124,7 @@ def _wait_for(folder: Path, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is not None:
             break
         with contextlib.suppress(OSError, ValueError):
-            if Lab(folder).leader() and all(len(Lab(folder).tree(one)) == 3 for one in fleet.SERVERS):
+            if Lab(folder).leader() and all(Lab(folder).is_up(one) for one in fleet.SERVERS):
                 return
         time.sleep(0.1)
     said = (folder / "lab.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from holdfast.model.time import Duration, Instant
 from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.pulse import Pulse
+from holdfast.runtime.report import report
 from holdfast.server.leadership import Leading, Shown, judge
 from holdfast.server.workers import LEADERSHIP_CELL
 from holdfast.store.client import EtcdStore
@@ -67,10 +67,16 @@ class Lab:
         return None
 
     def tree(self, server: str) -> list[int]:
-        """The process ids of one server: its supervisor first, then its workers."""
-        board = self.board(server)
-        pulses = [board.cell(name, Pulse).read() for name in ("supervisor", "elector", "writer")]
-        return [pulse.pid for pulse in pulses if pulse is not None]
+        """The process ids of one server: its supervisor first, then every worker that has shown itself."""
+        return [pid for pid in _processes(self.board(server)) if pid is not None]
+
+    def is_up(self, server: str, *, not_as: Collection[int] = ()) -> bool:
+        """Whether its supervisor and all of its workers have shown themselves, none as one of these processes."""
+        try:
+            found = set(_processes(self.board(server)))
+        except BoardError:
+            return False
+        return None not in found and found.isdisjoint(not_as)
 
     async def counts(self, server: str) -> Counts | None:
         """What became of the server's writes, by its own word; None while it does not answer."""
@@ -92,6 +98,11 @@ class Lab:
 
     def etcd_pid(self) -> int:
         return int((fleet.etcd_folder(self.folder / "state") / "pid").read_text(encoding="ascii"))
+
+
+def _processes(board: Board) -> list[int | None]:
+    said = report(board, "server", "", _CLOCK.now())
+    return [said.supervisor_pid, *(worker.pid for worker in said.workers)]
 
 
 async def until(what: str, look: Callable[[], object], most: Duration = _PATIENCE) -> Duration:
@@ -132,15 +143,8 @@ async def leader_kill(lab: Lab, say: Say, seconds: float) -> None:
     _promise(
         took <= TTL + Duration(seconds=1), f"a new leader within {(TTL + Duration(seconds=1)).total_seconds():g} s"
     )
-    back = await until(f"{name} coming back", lambda: _alive(lab, name, pids))
+    back = await until(f"{name} coming back", lambda: lab.is_up(name, not_as=pids))
     say(f"{name} was started again and is back after {back.total_seconds():.2f} s")
-
-
-def _alive(lab: Lab, name: str, old: list[int]) -> bool:
-    try:
-        return len(pids := lab.tree(name)) == len(old) and not set(pids) & set(old)
-    except BoardError:
-        return False
 
 
 @asynccontextmanager
