@@ -61,6 +61,24 @@ def test_nobody_restarts_because_etcd_was_killed(lab: Path) -> None:
     assert "the promise was kept" in result.output
 
 
+@needs_etcd
+def test_a_server_explains_why_it_does_not_lead(lab: Path) -> None:
+    def holdfast(*arguments: str) -> Result:
+        return CliRunner().invoke(main, [*arguments, "--runtime", str(lab / "run")])
+
+    assert holdfast("pause", "ctl-1/elector", "--reason", "disk swap").exit_code == 0
+    explained = holdfast("explain", "server", "ctl-1")
+    assert holdfast("resume", "ctl-1/elector").exit_code == 0
+    assert explained.exit_code == 0, explained.output
+    assert explained.output.startswith("ctl-1 does not lead")
+    assert re.search(r"PAUSED +by \S+: “disk swap”; opens by: holdfast resume server", explained.output)
+    assert re.search(r"BEFORE .* asked ctl-1 to pause: “disk swap”", explained.output)
+    unknown = holdfast("explain", "server", "ctl-9")
+    assert unknown.output == (
+        "Error: no server ctl-9 runs on this machine (here runs ctl-1, ctl-2); holdfast leader tells who leads\n"
+    )
+
+
 def test_without_a_lab_it_says_how_to_start_one(tmp_path: Path) -> None:
     result = broken(tmp_path, "leader-kill")
     assert result.exit_code == 1

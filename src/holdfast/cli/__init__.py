@@ -26,7 +26,7 @@ COMMANDS: dict[str, _Lazy] = {
     "history": _Lazy("see", "holdfast.cli.history:history", "What was decided, when, by which worker and why."),
     "get": _Lazy("see", "holdfast.cli.inventory:get", "What should be there: hosts, subnets, endpoints."),
     "leader": _Lazy("see", "holdfast.cli.leader:leader", "Who leads, who led before, and why that ended."),
-    "explain": _Lazy("understand", "holdfast.cli.explain:explain", "Why is a backend or frontend as it is?"),
+    "explain": _Lazy("understand", "holdfast.cli.explain:explain", "Why is a backend, frontend or server as it is?"),
     "diff": _Lazy("understand", "holdfast.cli.inventory:diff", "What applying a file would change."),
     "plan": _Lazy("understand", "holdfast.cli.intent:plan", "What is not as wanted now, and what stands in its way."),
     "apply": _Lazy("change", "holdfast.cli.inventory:apply", "Make the inventory say what a file says."),

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from holdfast.cli.balancer import WORKER
-from holdfast.cli.daemon import runtime_flag, tell
+from holdfast.cli.daemon import answer, runtime_flag, tell, workers
 from holdfast.cli.text import short
+from holdfast.runtime.control import Request
 
 Told = Iterator[str]
 
@@ -58,6 +59,42 @@ def frontend(one: dict[str, Any]) -> Told:
         yield _row("NOW", "as wanted" if one["programmed"] else "not programmed")
 
 
+def server(one: dict[str, Any]) -> Told:
+    lasting = short(one["since_s"])
+    if one["phase"] == "leading":
+        yield f"{one['name']} leads, term {one['term']}, for {lasting}; its lease lasts {one['lease_s']:.1f} s more"
+    elif one["leader"]:
+        yield f"{one['name']} does not lead, {one['leader']} does; it has been {one['phase']} for {lasting}"
+    else:
+        yield f"{one['name']} does not lead, and knows of nobody who does; it has been {one['phase']} for {lasting}"
+    yield ""
+    if one["refused"]:
+        yield _row("REFUSED", one["refused"])
+    if one["paused"]:
+        yield _row("PAUSED", f"by {one['paused']}; opens by: holdfast resume server")
+    if one["refuses_store"]:
+        yield _row("STORE", one["refuses_store"])
+        yield from ([_row("", f"opens by: {one['opens']}")] if one["opens"] else [])
+    if one["store_error"]:
+        yield _row("STORE", one["store_error"])
+    for name, able in sorted(one["followers"].items()):
+        yield _row("FOLLOWS", f"{name}: {'could take over' if able else 'could not, or would not, take over'}")
+    for decision in reversed(one["decisions"]):
+        yield _row("BEFORE", f"{decision['time'][:19]}Z  {decision['sentence']}")
+
+
+def _about(runtime: Path, name: str) -> dict[str, Any]:
+    """What that server says of itself, with what was decided there about leadership."""
+    electors = {one: role for one, role in workers(runtime).items() if one.rpartition("/")[2] == "elector"}
+    abouts = {role: tell(runtime, one, "about") for one, role in electors.items()}
+    said = {about["name"]: role for role, about in abouts.items()}
+    if name not in said:
+        here = f"here runs {', '.join(sorted(said))}" if said else "none runs here"
+        raise click.ClickException(f"no server {name} runs on this machine ({here}); holdfast leader tells who leads")
+    decisions = answer(runtime, said[name], Request("history", {"key": "leader", "last": 10}))
+    return {**abouts[said[name]], "decisions": decisions}
+
+
 def _waiting(outstanding: list[dict[str, Any]]) -> Told:
     for one in outstanding:
         why = f"held by {one['gate']}: {one['reason']}" if one["gate"] else one["error"] or "about to be done"
@@ -70,7 +107,7 @@ def _row(head: str, text: str) -> str:
     return f"{head:<10}{text}"
 
 
-KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {"backend": backend, "frontend": frontend}
+KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {"backend": backend, "frontend": frontend, "server": server}
 
 
 @click.command()
@@ -80,7 +117,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {"backend": backend, "front
 @runtime_flag
 def explain(kind: str, name: str, output: str, runtime: Path) -> None:
     """Why is it as it is? What is wanted, what is programmed, and what stands in the way."""
-    found = tell(runtime, WORKER, "explain", kind=kind, name=name)
+    found = _about(runtime, name) if kind == "server" else tell(runtime, WORKER, "explain", kind=kind, name=name)
     if output == "json":
         click.echo(json.dumps(found, indent=2))
         return
