@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,6 +12,7 @@ from holdfast.model.time import Duration
 from holdfast.store.api import Aspect, Compacted, Compare, Delete, Entry, Get, LeaseGone, Put, StoreError, TooLarge
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.store.http import USER_TIMEOUT_MS, Endpoint, HttpConnection, connect
 
 
 def run(etcd: EmbeddedEtcd, scenario: Callable[[EtcdStore], Awaitable[None]]) -> None:
@@ -160,3 +162,17 @@ def test_a_cancelled_call_does_not_spoil_the_next(etcd: EmbeddedEtcd, prefix: by
             assert entry.value == b"right"
 
     run(etcd, scenario)
+
+
+def test_tcp_itself_gives_up_on_a_peer_that_does_not_acknowledge(etcd: EmbeddedEtcd) -> None:
+    async def main() -> int:
+        endpoint = Endpoint.parse(etcd.endpoint)
+        connection = await connect(endpoint, None, HttpConnection(endpoint))
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        timeout: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        connection.close()
+        await asyncio.sleep(0)  # the loop closes aborted sockets in its next turn
+        return timeout
+
+    assert asyncio.run(main()) == USER_TIMEOUT_MS

@@ -32,10 +32,9 @@ from holdfast.store.boottime import Now, boot_now
 from holdfast.store.echo import OwnWrites
 from holdfast.store.explain import Failed
 from holdfast.store.gateway import Connection, Gateway, Question, verdict
+from holdfast.store.lease import MIN_TTL
 from holdfast.store.listing import FIRST_PAGE, next_page, read_range
 from holdfast.store.watch import RELIST_SPREAD, Watch
-
-MIN_TTL = Duration(seconds=2)
 
 _PUT = wire.decoder(wire.PutReply)
 _DELETE = wire.decoder(wire.DeleteReply)

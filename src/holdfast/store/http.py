@@ -91,7 +91,7 @@ async def connect(endpoint: Endpoint, tls: ssl.SSLContext | None, protocol: Prot
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection; `post` and `get` may be called again once they have returned."""
+    """One connection; `request` may be called again once it has returned."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
