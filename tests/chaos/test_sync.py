@@ -108,7 +108,15 @@ def test_servers_bring_every_change_to_the_store_while_they_are_killed(cluster: 
         editor.change([Wanted(ENDPOINT, "holdfast-w1-eth0")], who="chaos")
         fleet.wait_led(after=term)
         assert_synced(fleet, inventory)
+        assert resynced(fleet.leader()) == 0
         old.start()
+
+
+def resynced(leader: Controller) -> int:
+    """How many objects a resync by hand finds not as wanted."""
+    said = leader.ask("syncer", "resync")
+    assert not said.error, said.error
+    return int(said.result["differed"])
 
 
 def has_syncer(server: Controller) -> bool:

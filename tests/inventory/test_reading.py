@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -17,6 +18,7 @@ from holdfast.inventory.migrate import migrate
 from holdfast.inventory.schema import METADATA, OUTBOX
 from holdfast.inventory.sql import SqlInventory
 from holdfast.inventory.wake import waker
+from holdfast.model.host import HOST
 from holdfast.model.time import Duration, seconds
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_key, host, subnet
@@ -100,6 +102,16 @@ def test_an_inventory_gets_its_fleet_once(inventory: SqlInventory) -> None:
     inventory.name_fleet(FENCE, "f1")
     inventory.name_fleet(FENCE, "f2")
     assert inventory.fleet() == "f1"
+
+
+def test_tidying_forgets_old_history_and_nothing_else(editor: Editor, inventory: SqlInventory) -> None:
+    inventory.raise_fence(FENCE)
+    editor.change([host(1)], who="alice")
+    inventory.tidy(FENCE, datetime.now(UTC) - timedelta(days=1))
+    assert len(editor.history(HOST, "r1")) == 1
+    inventory.tidy(FENCE, datetime.now(UTC) + timedelta(days=1))
+    assert editor.history(HOST, "r1") == []
+    assert len(editor.objects(HOST)) == 1
 
 
 def test_a_change_wakes_whoever_waits(editor: Editor, engine: Engine) -> None:

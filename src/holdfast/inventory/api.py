@@ -11,6 +11,7 @@ remembers "read up to 17" never sees it (C37). Note the rows, look up the presen
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.model.kind import Kind
@@ -99,6 +100,10 @@ class Inventory(Protocol):
 
     def epoch(self, region: str) -> int:
         """The highest epoch that a leader of the region has written under; 0 before the first."""
+        ...
+
+    def tidy(self, fence: Fence, before: datetime) -> None:
+        """Forgets history from before then; asked after every resync. Raises `Deposed`."""
         ...
 
     def raise_fence(self, fence: Fence) -> None:

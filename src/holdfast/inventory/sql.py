@@ -111,10 +111,10 @@ class SqlInventory:
     def raise_fence(self, fence: Fence) -> None:
         fences.raise_fence(self.engine, fence)
 
-    def forget_changes(self, fence: Fence, before: datetime) -> int:
-        """Drops what `undo` and `history` know from before then; how many changes that were."""
+    def tidy(self, fence: Fence, before: datetime) -> None:
+        """What `undo` and `history` know of changes does not grow for ever."""
         with fences.fenced(self.engine, fence) as connection:
-            return connection.execute(delete(CHANGES).where(CHANGES.c.at < before)).rowcount
+            connection.execute(delete(CHANGES).where(CHANGES.c.at < before))
 
     def close(self) -> None:
         self.engine.dispose()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from typing import Any, Protocol
 
 import psycopg
@@ -36,10 +37,15 @@ class SqliteWaker:
         self._seen = self._version()
 
     async def wait(self, most: Duration) -> None:
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(most.total_seconds()):
                 await self._changed()
-        self._seen = self._version()
+            self._seen = self._version()
+        except TimeoutError:
+            return
+        except sqlite3.Error as error:
+            log.debug(f"the inventory does not show changes now, so they are polled for: {error}")
+            await asyncio.sleep(most.total_seconds())
 
     async def _changed(self) -> None:
         while self._version() == self._seen:  # noqa: ASYNC110 -- SQLite tells nobody, it has to be asked

@@ -45,7 +45,9 @@ log = structlog.get_logger(__name__)
 NAME = "syncer"
 BATCH = 20_000
 """Changes per plan: large enough that the two halves of a move are in the same."""
-IDENTITY_EVERY = Duration(seconds=2)
+LOOK_EVERY = Duration(seconds=2)
+HISTORY = Duration(days=90)
+"""For how long it is known who changed what; `holdfast undo` reaches no further back."""
 _ONCE = Duration(days=36_500)
 _RETRY = Duration(seconds=1)
 
@@ -121,7 +123,7 @@ class Reign:
             for name, one in (
                 ("reconciler", self.reconciler.run(stopping)),
                 ("ear", self._listen()),
-                ("identity", self._watch_identity()),
+                ("look", self._look_around()),
             )
         ]
         try:
@@ -131,6 +133,7 @@ class Reign:
         finally:
             for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(Away):
                 await self.source.close()
 
@@ -139,22 +142,25 @@ class Reign:
             await self.around.waker.wait(self.around.poll_every)
             self.reconciler.dirty.wake()
 
-    async def _watch_identity(self) -> None:
+    async def _look_around(self) -> None:
         while True:
-            await asyncio.sleep(IDENTITY_EVERY.total_seconds())
-            self._measure()
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
             try:
                 await look(self.around, self.belonging)
                 await self.name()
+                await self._after_a_resync()
             except Deposed:
                 raise
             except (Away, StoreError) as obstacle:  # out of space, too: the identity is written when there is some
                 log.debug(f"inventory and store cannot be compared now: {obstacle}")
 
-    def _measure(self) -> None:
+    async def _after_a_resync(self) -> None:
         self.around.figures.outbox.set(len(self.outbox))
-        self.around.figures.resyncs.inc(self.reconciler.passes - self._counted)
-        self._counted = self.reconciler.passes
+        if self.reconciler.passes > self._counted:
+            self.around.figures.resyncs.inc(self.reconciler.passes - self._counted)
+            self._counted = self.reconciler.passes
+            before = self.around.clock.wall() - HISTORY
+            await self.around.aside(partial(self.around.inventory.tidy, self.fence, before))
 
     async def name(self) -> None:
         """Gives an id to the side that has none and is ready for it."""
