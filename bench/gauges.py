@@ -52,6 +52,11 @@ class PeakMemory:
         return max(0, _status_kb("VmHWM") - self._before_kb) / 1024
 
 
+def resident_mb() -> float:
+    """Memory of this process that is in use now."""
+    return _status_kb("VmRSS") / 1024
+
+
 def _status_kb(name: str) -> int:
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{name}:")[2].split(maxsplit=1)[0])
@@ -76,12 +81,12 @@ class LoopBlock:
 
     async def _tick(self) -> None:
         while True:
-            before, waited = time.perf_counter(), _waited_s()
+            before, waited = time.perf_counter(), waited_s()
             await asyncio.sleep(TICK_S)
-            late = time.perf_counter() - before - TICK_S - (_waited_s() - waited)
+            late = time.perf_counter() - before - TICK_S - (waited_s() - waited)
             self.max_s = max(self.max_s, late)
 
 
-def _waited_s() -> float:
+def waited_s() -> float:
     """How long this thread has been ready to run without running."""
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9

@@ -13,6 +13,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "store": {"keys": 300},
     "fanout": {"watchers": 3, "changes": 4},
     "maglev": {"size": 1021, "backends": 20},
+    "nodes": {"nodes": 300},
     "probes": {"targets": 20, "interval": 0.1, "seconds": 2},
 }
 KEYS: dict[str, list[str]] = {
@@ -36,6 +37,14 @@ KEYS: dict[str, list[str]] = {
         "disruption_pct",
         "disruption_max_pct",
         "evenness_max",
+    ],
+    "nodes": [
+        "journal_us_per_event",
+        "event_stall_max_ms",
+        "restore_cpu_s",
+        "prune_cpu_s",
+        "journal_mb",
+        "rss_mb",
     ],
     "probes": [
         "probes_per_s",

@@ -152,12 +152,15 @@ def _record_at(data: bytes, at: int, last: int) -> Record | None:
     magic, version, op, key, body, sequence = _HEAD.unpack_from(data, at)
     if magic != MAGIC or key > LONGEST_KEY or body > LONGEST_BODY:
         return None
-    middle = at + _HEAD.size + key
-    end = middle + body
-    if end + _CHECKSUM.size > len(data) or not intact(data[at:end], *_CHECKSUM.unpack_from(data, end)):
+    end = at + _HEAD.size + key + body
+    if end + _CHECKSUM.size > len(data):
+        return None
+    text = data[at:end]
+    if not intact(text, *_CHECKSUM.unpack_from(data, end)):
         return None
     if version > READS or op not in _OPS:
         raise Newer(version)
     if sequence <= last:
         return None  # a copy of what was true once
-    return Record(_OPS[op], data[middle - key : middle], data[middle:end], sequence)
+    middle = _HEAD.size + key
+    return Record(_OPS[op], text[_HEAD.size : middle], text[middle:], sequence)

@@ -117,8 +117,8 @@ class Journal:
             ) from error
         if self._compaction is not None:
             self._compaction.follow(news)
-        for entry in news:
-            self._remembered.take(entry)
+        for op, key, body in news:
+            self._remembered.take(op, key, body)
 
     @property
     def wants_compaction(self) -> bool:
@@ -128,7 +128,8 @@ class Journal:
     async def compact(self, offload: Offload = asyncio.to_thread) -> None:
         """Writes the journal anew while events go on. Raises `JournalUnwritable`; the journal goes on as it was.
 
-        Calls while one is at work return at once.
+        Calls while one is at work return at once. With the default, have the loop's pool start its thread before events
+        flow (`await asyncio.to_thread(int)`): starting one waits until it runs.
         """
         if self._compaction is not None:
             return

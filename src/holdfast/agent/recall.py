@@ -47,8 +47,7 @@ class Remembered:
                 news.append(entry)
         return news
 
-    def take(self, entry: Entry) -> None:
-        op, key, body = entry
+    def take(self, op: Op, key: bytes, body: bytes) -> None:
         old = self.live.pop(key, None)
         if old is None:
             old = self.going.pop(key, None)
@@ -101,6 +100,7 @@ class Recalled:
 def recall(data: bytes) -> Recalled:
     """Raises `Newer`."""
     told = Recalled()
+    take = told.remembered.take
     for found in scan(data):
         if isinstance(found, Bad):
             told.bad.append(found)
@@ -112,7 +112,7 @@ def recall(data: bytes) -> Recalled:
             told.boots.add(key)
             told.marks += 1
         else:
-            told.remembered.take(Entry(op, key, body))
+            take(op, key, body)
     told.torn = len(told.bad) == 1 and told.bad[0].end == len(data) and cut_short(data[told.bad[0].start :])
     return told
 
