@@ -82,7 +82,8 @@ def main(arguments: list[str]) -> int:
         good &= fine
         print(f"{row:<4} {words:<32} {rows[row]}")
     tested = sum(1 for row in rows if collector.outcomes[row])
-    print(f"\n{tested} of {len(rows)} rows have a test")
+    if not arguments:
+        print(f"\n{tested} of {len(rows)} rows have a test")
     return 0 if good else 1
 
 
