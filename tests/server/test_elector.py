@@ -73,6 +73,19 @@ def test_stepping_down_hands_over_in_well_under_a_second() -> None:
     duo(story)
 
 
+def test_the_successor_says_why_the_place_was_vacant() -> None:
+    async def story(two: Duo) -> None:
+        assert two.a.elector is not None
+        with capture_logs() as lines:
+            two.a.elector.leave(Lost.STEPPED_DOWN, seconds(30))
+            await two.led_by(two.b, within=0.5)
+        said = [line["event"] for line in lines if line["event"].startswith("b leads")]
+        assert len(said) == 1
+        assert said[0].endswith(": a led before, and that ended because an operator asked it to step down")
+
+    duo(story)
+
+
 def test_a_clean_stop_gives_leadership_and_name_back() -> None:
     async def story(two: Duo) -> None:
         stop = asyncio.ensure_future(two.a.stop())

@@ -48,6 +48,7 @@ from holdfast.store.api import (
     Get,
     LeaseGone,
     NoSpace,
+    Operation,
     Put,
     Snapshot,
     Store,
@@ -281,13 +282,23 @@ class Elector:
         lease = await self._store.grant(self._timings.ttl)
         self._feed(election.Leased(self._now(), sent, lease))
         absent = Compare(self._key, Aspect.CREATE_REVISION, 0)
-        result = await self._store.txn([absent], [Put(self._key, self._value(), lease)], [Get(self._key)])
+        take: Sequence[Operation] = [Put(self._key, self._value(), lease), Get(self._history_key)]
+        result = await self._store.txn([absent], take, [Get(self._key)])
         if result.succeeded:
+            self._learn_why_vacant(result.results[-1])
             return election.Won(self._now(), result.revision)
         await self._store.revoke(lease)
         (entries,) = result.results
         assert not isinstance(entries, int)
         return election.Beaten(self._now(), _seen(entries[0] if entries else None))
+
+    def _learn_why_vacant(self, kept: int | Sequence[Entry]) -> None:
+        """What the history says of the last reign is better than a guess: whoever ended it said why."""
+        assert not isinstance(kept, int)
+        history = self._decoded(kept[0] if kept else None)
+        if history.reigns:
+            last = history.reigns[-1]
+            self._why_vacant = f"{last.name} led before, and that ended because {last.why or _LEFT_OPEN}"
 
     def _value(self) -> bytes:
         return LEADER.encode(msgspec.structs.replace(self._around.me, since=self._since))
@@ -349,7 +360,9 @@ class Elector:
         return [Put(self._history_key, LEADERSHIP.encode(ended))]
 
     async def _history(self) -> History:
-        entry = await self._store.get(self._history_key)
+        return self._decoded(await self._store.get(self._history_key))
+
+    def _decoded(self, entry: Entry | None) -> History:
         history = LEADERSHIP.decode(self._history_key, entry.value) if entry else History()
         return History() if isinstance(history, Bad) else history
 
