@@ -12,6 +12,8 @@ import pytest
 
 from holdfast.inventory.edit import Wanted, wanted
 from holdfast.inventory.schema import IDENTITY, OBJECTS
+from holdfast.model.allowance import ALLOWANCE
+from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST, Host, HostSpec
 from holdfast.model.identity import Identity
@@ -20,6 +22,7 @@ from holdfast.model.time import seconds
 from holdfast.reconcile import Change, Outcome
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server import syncer_target
+from holdfast.server.allowing import Allowing
 from holdfast.server.belonging import BelongingReason
 from holdfast.server.resync import Resync
 from holdfast.store.api import Deposed, Entry
@@ -325,6 +328,32 @@ def test_a_host_is_evacuated_without_the_brake_taking_it_for_a_loss(here: Realm)
     assert asyncio.run(scenario()) == "ok"
     assert here.stored() == here.wanted()
     assert here.inventory.waiting() == 0
+
+
+def test_what_an_operator_let_through_is_recorded_for_the_agents(here: Realm) -> None:
+    async def scenario() -> tuple[str, int]:
+        here.editor.change([endpoint(n) for n in range(40)], who="alice")
+        reign = await here.settled()
+        here.editor.change([Wanted(ENDPOINT, endpoint_name(n)) for n in range(40)], who="alice")
+        await reign.reconciler.turn()
+
+        async def allow(_request: Request, _who: Who) -> str:
+            assert reign.reconciler.place.brake is not None
+            count = reign.reconciler.place.brake.allow()
+            reign.reconciler.dirty.mark_all()
+            await reign.reconciler.turn()
+            return f"{count} go"
+
+        said = await Allowing(reign, allow).answer(Request("allow", {"reason": "rack 12"}), Who(0, 0, "alice"))
+        return said, max(write.revision for write in here.fake.history if any(e.entry is None for e in write.events))
+
+    said, last_delete = asyncio.run(scenario())
+    (entry,) = here.entries(ALLOWANCE.prefix(REGION))
+    allowance = ALLOWANCE.decode(entry.key, entry.value)
+    assert not isinstance(allowance, Bad)
+    assert (allowance.who, allowance.why, allowance.once) == ("alice", "rack 12", True)
+    assert last_delete <= allowance.revision < entry.mod_revision
+    assert said == f"40 go; agents honour it up to revision {allowance.revision}"
 
 
 @fault("C27", without="holdfast.server.belonging:Belonging.judge")

@@ -14,6 +14,7 @@ from holdfast.inventory.claims import name_of
 from holdfast.model.bad import Bad
 from holdfast.reconcile import Away, Change, Sync, diff
 from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.reconciler import Reconciler
 from holdfast.server.syncer import Reign
 from holdfast.server.syncer_source import InventorySource
 from holdfast.server.syncer_target import EtcdTarget
@@ -21,6 +22,12 @@ from holdfast.store.api import Entry
 
 NAMED = 20
 _LOOK_S = 0.05
+
+
+async def next_pass(reconciler: Reconciler[bytes, Entry], passes: int) -> None:
+    """Until the loop has finished more passes than that."""
+    while reconciler.passes <= passes:  # noqa: ASYNC110 -- the loop tells nobody when a pass ends
+        await asyncio.sleep(_LOOK_S)
 
 
 class Resync:
@@ -80,11 +87,10 @@ class Resync:
     async def _done(self, keys: list[bytes], *, whole: bool) -> None:
         """Until the loop has looked at these; what it holds or fails at it is through with, too."""
         reconciler = self._reign.reconciler
-        passes = reconciler.passes
         if whole:
+            passes = reconciler.passes
             reconciler.dirty.mark_all()
-            while reconciler.passes == passes:  # noqa: ASYNC110 -- the loop tells nobody when a pass ends
-                await asyncio.sleep(_LOOK_S)
+            await next_pass(reconciler, passes)
         elif keys:
             reconciler.dirty.mark(keys)
             while any(key in reconciler.dirty for key in keys):  # noqa: ASYNC110

@@ -24,6 +24,7 @@ from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.intents import Intents
 from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.worker import Worker
+from holdfast.server.allowing import Allowing
 from holdfast.server.leadership import Leading, while_leading
 from holdfast.server.resync import Resync
 from holdfast.server.syncer import NAME, Surroundings, begin
@@ -74,6 +75,7 @@ class SyncerJob:
             reign = await begin(self._around, confirmed)
             Intents(self._worker, reign.reconciler, reign.intent, reign.sync).offer()
             self._worker.handlers["resync"] = Resync(reign).answer
+            self._worker.handlers["allow"] = Allowing(reign, self._worker.handlers["allow"]).answer
             await reign.run(self._worker.stopping)
         finally:
             self._follow()
