@@ -2,8 +2,8 @@
 
 Peers are JSON of 1 kB. *journal_us_per_event* is CPU per event, each written by itself. *event_stall_max_ms* is the
 longest that an event, one after another, took while the journal was compacted, from its turn of the loop until it was
-written; what the kernel gave to others meanwhile is not counted, and of three compactions the one with the shortest
-such wait tells, because a machine that stands still for a moment is none of the journal's doing.
+written; what the kernel gave to others meanwhile is not counted. A machine that stands still for a moment is none of
+the journal's doing: of three compactions, each slice counts with the shortest wait that it has caused.
 
 The rest is of a fresh process. *restore_cpu_s* is for opening the journal and putting what it tells in order, ready to
 be compared; peers stay encoded, since equal ones need not be looked into. *prune_cpu_s* is for planning the deletion of
@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -65,6 +65,13 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0
 
 
+class Waits(NamedTuple):
+    """Of the events of one compaction: one for each slice, and the longest while it was synced and installed."""
+
+    slices: Sequence[float]
+    end: float
+
+
 class Restart(msgspec.Struct, frozen=True):
     journal: str
     nodes: int
@@ -86,7 +93,7 @@ async def _measure(options: Options) -> Figures:
         journal = Journal.open(path, BOOT)
         per_event = _appended(journal, options.nodes)
         await asyncio.to_thread(int)  # as an agent does: the thread for syncs is there before the first event
-        stall = min([await _stalled(journal, options.nodes, number) for number in range(COMPACTIONS)])
+        stall = longest([await _compacted(journal, options.nodes, number) for number in range(COMPACTIONS)])
         size = journal.size
         journal.close()
         async with started(restart, Restart(str(path), options.nodes)) as process:
@@ -134,20 +141,33 @@ def _appended(journal: Journal, count: int) -> float:
     return watch.cpu_s / count
 
 
-async def _stalled(journal: Journal, count: int, generation: int) -> float:
-    """The longest that one of many events took during a compaction of all that is known."""
+async def _compacted(journal: Journal, count: int, generation: int) -> Waits:
+    """How long events took during a compaction of all that is known."""
     events = _encoded(count, generation + 1)
-    longest = 0.0
-    compaction = asyncio.create_task(journal.compact())
+    waits: list[float] = []
+    slices = 0
+
+    async def beside(work: Callable[[], None]) -> None:
+        nonlocal slices
+        slices = slices or len(waits)
+        await asyncio.to_thread(work)
+
+    compaction = asyncio.create_task(journal.compact(beside))
     for event in events:
         if compaction.done():
             break
         watch, waited = Stopwatch(), waited_s()
         await asyncio.sleep(0)
         journal.add([event])
-        longest = max(longest, watch.wall_s - (waited_s() - waited))
+        waits.append(watch.wall_s - (waited_s() - waited))
     await compaction
-    return longest
+    return Waits(waits[:slices], max(waits[slices:], default=0.0))
+
+
+def longest(compactions: Sequence[Waits]) -> float:
+    """What the same slice did to an event each time, or the end of a compaction at its best."""
+    slices = [min(waits) for waits in zip(*(one.slices for one in compactions), strict=False)]
+    return max([*slices, min(one.end for one in compactions)])
 
 
 async def restart(told: Restart) -> AsyncIterator[Restarted]:
