@@ -166,7 +166,7 @@ async def _compacted(journal: Journal, count: int, generation: int) -> Waits:
 
 def longest(compactions: Sequence[Waits]) -> float:
     """What the same slice did to an event each time, or the end of a compaction at its best."""
-    slices = [min(waits) for waits in zip(*(one.slices for one in compactions), strict=False)]
+    slices: list[float] = [min(waits) for waits in zip(*(one.slices for one in compactions), strict=False)]
     return max([*slices, min(one.end for one in compactions)])
 
 

@@ -63,6 +63,8 @@ class Journal:
     @classmethod
     def open(cls, path: Path, boot_id: str, *, files: Files | None = None) -> Journal:
         """Opens the journal of this boot of the machine, or begins it. Raises `JournalUnreadable`."""
+        if not boot_id:
+            raise ValueError("without the boot id every journal would look like that of another boot")
         files, boot = files or Files(), boot_id.encode()
         try:
             return cls(files, path, boot, *open_segment(files, path, boot))

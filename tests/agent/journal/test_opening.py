@@ -111,6 +111,13 @@ def test_a_journal_of_another_boot_is_discarded_with_a_sentence(path: Path) -> N
     assert Journal.open(path, "another").opening.found is Found.WHOLE
 
 
+def test_nobody_opens_a_journal_without_knowing_the_boot(path: Path) -> None:
+    path.write_bytes(WHOLE)
+    with pytest.raises(ValueError, match="without the boot id"):
+        Journal.open(path, "")
+    assert path.read_bytes() == WHOLE
+
+
 def test_a_journal_that_cannot_say_its_boot_any_more_counts(path: Path) -> None:
     path.write_bytes(FRAMES[1] + FRAMES[2])
     journal = Journal.open(path, "another")
