@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import random
 import signal
@@ -12,7 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli import main
 from holdfast.inventory.edit import Editor, Wanted
 from holdfast.inventory.sql import SqlInventory
 from holdfast.model.endpoint import ENDPOINT
@@ -113,10 +116,11 @@ def test_servers_bring_every_change_to_the_store_while_they_are_killed(cluster: 
 
 
 def resynced(leader: Controller) -> int:
-    """How many objects a resync by hand finds not as wanted."""
-    said = leader.ask("syncer", "resync")
-    assert not said.error, said.error
-    return int(said.result["differed"])
+    """How many objects `holdfast resync` finds not as wanted."""
+    words = ["resync", "--runtime", str(leader.home / "run"), "-o", "json"]
+    said = CliRunner().invoke(main, words)
+    assert said.exit_code == 0, said.stderr
+    return int(json.loads(said.stdout)["differed"])
 
 
 def has_syncer(server: Controller) -> bool:

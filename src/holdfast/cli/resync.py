@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 
 import click
 
 from holdfast.cli.daemon import runtime_flag, tell
+
+_LOOK_S = 0.2
 
 
 @click.command()
@@ -20,6 +24,13 @@ from holdfast.cli.daemon import runtime_flag, tell
 def resync(dry_run: bool, kind: str | None, name: str | None, worker: str, output: str, runtime: Path) -> None:
     """Compare the inventory with the store now, and mend the store. Run it on the server that leads."""
     told = tell(runtime, worker, "resync", dry_run=dry_run, kind=kind, name=name)
+    while not told["done"]:
+        time.sleep(_LOOK_S)
+        told = tell(runtime, worker, "resync", progress=True)
+        if sys.stderr.isatty():
+            click.echo(f"\r{told['looked']:,} compared", nl=told["done"], err=True)
+    if told["error"]:
+        raise click.ClickException(told["error"])
     if output == "json":
         click.echo(json.dumps(told, indent=2))
         return

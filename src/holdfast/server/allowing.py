@@ -32,13 +32,17 @@ class Allowing:
     async def answer(self, request: Request, who: Who) -> Any:
         passes = self._reign.reconciler.passes
         said = await self._allow(request, who)
+        self._reign.start(self._record_after(passes, request, who))
+        return said
+
+    async def _record_after(self, passes: int, request: Request, who: Who) -> None:
         await next_pass(self._reign.reconciler, passes)
         try:
             revision = await self._record(request, who)
         except (StoreAway, StoreError) as error:
             log.warning(f"the allowance could not be recorded in the store, so agents may ask for it again: {error}")
-            return f"{said}; it could not be recorded for agents: {error}"
-        return f"{said}; agents honour it up to revision {revision}"
+        else:
+            log.info(f"what {who.name} allowed is recorded: agents honour it up to revision {revision}")
 
     async def _record(self, request: Request, who: Who) -> int:
         around, within = self._reign.around, request.args.get("for")

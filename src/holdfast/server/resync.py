@@ -31,24 +31,38 @@ async def next_pass(reconciler: Reconciler[bytes, Entry], passes: int) -> None:
 
 
 class Resync:
-    """Answers for one reign."""
+    """Answers for one reign: starts a resync, and tells how far it is to whoever asks for `progress`."""
 
     def __init__(self, reign: Reign) -> None:
         self._reign = reign
+        self._told: dict[str, Any] = {}
+        self._looked = 0
 
     async def answer(self, request: Request, _who: Who) -> dict[str, Any]:
+        """At once: a resync takes longer than anybody waits for an answer."""
+        if request.args.get("progress"):
+            if not self._told:
+                raise Declined("nobody asked for a resync since this server leads")
+            return {**self._told, "looked": self._looked}
+        if self._told and not self._told["done"]:
+            raise Declined("a resync is under way: wait until it is done")
         kind, name = str(request.args.get("kind") or ""), str(request.args.get("name") or "")
-        dry = bool(request.args.get("dry_run"))
         self._refuse_unknown(kind, name)
+        self._told, self._looked = {"done": False}, 0
+        self._reign.start(self._resync(kind, name, dry=bool(request.args.get("dry_run"))))
+        return {**self._told, "looked": 0}
+
+    async def _resync(self, kind: str, name: str, *, dry: bool) -> None:
+        began = self._reign.around.clock.now()
         try:
-            began = self._reign.around.clock.now()
             found = await self._differences(kind, name)
             if not dry:
                 await self._done([change.key for change in found], whole=not kind)
         except Away as away:
-            raise Declined(f"nothing was compared: {away}") from away
+            self._told = {"done": True, "error": f"nothing was compared: {away}"}
+            return
         took = (self._reign.around.clock.now() - began).total_seconds()
-        return self._told(found, took, dry=dry)
+        self._told = self._outcome(found, took, dry=dry)
 
     def _refuse_unknown(self, kind: str, name: str) -> None:
         known = [one.plural for one in self._reign.around.inventory.kinds]
@@ -96,9 +110,11 @@ class Resync:
             while any(key in reconciler.dirty for key in keys):  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)
 
-    def _told(self, found: list[Change[bytes, Entry]], took: float, *, dry: bool) -> dict[str, Any]:
+    def _outcome(self, found: list[Change[bytes, Entry]], took: float, *, dry: bool) -> dict[str, Any]:
         counts = Counter(change.op.name.lower() for change in found)
         return {
+            "done": True,
+            "error": "",
             "dry_run": dry,
             "differed": len(found),
             **{op: counts[op] for op in ("create", "replace", "delete")},

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -99,6 +100,7 @@ class Reign:
             pace=Pace(audit=interval, batch=BATCH),
         )
         self._counted = 0
+        self._beside: set[asyncio.Task[None]] = set()
         self.reconciler.dirty.mark_all()
 
     def _place(self) -> Place[bytes, Entry]:
@@ -131,11 +133,18 @@ class Reign:
             for task in done:
                 task.result()
         finally:
+            tasks += self._beside
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(Away):
                 await self.source.close()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does something beside the loop, at most until this reign ends."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     async def _listen(self) -> None:
         while True:
