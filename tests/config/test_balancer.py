@@ -217,7 +217,7 @@ def every_group(found: dict[tuple[str, ...], Group]) -> list[Group]:
 LEAVES = [leaf for group in every_group(dict(GROUPS)) for leaf in own_leaves(group.of).values()]
 
 
-@pytest.mark.parametrize("leaf", LEAVES, ids=str)
+@pytest.mark.parametrize("leaf", LEAVES, ids=[leaf.name for leaf in LEAVES])
 def test_every_field_of_a_group_says_what_it_does_and_what_goes_wrong(leaf: Leaf) -> None:
     about = leaf.about
     measured = leaf.kind.noun in ("duration", "size", "whole number")

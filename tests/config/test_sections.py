@@ -18,7 +18,7 @@ def seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-@pytest.mark.parametrize("leaf", LEAVES.values(), ids=str)
+@pytest.mark.parametrize("leaf", LEAVES.values(), ids=list(LEAVES))
 def test_every_field_with_a_measure_has_bounds_and_consequences(leaf: Leaf) -> None:
     measured = leaf.kind.noun in ("duration", "size", "whole number")
     about = leaf.about
@@ -26,7 +26,7 @@ def test_every_field_with_a_measure_has_bounds_and_consequences(leaf: Leaf) -> N
     assert measured == (about.least is not None) == (about.most is not None) == bool(about.small) == bool(about.big)
 
 
-@pytest.mark.parametrize("leaf", LEAVES.values(), ids=str)
+@pytest.mark.parametrize("leaf", LEAVES.values(), ids=list(LEAVES))
 def test_every_default_is_inside_its_bounds(leaf: Leaf) -> None:
     assert leaf.about.least is None or leaf.about.least <= leaf.default <= leaf.about.most
 
