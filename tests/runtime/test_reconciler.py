@@ -113,6 +113,31 @@ async def test_an_audit_that_never_finishes_is_overdue_after_three_intervals_als
     assert judge(Signs(now, shop.vitals.pulse(1, now)), Bounds(), now) is Verdict.HEALTHY
 
 
+class Laborious(MemoryTarget[int, str]):
+    """Every batch takes its time; before it begins, the supervisor looks."""
+
+    def __init__(self, objects: Mapping[int, Owned[str]], shop: Workshop, takes: float) -> None:
+        super().__init__(objects)
+        self.verdicts: list[Verdict] = []
+        self._shop = shop
+        self._takes = takes
+
+    async def apply(self, ready: Sequence[Change[int, str]]) -> Sequence[Outcome[int, str]]:
+        now = self._shop.clock.now()
+        self.verdicts.append(judge(Signs(Instant(1), self._shop.vitals.pulse(1, now)), Bounds(), now))
+        self._shop.clock.move(self._takes)
+        return await super().apply(ready)
+
+
+@runs
+async def test_a_plan_of_many_slow_batches_is_not_taken_for_a_stall(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {}, {}, pace=Pace(batch=2), braked=False)
+    shop.place.target = target = Laborious(owned(numbered(20)), shop, takes=20)
+    await shop.look_at_all()
+    assert target.objects == {}
+    assert target.verdicts == [Verdict.HEALTHY] * 10
+
+
 # Deletes
 
 

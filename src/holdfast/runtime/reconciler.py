@@ -221,11 +221,12 @@ class Reconciler(Generic[K, V]):
                 raise _Ending
             outcomes = await self._applied(await self._still_wanted(batch))
             self._note(outcomes)
+            self._vitals.attempted(success=False)  # C4: a plan of many slow batches is consuming, not stalled
             stopped = next((outcome.error for outcome in outcomes if outcome.stop), None)
             if stopped is not None:
                 raise _Stopped(stopped)
         self._metrics.held(Counter((s.closed.gate, s.closed.reason.label) for s in self.ledger if s.closed))
-        self._vitals.attempted(success=False)  # a sign of life in the middle of long work
+        self._vitals.attempted(success=False)  # a pass of many pages is, too, also where it finds nothing to change
 
     async def _compare(self, keys: set[K]) -> list[Change[K, V]]:
         # The target first: what the source says is then at least as new as what it is compared with.
