@@ -38,6 +38,8 @@ class Pulse(msgspec.Struct, frozen=True):
     state: str = "starting"
     duty: Instant = NEVER
     """By when it promised to have done its duty again (an elector: to have renewed, or looked)."""
+    warm: bool = True
+    """Whether what it would need to take over at once is at hand, such as a complete mirror."""
     audit: Instant = NEVER
     """By when a resync or audit should have finished again."""
 

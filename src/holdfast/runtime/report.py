@@ -23,6 +23,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     lag_s: float | None
     restarts: int
     crash_looping: bool
+    warm: bool = False
     trouble: str = ""
     evidence: str = ""
     trouble_ago_s: float | None = None
@@ -65,6 +66,7 @@ def _worker(board: Board, name: str, now: Instant) -> WorkerReport:
         lag_s=_lag(live, now),
         restarts=sheet.restarts,
         crash_looping=sheet.crash_looping,
+        warm=bool(live and live.warm),
         trouble=sheet.trouble,
         evidence=sheet.evidence,
         trouble_ago_s=_age(sheet.trouble_at, now) if sheet.trouble_at else None,

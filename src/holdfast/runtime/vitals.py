@@ -31,6 +31,7 @@ class Vitals:
         self.state = "ok"
         self.duty = NEVER
         self.audit = NEVER
+        self.warm = True
 
     def consumes(self, queue: Queue) -> None:
         """From now on the queue's backlog is shown."""
@@ -66,4 +67,5 @@ class Vitals:
             state=self.state.encode()[:_STATE_BYTES].decode(errors="ignore"),
             duty=self.duty,
             audit=self.audit,
+            warm=self.warm,
         )

@@ -246,7 +246,7 @@ class ElectorJob:
             version=__version__,
             since=self._since,
             database=not any(one.state == "waiting: database" for one in workers),
-            warm=True,
+            warm=all(one.warm for one in workers if one.phase != "completed"),
             stands=self.elector.state.phase is not Phase.RESTING,
             workers={one.name: WorkerHealth(_is_healthy(one), one.state) for one in workers if one.name != "elector"},
         )
