@@ -106,6 +106,8 @@ def test_servers_bring_every_change_to_the_store_while_they_are_killed(cluster: 
                 os.kill(leader.worker("syncer"), signal.SIGKILL)
         assert_synced(fleet, inventory)
         term, old = fleet.wait_led()
+        (follower,) = fleet.others(old)
+        assert "does not lead, so its syncer is idle" in follower.ask("syncer", "held").error
         change(editor, fleet.region, dice)
         old.kill()
         editor.change([Wanted(ENDPOINT, "holdfast-w1-eth0")], who="chaos")

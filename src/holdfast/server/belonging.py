@@ -7,7 +7,6 @@ different ids: nothing at all is written, because that is what a wrong or emptie
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,8 +52,8 @@ class Standing:
     name_store: str = ""
 
 
-def standing(inventory_fleet: str | None, found: Found, remembered: Remembered | None) -> Standing:
-    """What two ids, and what this server remembers of the store, come to."""
+def standing(inventory_fleet: str | None, found: Found, remembered: Remembered | None, fresh: str) -> Standing:
+    """What two ids, and what this server remembers of the store, come to. `fresh` is an id that nobody has yet."""
     if isinstance(found.identity, Bad):
         return Standing(BelongingReason.STORE_RESTORED)
     store_fleet = found.identity.fleet if found.identity else None
@@ -62,7 +61,7 @@ def standing(inventory_fleet: str | None, found: Found, remembered: Remembered |
         case Founding.CREATE_BOTH if remembered is not None:
             return Standing(BelongingReason.EMPTY_INVENTORY)  # both were ours, and both are gone
         case Founding.CREATE_BOTH:
-            return Standing(BelongingReason.UNKNOWN, name_inventory=uuid.uuid4().hex)
+            return Standing(BelongingReason.UNKNOWN, name_inventory=fresh)
         case Founding.REFUSE_EMPTY_INVENTORY:
             return Standing(BelongingReason.EMPTY_INVENTORY)
         case Founding.REFUSE_FOREIGN:

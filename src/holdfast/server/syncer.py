@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -199,7 +200,7 @@ async def look(around: Surroundings, belonging: Belonging) -> int:
         raise Away("store", str(error)) from error
     fleet = await around.aside(around.inventory.fleet)
     remembered = around.remembered()
-    said = standing(fleet, found, remembered)
+    said = standing(fleet, found, remembered, uuid.uuid4().hex)
     if belonging.note(said, around.clock.now()) and said.closed is not None:
         log.warning(f"{NAME}: {said.closed.value}. Opens by: {OPENS[said.closed]}")
     fenced_before = await around.aside(partial(around.inventory.epoch, around.region.segment))
