@@ -81,9 +81,9 @@ SPEAKS_FOR = {"server": "elector", "balancer": "vips"}
 
 
 def found(name: str, known: Collection[str]) -> str:
-    """The worker that a person means. In a lab there may be several servers, so one has to be named."""
+    """The worker that a person means. In a lab there may be several of a name, so one has to be told."""
     meant = SPEAKS_FOR.get(name, name)
-    several = [one for one in known if name in SPEAKS_FOR and one.endswith(f"/{meant}")]
+    several = [one for one in known if one.endswith(f"/{meant}")]
     if meant in known:
         return meant
     if len(several) == 1:

@@ -1,18 +1,23 @@
-"""The fleet that `holdfast up` runs: an etcd and two servers as real processes, and the demonstration of the one loop.
+"""The fleet that `holdfast up` runs: an etcd, two servers, a balancer with a web site and a client, all as real
+processes, and the demonstration of the one loop.
 
-Each server is a process tree of its own with its own folders below the lab's, exactly as on two machines; the lab's
-supervisor starts it again when it is gone, as a service manager would.
+Each daemon is a process tree of its own with its own folders below the lab's, exactly as on machines of
+their own; the lab's supervisor starts it again when it is gone, as a service manager would.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
-from holdfast.lab import demo, member
+from holdfast.lab import demo, member, site
+from holdfast.lab.balancer import BALANCER
+from holdfast.lab.client import CLIENT
+from holdfast.lab.site import WEB
 from holdfast.model.time import Duration
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.worker import Spec, Worker
@@ -25,6 +30,9 @@ SERVERS = ("ctl-1", "ctl-2")
 WORKERS = (
     Spec("etcd", "holdfast.lab.fleet:etcd"),
     *(Spec(name, "holdfast.lab.fleet:server") for name in SERVERS),
+    WEB,
+    Spec(BALANCER, "holdfast.lab.fleet:balancer"),
+    CLIENT,
     *demo.WORKERS,
 )
 TIMINGS = ("server.ttl=5s", "server.renew_every=500ms", "server.renew_deadline=3s", "server.rpc_timeout=1s")
@@ -69,22 +77,38 @@ async def server(worker: Worker) -> None:
     while (url := endpoint(worker.paths.state)) is None:
         if await worker.stopped(_LOOK):
             return
-    settings = [
-        f"server.name={worker.name}",
-        f"store.endpoints={url}",
+    settings = [f"server.name={worker.name}", f"store.endpoints={url}", *_own(worker), *TIMINGS]
+    await _beside(worker, member.command([f"{member.DIE_WITH}{os.getpid()}", *settings]))
+
+
+async def balancer(worker: Worker) -> None:
+    """Runs the balancer beside this process; ends when it does."""
+    while (listening := site.ports(worker.paths.state)) is None:
+        if await worker.stopped(_LOOK):
+            return
+    file = worker.paths.state / f"{worker.name}.yaml"
+    write_atomically(file, site.configuration(listening))
+    arguments = [f"{member.DIE_WITH}{os.getpid()}", str(file), *_own(worker)]
+    await _beside(worker, member.command(arguments, module="holdfast.lab.balancer"))
+
+
+def _own(worker: Worker) -> list[str]:
+    """The settings that keep one daemon of the lab apart from the others."""
+    return [
         f"paths.runtime={worker.paths.runtime / worker.name}",
         f"paths.state={worker.paths.state / worker.name}",
         f"log.format={worker.config.log.format}",
         f"log.level={worker.config.log.level}",
-        *TIMINGS,
     ]
-    command = member.command([f"{member.DIE_WITH}{os.getpid()}", *settings])
+
+
+async def _beside(worker: Worker, command: Sequence[str]) -> None:
     process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
     ended, stopping = asyncio.create_task(process.wait()), asyncio.create_task(worker.stopping.wait())
     try:
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not worker.stopping.is_set():
-            raise RuntimeError(f"server {worker.name} ended by itself (exit code {process.returncode})")
+            raise RuntimeError(f"{worker.name} ended by itself (exit code {process.returncode})")
     finally:
         stopping.cancel()
         if not ended.done():

@@ -33,32 +33,48 @@ def command(settings: Sequence[str], *, module: str = "holdfast.lab.member") -> 
     return [sys.executable, "-m", module, *settings]
 
 
-def run_member(settings: Sequence[str], workers: Sequence[Spec]) -> int:
-    """Runs until told to stop. Returns the exit code."""
+def run_member(
+    settings: Sequence[str],
+    workers: Sequence[Spec],
+    *,
+    role: str = ROLE,
+    file: str | None = None,
+    board: Sequence[str] | None = None,
+) -> int:
+    """Runs until told to stop. `board` names the cells besides the pulses; a server's, if not said. Returns the exit
+    code."""
     flags = [Flag(field, field, value) for field, _, value in (one.partition("=") for one in settings)]
 
     def read() -> Config | str:
-        loaded = load(None, os.environ, flags)
+        loaded = load(file, os.environ, flags)
         return str(loaded) if isinstance(loaded, Rejected) else loaded.config
 
     config = read()
     if isinstance(config, str):
         sys.stderr.write(f"{config}\n")
         return 2
-    logging.setup(config.log, role=ROLE, worker="supervisor")
-    paths = Paths(ROLE, Path(config.paths.runtime), Path(config.paths.state))
+    logging.setup(config.log, role=role, worker="supervisor")
+    paths = Paths(role, Path(config.paths.runtime), Path(config.paths.state))
+    shown = cells(workers) if board is None else board
     try:
-        return asyncio.run(Supervisor(ROLE, workers, config, paths, reload=read, cells=cells(workers)).run())
+        return asyncio.run(Supervisor(role, workers, config, paths, reload=read, cells=shown).run())
     except (AlreadyRunning, FolderError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
 
 
-def main(arguments: Sequence[str]) -> int:
+def tied(arguments: Sequence[str]) -> Sequence[str] | None:
+    """Ties this process to the one that it must not outlive, if one is named; the rest of the arguments. None: that one
+    is gone already."""
     parents = [int(one.removeprefix(DIE_WITH)) for one in arguments if one.startswith(DIE_WITH)]
     if any(not die_with(parent) for parent in parents):
-        return 1
-    return run_member([one for one in arguments if not one.startswith(DIE_WITH)], (*WORKERS, WRITER))
+        return None
+    return [one for one in arguments if not one.startswith(DIE_WITH)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    settings = tied(arguments)
+    return 1 if settings is None else run_member(settings, (*WORKERS, WRITER))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""The lab's balancer: all that `holdfast balancer` runs, on the lab's dataplane.
+
+    python -m holdfast.lab.balancer FILE paths.state=LAB_STATE/lb-1 paths.runtime=…
+
+FILE is its configuration. The dataplane is the lab's, not its own: a file in the lab's state folder, one above.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from holdfast.balancer.job import BalancerJob
+from holdfast.balancer.keeper import NAME
+from holdfast.balancer.line import BalancerEnd
+from holdfast.balancer.prober_job import LINE, PROBER
+from holdfast.lab.dataplane import VipsFile
+from holdfast.lab.member import run_member, tied
+from holdfast.lab.site import vips_file
+from holdfast.runtime.worker import Spec, Worker
+
+ROLE = "balancer"
+BALANCER = "lb-1"
+WORKERS = (PROBER, Spec(NAME, "holdfast.lab.balancer:keep"))
+
+
+async def keep(worker: Worker) -> None:
+    dataplane = VipsFile(path=vips_file(worker.paths.state.parent))
+    await BalancerJob(worker, dataplane, BalancerEnd(worker.paths.socket(LINE))).run()
+
+
+def main(arguments: Sequence[str]) -> int:
+    rest = tied(arguments)
+    if rest is None:
+        return 1
+    file, *settings = rest
+    return run_member(settings, WORKERS, role=ROLE, file=file, board=())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

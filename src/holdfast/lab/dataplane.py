@@ -1,0 +1,136 @@
+"""The lab's dataplane: VIPs in a file, so that they outlive the balancer as a kernel's would.
+
+One balancer writes it; the lab's client looks at it before every request and sends its flows where the programmed table
+says. The file counts every change that was made and, per entry, how often its flows were ended, so that a client that
+looks late misses neither.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from holdfast.balancer.dataplane import Counters, Description
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, backend, shown
+from holdfast.reconcile import Away, Change
+from holdfast.runtime.paths import write_atomically
+from holdfast.testing.dataplane import FakeDataplane
+
+
+class _Vip(msgspec.Struct):
+    """A VIP as it stands in the file; its entries and the ends of their flows by ADDRESS:PORT."""
+
+    sticky: bool = False
+    entries: dict[str, Entry] = {}
+
+
+class _Content(msgspec.Struct):
+    writes: int = 0
+    vips: dict[str, _Vip] = {}
+    ends: dict[str, dict[str, int]] = {}
+
+
+@dataclass
+class VipsFile(FakeDataplane):
+    """What it holds is in the file; the flows are those of the process that has it open."""
+
+    path: Path = Path("vips.json")
+    writes: int = 0
+    """Changes that were ever made."""
+    ends: dict[Key, int] = field(default_factory=dict)
+    """How often the flows of an entry were ended."""
+    _seen: bytes = b""
+
+    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[Key, Value]:
+        self.load()
+        return await super().read(vips)
+
+    async def apply(self, changes: Sequence[Change[Key, Value]]) -> Sequence[str | None]:
+        self.load()
+        answers = await super().apply(changes)
+        self.writes += answers.count(None)
+        self._save()
+        return answers
+
+    async def flush(self, vip: Vip, backend: Identity) -> int:
+        self.load()
+        ended = await super().flush(vip, backend)
+        self._kill(Key(vip, backend))
+        self._save()
+        return ended
+
+    async def counters(self) -> Mapping[Key, Counters]:
+        self.load()
+        return await super().counters()
+
+    def describe(self) -> Description:
+        return Description("lab", self.table_size, self.live)
+
+    def load(self) -> None:
+        """Looks at the file; flows that were ended since the last look are gone after this one."""
+        try:
+            content = self.path.read_bytes()
+            if content == self._seen:
+                return
+            self._take(msgspec.json.decode(content, type=_Content))
+        except FileNotFoundError:
+            self._take(_Content())
+            content = b""
+        except (OSError, ValueError) as error:
+            raise Away("dataplane", f"{self.path}: {error}; delete it for an empty one") from error
+        self._seen = content
+
+    def _take(self, content: _Content) -> None:
+        objects: dict[Key, Value] = {}
+        for name, vip in content.vips.items():
+            objects[Key(_vip(name))] = Settings(vip.sticky)
+            objects |= {Key(_vip(name), _backend(one)): entry for one, entry in vip.entries.items()}
+        ends = {Key(_vip(name), _backend(one)): n for name, of in content.ends.items() for one, n in of.items()}
+        for key in ends:
+            if ends[key] > self.ends.get(key, 0):
+                super()._kill(key)
+        self.objects, self.ends, self.writes = objects, ends, content.writes
+
+    def _kill(self, key: Key) -> None:
+        super()._kill(key)
+        if key.backend != NO_BACKEND:
+            self.ends[key] = self.ends.get(key, 0) + 1
+
+    def _save(self) -> None:
+        content = _Content(self.writes)
+        for key, value in sorted(self.objects.items(), key=lambda one: one[0]):
+            vip = content.vips.setdefault(str(key.vip), _Vip())
+            if isinstance(value, Settings):
+                vip.sticky = value.sticky
+            else:
+                vip.entries[shown(key.backend)] = value
+        for key, count in sorted(self.ends.items()):
+            content.ends.setdefault(str(key.vip), {})[shown(key.backend)] = count
+        encoded = msgspec.json.format(msgspec.json.encode(content), indent=2)
+        try:
+            write_atomically(self.path, encoded)
+        except OSError as error:
+            raise Away("dataplane", f"{self.path} cannot be written ({error.strerror})") from error
+        self._seen = encoded
+
+
+def _backend(text: str) -> Identity:
+    address, port = _place(text)
+    return backend(address, port)
+
+
+def _vip(text: str) -> Vip:
+    place, _, protocol = text.rpartition("/")
+    address, port = _place(place)
+    return Vip.of(address, protocol, port)
+
+
+def _place(text: str) -> tuple[str, int]:
+    """ADDRESS:PORT as `vip` shows it: IPv6 in brackets, `*` for all ports."""
+    host, _, port = text.rpartition(":")
+    return str(ipaddress.ip_address(host.strip("[]"))), 0 if port == "*" else int(port)

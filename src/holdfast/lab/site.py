@@ -1,0 +1,145 @@
+"""The lab's web site: three tiny servers on loopback behind one VIP, and the balancer's configuration for them.
+
+The servers answer with their name, keep connections open, and can be halted and started one by one (`halt`, `serve` on
+the worker's control socket). Halted is as dead as a killed process: nobody listens, and open connections are reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import Key, Vip, backend
+from holdfast.model.time import Duration
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.paths import write_atomically
+from holdfast.runtime.worker import Spec, Worker
+from holdfast.store.embedded import free_ports
+
+log = structlog.get_logger(__name__)
+
+WEB = Spec("web", "holdfast.lab.site:web")
+SERVERS = ("web-1", "web-2", "web-3")
+HOME = "127.0.0.1"
+FRONTEND = "www"
+VIP = Vip.of("192.0.2.80", "tcp", 80)
+WEIGHT = 100
+INTERVAL = Duration(milliseconds=200)
+FALL = 3
+
+
+def vips_file(state: Path) -> Path:
+    return state / "vips.json"
+
+
+def ports(state: Path) -> Mapping[str, int] | None:
+    """Where the servers listen; the same over restarts. None before their first start."""
+    try:
+        return msgspec.json.decode((state / "site.json").read_bytes(), type=dict[str, int])
+    except FileNotFoundError:
+        return None
+
+
+def identities(state: Path) -> Mapping[str, Identity]:
+    """The servers as a dataplane knows them."""
+    return {name: backend(HOME, port) for name, port in (ports(state) or {}).items()}
+
+
+def entry(state: Path, name: str) -> Key:
+    """A server's entry under the VIP."""
+    return Key(VIP, identities(state)[name])
+
+
+def configuration(listening: Mapping[str, int]) -> bytes:
+    """The balancer's file. Delays are short, so that a scene is over before one gets bored."""
+    members: dict[str, object] = {name: {} for name in listening}
+    check = {
+        "type": "http",
+        "interval": f"{INTERVAL // Duration(milliseconds=1)}ms",
+        "down-interval": "500ms",
+        "timeout": "3s",
+        "rise": 2,
+        "fall": FALL,
+    }
+    balancer = {
+        "startup-min-delay": "1s",
+        "startup-max-delay": "3s",
+        "sync-interval": "2s",
+        "healthchecks": {"web": check},
+        "backends": {name: {"address": HOME, "port": port, "healthcheck": "web"} for name, port in listening.items()},
+        "frontends": {FRONTEND: {"address": "192.0.2.80", "port": VIP.port, "pools": [{"backends": members}]}},
+    }
+    return msgspec.json.format(msgspec.json.encode({"balancer": balancer}), indent=2)
+
+
+class Server:
+    """One web server."""
+
+    def __init__(self, name: str, port: int) -> None:
+        self.name = name
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def serve(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._talk, HOME, self._port)
+
+    def halt(self) -> int:
+        """Stops at once; how many connections that cut."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        cut = len(self._open)
+        for writer in self._open:
+            writer.transport.abort()
+        return cut
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        body = f"{self.name}\n".encode()
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        try:
+            # A client that is gone, or asks for something endless, ends its own connection and nothing else.
+            with contextlib.suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+                while await reader.readuntil(b"\r\n\r\n"):
+                    writer.write(answer)
+                    await writer.drain()
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+
+async def web(worker: Worker) -> None:
+    """Runs the servers."""
+    state = worker.paths.state
+    listening = ports(state) or dict(zip(SERVERS, free_ports(len(SERVERS)), strict=True))
+    servers = {name: Server(name, port) for name, port in listening.items()}
+
+    async def halt(request: Request, _who: Who) -> int:
+        return _named(servers, request).halt()
+
+    async def serve(request: Request, _who: Who) -> None:
+        await _named(servers, request).serve()
+
+    worker.handlers |= {"halt": halt, "serve": serve}
+    for server in servers.values():
+        await server.serve()
+    write_atomically(state / "site.json", msgspec.json.encode(listening))
+    log.info(f"web servers listen on {HOME}, ports {', '.join(map(str, listening.values()))}")
+    await worker.stopping.wait()
+    for server in servers.values():
+        server.halt()
+
+
+def _named(servers: Mapping[str, Server], request: Request) -> Server:
+    name = str(request.args.get("name"))
+    if name not in servers:
+        raise Declined(f"there is no server {name!r}; there are: {', '.join(servers)}")
+    return servers[name]

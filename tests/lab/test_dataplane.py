@@ -1,0 +1,61 @@
+"""The lab's dataplane: what every dataplane must do, and what two processes see of one file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.balancer.vip import Entry, Key
+from holdfast.lab.dataplane import VipsFile
+from holdfast.reconcile import Away
+from tests.balancer.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_it_conforms(tmp_path: Path, case: Case) -> None:
+    async def prove() -> None:
+        await case(VipsFile(path=tmp_path / "vips.json"))
+
+    asyncio.run(prove())
+
+
+def of_both(path: Path) -> tuple[VipsFile, VipsFile]:
+    """The balancer's side with everything made, and a client's with a hundred flows."""
+    ours, theirs = VipsFile(path=path), VipsFile(path=path)
+    asyncio.run(made(ours, *FULL))
+    theirs.load()
+    for client in range(100):
+        theirs.connect(V4, client)
+    return ours, theirs
+
+
+def test_what_was_made_outlives_who_made_it(tmp_path: Path) -> None:
+    ours, _ = of_both(tmp_path / "vips.json")
+    found = VipsFile(path=tmp_path / "vips.json")
+    assert asyncio.run(found.read()) == ours.objects
+    assert found.writes == len(FULL)
+
+
+def test_a_client_that_looks_late_misses_no_end_of_its_flows(tmp_path: Path) -> None:
+    ours, client = of_both(tmp_path / "vips.json")
+    others = {flow for flow, to in client.flows.items() if to == TWO}
+    dead = Entry(0, kill=True)
+    asyncio.run(made(ours, change(Key(V4, ONE), dead, Entry(100)), change(Key(V4, ONE), Entry(100), dead)))
+    client.load()
+    assert client.flows.keys() == others
+
+
+def test_a_weight_of_zero_leaves_a_clients_flows_alone(tmp_path: Path) -> None:
+    ours, client = of_both(tmp_path / "vips.json")
+    before = dict(client.flows)
+    asyncio.run(made(ours, change(Key(V4, ONE), Entry(0), Entry(100))))
+    client.load()
+    assert client.flows == before
+
+
+def test_a_file_that_makes_no_sense_is_a_dataplane_that_is_away(tmp_path: Path) -> None:
+    (tmp_path / "vips.json").write_text('{"vips": {"nowhere": {}}}')
+    with pytest.raises(Away, match="delete it for an empty one"):
+        asyncio.run(VipsFile(path=tmp_path / "vips.json").read())
