@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import lab as commands
 from holdfast.cli import main
 from holdfast.lab import scenes
-from holdfast.lab.scenes import Broken, Lab
+from holdfast.lab.stage import Broken, Lab, Say
 from holdfast.testing.processes import children
-
-needs_etcd = pytest.mark.skipif(
-    shutil.which("etcd") is None and not Path("/usr/sbin/etcd").exists(), reason="etcd is not installed"
-)
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Path]:
-    with commands.started() as folder:
-        yield folder
-
-
-def broken(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["lab", "--dir", str(folder), "break", *arguments])
+from tests.lab.breaking import broken, needs_etcd
 
 
 @needs_etcd
@@ -86,7 +70,7 @@ def test_without_a_lab_it_says_how_to_start_one(tmp_path: Path) -> None:
 
 
 def test_a_broken_promise_is_one_sentence_and_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def breaks(lab: Lab, say: scenes.Say, seconds: float) -> None:
+    async def breaks(lab: Lab, say: Say, seconds: float) -> None:
         say("did something")
         raise Broken("the promise was broken: no write of an old term is accepted")
 

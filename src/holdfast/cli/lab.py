@@ -17,7 +17,8 @@ from holdfast.cli.daemon import LAB_FOLDER, roles
 from holdfast.cli.run import run_role
 from holdfast.config import Flag
 from holdfast.lab import demo, fleet
-from holdfast.lab.scenes import SCENES, Broken, Lab
+from holdfast.lab.scenes import SCENES
+from holdfast.lab.stage import Broken, Lab
 from holdfast.runtime.paths import Paths
 
 _UP_WITHIN = 60.0
@@ -58,13 +59,17 @@ def _run(folder: str, config_file: str | None) -> None:
 def _welcome(paths: Paths) -> None:
     click.echo(
         f"""
-Holdfast runs: an etcd, {len(fleet.SERVERS)} servers, and a demonstration of the loop that makes every write.
+Holdfast runs: an etcd, {len(fleet.SERVERS)} servers, a balancer with a web site and a client that uses it all the time,
+and a demonstration of the loop that makes every write.
 In another terminal, in this folder:
 
   holdfast status                  what runs, who leads, and what needs you
   holdfast lab break leader-freeze freeze the leader for a minute; its writes are refused when it wakes
   holdfast lab break leader-kill   kill -9 the leader's whole process tree
   holdfast lab break etcd-restart  kill -9 etcd
+  holdfast lab break balancer-restart
+                                   kill -9 the balancer; also: backend-down, drain
+  holdfast balancer status         what is served, by whom
   holdfast leader --endpoints {fleet.endpoint(paths.state)}
                                    who led before, and why that ended
   holdfast history                 what was decided, and why

@@ -1,0 +1,123 @@
+"""The stage of every scene: a running lab seen from outside, waiting for something to be so, and what a promise is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from holdfast.lab import fleet
+from holdfast.lab.writer import Counts, writes_prefix
+from holdfast.model.region import Region
+from holdfast.model.time import Duration
+from holdfast.runtime.board import Board, BoardError
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.control import Request, ask
+from holdfast.runtime.report import report
+from holdfast.server.leadership import Leading, Shown, judge
+from holdfast.server.workers import LEADERSHIP_CELL
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+
+CLOCK = SystemClock()
+PATIENCE = Duration(seconds=60)
+
+
+class Broken(Exception):
+    """A promise was not kept, or the lab is not as the scene needs it; the message is one sentence."""
+
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A running lab, seen from outside."""
+
+    folder: Path
+
+    def board(self, daemon: str, role: str = "server") -> Board:
+        return Board.open(self.folder / "run" / daemon / f"{role}.board", read_only=True)
+
+    def leading(self, server: str) -> Leading | None:
+        try:
+            said = judge(self.board(server).cell(LEADERSHIP_CELL, Shown).read(), (), CLOCK.now())
+        except BoardError:
+            return None
+        return said if isinstance(said, Leading) else None
+
+    def leader(self) -> tuple[str, Leading] | None:
+        for server in fleet.SERVERS:
+            said = self.leading(server)
+            if said is not None:
+                return server, said
+        return None
+
+    def tree(self, daemon: str, role: str = "server") -> list[int]:
+        """The process ids of one daemon: its supervisor first, then every worker that has shown itself."""
+        return [pid for pid in _processes(self.board(daemon, role), role) if pid is not None]
+
+    def is_up(self, daemon: str, role: str = "server", *, not_as: Collection[int] = ()) -> bool:
+        """Whether its supervisor and all of its workers have shown themselves, none as one of these processes."""
+        try:
+            found = set(_processes(self.board(daemon, role), role))
+        except BoardError:
+            return False
+        return None not in found and found.isdisjoint(not_as)
+
+    async def counts(self, server: str) -> Counts | None:
+        """What became of the server's writes, by its own word; None while it does not answer."""
+        path = self.folder / "run" / server / "server.sock"
+        said = await ask(path, Request("tell", {"do": "counts"}, "writer"), timeout=2.0)
+        return None if said.error else msgspec.convert(said.result, Counts, strict=False)
+
+    async def accepted(self, server: str) -> int:
+        """How many writes of this server etcd has accepted, by etcd's word."""
+        url = fleet.endpoint(self.folder / "state")
+        if url is None:
+            raise Broken("the lab's etcd has not been started yet")
+        store = EtcdStore(Connection((url,)))
+        try:
+            entry = await store.get(writes_prefix(Region()) + server.encode())
+        finally:
+            await store.close()
+        return entry.version if entry else 0
+
+    def etcd_pid(self) -> int:
+        return int((fleet.etcd_folder(self.folder / "state") / "pid").read_text(encoding="ascii"))
+
+
+def _processes(board: Board, role: str) -> list[int | None]:
+    said = report(board, role, "", CLOCK.now())
+    return [said.supervisor_pid, *(worker.pid for worker in said.workers)]
+
+
+async def until(what: str, look: Callable[[], object], most: Duration = PATIENCE) -> Duration:
+    """Waits for something to be so; how long that took."""
+    began = CLOCK.now()
+    while not look():
+        if CLOCK.now() - began > most:
+            raise Broken(f"{what} did not happen within {most.total_seconds():g} s")
+        await asyncio.sleep(0.02)
+    return CLOCK.now() - began
+
+
+def send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue  # a worker whose supervisor was killed a moment ago is gone already
+
+
+def promise(kept: bool, what: str) -> None:
+    if not kept:
+        raise Broken(f"the promise was broken: {what}")
+
+
+Scene = Callable[[Lab, Say, float], Awaitable[None]]

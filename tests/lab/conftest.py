@@ -1,0 +1,16 @@
+"""One lab of real processes for all scenes: to start one takes longer than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import lab as commands
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Path]:
+    with commands.started() as folder:
+        yield folder

@@ -1,0 +1,52 @@
+"""The balancer's scenes on a lab of real processes: it is killed, a backend dies, an operator takes one out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import main
+from holdfast.lab import balancer_scenes
+from holdfast.lab.client import Counts
+from holdfast.lab.stage import Broken
+from tests.lab.breaking import broken, needs_etcd
+
+
+@needs_etcd
+def test_a_killed_balancer_comes_back_without_a_write_and_nobody_notices(lab: Path) -> None:
+    result = broken(lab, "balancer-restart")
+    assert result.exit_code == 0, result.output
+    assert "killed the balancer: 3 processes, SIGKILL; 3 backends were programmed" in result.output
+    assert re.search(r": 0 dataplane writes; 0 of [\d,]+ requests failed", result.output)
+
+
+@needs_etcd
+def test_a_dead_backend_is_taken_out_and_its_flows_are_ended_and_it_comes_back(lab: Path) -> None:
+    result = broken(lab, "backend-down")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"weight 0 after [\d.]+ s, its flows ended after [\d.]+ s; until then \d+ of ", result.output)
+    assert re.search(r"without it 0 of [\d,]+ requests failed", result.output)
+    assert re.search(r"started web-2 again: it serves after [\d.]+ s; 0 of ", result.output)
+
+
+@needs_etcd
+def test_a_drained_backend_gets_no_new_flow_and_loses_none(lab: Path) -> None:
+    result = broken(lab, "drain")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"0 new flows, 0 were cut; 0 of [\d,]+ requests failed", result.output)
+
+
+@needs_etcd
+def test_in_a_lab_the_balancer_need_not_be_named(lab: Path) -> None:
+    shown = CliRunner().invoke(main, ["balancer", "status", "--runtime", str(lab / "run")])
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"www +192\.0\.2\.80:80/tcp +up", shown.output)
+
+
+def test_a_request_that_failed_is_a_broken_promise() -> None:
+    before, after = Counts(requests=10), Counts(requests=20, failed=1, why="127.0.0.1:8080: it did not answer in time")
+    with pytest.raises(Broken, match=r"no request fails .*: 127\.0\.0\.1:8080: it did not answer in time"):
+        balancer_scenes.none_failed(before, after)
