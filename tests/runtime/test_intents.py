@@ -121,6 +121,22 @@ def test_allow_once_lets_exactly_through_what_was_shown(tmp_path: Path) -> None:
     assert office.shop.there == {}
 
 
+def test_allow_once_is_declined_when_as_many_others_are_held_by_now(tmp_path: Path) -> None:
+    office = Office(tmp_path, want=1)
+    office.turn()
+    seal = office.ask("held")["seal"]
+    office.shop.want({1: "v1"})
+    asyncio.run(office.shop.look_at_all(after=1.1))
+    assert office.ask("held")["gates"] == {"brake": 11}
+    with pytest.raises(Declined, match="others than were shown are held now: look again"):
+        office.ask("allow", reason="x", shown=11, seal=seal)
+    office.turn()
+    assert len(office.shop.there) == 12
+    office.ask("allow", reason="x", shown=11, seal=office.ask("held")["seal"])
+    office.turn()
+    assert office.shop.there == {1: "v1"}
+
+
 def test_what_is_shown_is_bounded_and_what_is_counted_is_not(tmp_path: Path) -> None:
     office = Office(tmp_path, want=0, have=5_000)
     office.turn(times=1)

@@ -78,7 +78,7 @@ def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, run
     _show([one for one in held["objects"] if one["gate"] == kind], count)
     if not yes and (count or not once):
         click.confirm(f"let {count:,} through?" if once else f"let everything through for {within}?", abort=True)
-    how = {"for": within} if within else {"shown": count}
+    how = {"for": within} if within else {"shown": count, "seal": held["seal"]}
     click.echo(tell(runtime, worker, "allow", reason=reason, **how), err=True)
 
 

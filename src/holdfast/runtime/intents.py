@@ -81,6 +81,8 @@ class Intents(Generic[K, V]):
             raise Declined(
                 f"{shown} were shown but {held} are held now: look again (holdfast plan {self._intent.name})"
             )
+        if request.args.get("seal", seal := self._reconciler.seal("brake")) != seal:
+            raise Declined(f"others than were shown are held now: look again (holdfast plan {self._intent.name})")
         count = self._brake.allow()
         self._tell("allow", wish, f"{who.name} let {count:,} held deletes through once: “{wish.why}”")
         self._reconciler.dirty.mark_all()
@@ -99,7 +101,12 @@ class Intents(Generic[K, V]):
     async def _held(self, _request: Request, _who: Who) -> Any:
         """The held plan, as shown before an operator opens a gate: how much in all, and the first of it."""
         shown = self._reconciler.outstanding()
-        return {"total": len(self._reconciler.ledger), "gates": self._reconciler.held(), "objects": shown}
+        return {
+            "total": len(self._reconciler.ledger),
+            "gates": self._reconciler.held(),
+            "seal": self._reconciler.seal("brake"),
+            "objects": shown,
+        }
 
     async def _look_at_all(self, _request: Request, _who: Who) -> str:
         self._reconciler.dirty.mark_all()

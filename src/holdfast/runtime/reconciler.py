@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -282,6 +283,11 @@ class Reconciler(Generic[K, V]):
     def held(self) -> Counter[str]:
         """How many changes each gate holds."""
         return Counter(story.closed.gate for story in self.ledger if story.closed)
+
+    def seal(self, gate: str) -> str:
+        """Stands for exactly the objects that the gate holds: as many others have another one."""
+        held = sorted(self.place.show(s.change.key) for s in self.ledger if s.closed and s.closed.gate == gate)
+        return hashlib.sha256("\0".join(held).encode()).hexdigest()[:16]
 
     def outstanding(self, most: int = 1_000) -> list[dict[str, Any]]:
         """What is not as wanted now, each with what stands in its way, as `plan`, `allow` and `explain` show it."""
