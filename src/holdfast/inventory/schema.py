@@ -35,6 +35,7 @@ OBJECTS = Table(
     Column("host", Text, nullable=False),
     UniqueConstraint("kind", "name", name="objects_called"),
     Index("objects_on_host", "host"),
+    sqlite_with_rowid=False,  # rows lie in the order of their keys, which is how a resync reads them
 )
 
 ADDRESSES = Table(

@@ -46,6 +46,7 @@ def _wanted() -> None:
         sa.Column("revision", sa.BigInteger, nullable=False),
         sa.Column("host", sa.Text, nullable=False),
         sa.UniqueConstraint("kind", "name", name="objects_called"),
+        sqlite_with_rowid=False,
     )
     op.create_index("objects_on_host", "objects", ["host"])
     op.create_table(
