@@ -4,6 +4,8 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 ARGS ?=
+# Most tests wait for processes more than they compute: twice as many at a time as two cores, each file by one of them.
+SIDE_BY_SIDE := -n 4 --dist loadfile
 .DEFAULT_GOAL := help
 # The steps of one goal depend on one another in order; the work inside a step is parallel where it pays.
 .NOTPARALLEL:
@@ -21,7 +23,7 @@ up: setup ## run what there is of a fleet on this machine, without root; Ctrl-C 
 .PHONY: test
 test: system-deps setup check ## everything: as root on Debian installs what tests need, then check, then pytest
 	@$(BIN)/python tools/find_etcd.py --dependable >/dev/null || echo 'tests that need an etcd are skipped' >&2
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 .PHONY: check
 check: setup ## ruff, mypy --strict, import-linter, and the docs with warnings as errors
