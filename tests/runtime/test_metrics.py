@@ -13,7 +13,6 @@ import structlog.testing
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from holdfast.model.time import Duration
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
 from holdfast.runtime.notify import ServiceManager
 from holdfast.runtime.report import WorkerReport
@@ -92,30 +91,29 @@ def listening(address: str) -> Iterator[socket.socket]:
 def test_the_service_manager_is_told_everything_on_a_real_socket(tmp_path: Path, abstract: bool) -> None:
     address = f"@holdfast-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with listening(address) as manager:
-        notify = ServiceManager({"NOTIFY_SOCKET": address}, 7)
+        notify = ServiceManager({"NOTIFY_SOCKET": address})
         notify.ready("running")
         notify.alive()
         notify.reloading()
-        notify.status("busy")
         notify.stopping()
         notify.close()
         notify.ready("said to nobody")
-        heard = [manager.recv(4_096).decode() for _ in range(5)]
+        heard = [manager.recv(4_096).decode() for _ in range(4)]
     assert heard[0] == "READY=1\nSTATUS=running"
     assert heard[1] == "WATCHDOG=1"
     assert heard[2].startswith("RELOADING=1\nMONOTONIC_USEC=")
-    assert heard[3:] == ["STATUS=busy", "STOPPING=1"]
+    assert heard[3:] == ["STOPPING=1"]
 
 
 def test_without_a_service_manager_nothing_is_sent() -> None:
-    notify = ServiceManager({}, 7)
-    notify.ready("running")
-    assert notify.watchdog is None
+    with structlog.testing.capture_logs() as told:
+        ServiceManager({}).ready("running")
+    assert told == []
 
 
 def test_a_service_manager_that_is_gone_is_mentioned_once_until_it_is_back(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
-    notify = ServiceManager({"NOTIFY_SOCKET": address}, 7)
+    notify = ServiceManager({"NOTIFY_SOCKET": address})
     with structlog.testing.capture_logs() as told:
         for _ in range(5):
             notify.alive()
@@ -124,20 +122,3 @@ def test_a_service_manager_that_is_gone_is_mentioned_once_until_it_is_back(tmp_p
         notify.alive()
     notify.close()
     assert len(told) == 2
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({"WATCHDOG_USEC": "30000000"}, Duration(seconds=30)),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "7"}, Duration(seconds=30)),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, None),
-        ({"WATCHDOG_USEC": "0"}, None),
-        ({"WATCHDOG_USEC": "soon"}, None),
-        ({}, None),
-    ],
-)
-def test_the_watchdog_counts_only_when_it_is_meant_for_this_process(
-    environ: dict[str, str], expected: Duration | None
-) -> None:
-    assert ServiceManager(environ, 7).watchdog == expected

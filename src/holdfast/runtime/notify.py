@@ -9,34 +9,28 @@ from collections.abc import Mapping
 
 import structlog
 
-from holdfast.model.time import Duration
-
 log = structlog.get_logger(__name__)
 
 
 class ServiceManager:
     """The other end of $NOTIFY_SOCKET, if there is one."""
 
-    def __init__(self, environ: Mapping[str, str], pid: int) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._socket: socket.socket | None = None
         self._told = True
-        self.watchdog = _watchdog(environ, pid)
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
 
     @classmethod
     def of_this_process(cls) -> ServiceManager:
-        return cls(os.environ, os.getpid())
+        return cls(os.environ)
 
     def ready(self, status: str) -> None:
         self._send(f"READY=1\nSTATUS={status}")
 
     def alive(self) -> None:
         self._send("WATCHDOG=1")
-
-    def status(self, status: str) -> None:
-        self._send(f"STATUS={status}")
 
     def reloading(self) -> None:
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1_000}")
@@ -60,11 +54,3 @@ class ServiceManager:
             if self._told:
                 log.warning(f"the service manager cannot be told, it will think us silent: {error}")
             self._told = False
-
-
-def _watchdog(environ: Mapping[str, str], pid: int) -> Duration | None:
-    """How often systemd expects a sign of life; None when it does not watch this process."""
-    if environ.get("WATCHDOG_PID", str(pid)) != str(pid):
-        return None
-    usec = environ.get("WATCHDOG_USEC", "")
-    return Duration(microseconds=int(usec)) if usec.isdigit() and int(usec) else None
