@@ -27,9 +27,10 @@ class Log(Section, frozen=True, kw_only=True):
     decisions_size: Annotated[
         Size,
         About(
-            "Size of the decision log, a ring in the state folder: the oldest records make room for new ones.",
+            "Size of the decision log of each worker, a ring in the state folder: the oldest records make room for new "
+            "ones.",
             small="`holdfast history` and `explain` forget why something was deleted before anybody asks",
-            big="it takes that much of the disk below the state folder",
+            big="every worker takes that much of the disk below the state folder",
             least=1 * MIB,
             most=16_384 * MIB,
         ),
