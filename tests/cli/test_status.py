@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.cli.status import View, exit_code, is_well, render
+from holdfast.cli.status import View, exit_code, is_well, look, render
 from holdfast.cli.text import clock, count, short
+from holdfast.runtime.board import Board
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.report import Report, WorkerReport
+from holdfast.runtime.sheet import Sheet
 from holdfast.server.about import About, StoreSeen
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
@@ -241,3 +248,18 @@ def test_short_times(seconds: float, told: str) -> None:
 def test_times_and_counts_as_people_read_them() -> None:
     assert (short(7_500), short(219_600), clock(214.9)) == ("2h05m", "2d13h", "00:03:34")
     assert (count(34_812), count(0), count(None)) == ("34,812", "0", "–")
+
+
+def test_a_daemon_that_was_killed_is_said_to_be_gone_and_its_workers_show_nothing(tmp_path: Path) -> None:
+    died = subprocess.Popen(["true"])
+    died.wait()
+    board = Board.create(tmp_path / "server.board", ["supervisor", "elector", "elector/sheet"])
+    now = SystemClock().now()
+    board.cell("supervisor", Pulse).write(Pulse(pid=died.pid, beat=now))
+    board.cell("elector", Pulse).write(Pulse(pid=died.pid, beat=now, state="leading"))
+    board.cell("elector/sheet", Sheet).write(Sheet(phase="running", verdict="healthy"))
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(tmp_path / "server.sock"))
+    page = render(asyncio.run(look(tmp_path)), NOW)
+    assert f"it is gone: its supervisor (pid {died.pid}) ended without a word" in page
+    assert "leading" not in page

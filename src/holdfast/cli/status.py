@@ -51,6 +51,8 @@ class View:
     """Per worker, what its gates hold."""
     silent: Sequence[str] = ()
     """Daemons whose supervisor does not answer; their report comes from the board."""
+    gone: Sequence[str] = ()
+    """Those of them whose supervisor is no more."""
     servers: Sequence[About] = ()
     """What the electors here say of the store and of leadership."""
 
@@ -90,7 +92,7 @@ async def look(runtime: Path) -> View:
     names = roles(runtime)
     if not names:
         raise nobody(runtime)
-    reports, silent = [], []
+    reports, silent, gone = [], [], []
     held: dict[str, list[dict[str, Any]]] = {}
     servers = []
     for role in names:
@@ -98,6 +100,9 @@ async def look(runtime: Path) -> View:
         if said.error:
             silent.append(label(role))
             reports.append(_named(_from_board(runtime, role, said.error), role))
+            if not _lives(reports[-1].supervisor_pid):
+                gone.append(label(role))
+                reports[-1] = _ended(reports[-1])
             continue
         one = _named(msgspec.convert(said.result, Report), role)
         reports.append(one)
@@ -109,11 +114,21 @@ async def look(runtime: Path) -> View:
             if worker.name == "elector":
                 answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, "elector"))
                 servers += [] if answer.error else [msgspec.convert(answer.result, About)]
-    return View(reports, held, silent, servers)
+    return View(reports, held, silent, gone, servers)
 
 
 def _named(one: Report, role: str) -> Report:
     return msgspec.structs.replace(one, role=label(role))
+
+
+def _lives(pid: int | None) -> bool:
+    return pid is not None and Path(f"/proc/{pid}").exists()
+
+
+def _ended(one: Report) -> Report:
+    """What its workers last showed says nothing about now."""
+    ended = [msgspec.structs.replace(worker, state="gone", pulse_s=None, pid=None) for worker in one.workers]
+    return msgspec.structs.replace(one, workers=ended)
 
 
 def _from_board(runtime: Path, role: str, error: str) -> Report:
@@ -138,7 +153,7 @@ def is_well(view: View) -> bool:
 
 
 def problems(view: View) -> list[Problem]:
-    found = [_silent(one) for one in view.reports if one.role in view.silent]
+    found = [_gone(one) if one.role in view.gone else _silent(one) for one in view.reports if one.role in view.silent]
     if view.servers and not any(server.leader for server in view.servers):
         found.append(Problem("leader", "nobody leads: nothing is written until somebody does", look="holdfast leader"))
     refusals = dict.fromkeys((server.refuses_store, server.opens) for server in view.servers if server.refuses_store)
@@ -159,6 +174,11 @@ def _out_of_election(server: About) -> list[Problem]:
         sentence = f"takes no part in elections: paused by {server.paused}"
         found.append(Problem(server.name, sentence, open="holdfast resume server", needs_you=False))
     return found
+
+
+def _gone(one: Report) -> Problem:
+    sentence = f"it is gone: its supervisor (pid {one.supervisor_pid}) ended without a word, and its workers with it"
+    return Problem(one.role, f"{sentence}; start it again, what is programmed stays", look="its log")
 
 
 def _silent(one: Report) -> Problem:

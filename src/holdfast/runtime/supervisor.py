@@ -232,7 +232,14 @@ class Supervisor:
             return
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        charge.pidfd = os.pidfd_open(charge.process.pid)
+        self._listen_for_exit(charge, charge.process.pid)
+
+    def _listen_for_exit(self, charge: Charge, pid: int) -> None:
+        try:
+            charge.pidfd = os.pidfd_open(pid)
+        except OSError as error:  # no more file descriptors: its exit is then seen at the next look
+            log.warning(f"the exit of {charge.spec.name} will be noticed late: {error.strerror}")
+            return
         asyncio.get_running_loop().add_reader(charge.pidfd, self._look_soon, charge)
 
     def _look_soon(self, charge: Charge) -> None:
@@ -242,8 +249,9 @@ class Supervisor:
             self._look_at(charge, self.clock.now())
 
     def _let_go(self, charge: Charge) -> None:
-        asyncio.get_running_loop().remove_reader(charge.pidfd)
-        os.close(charge.pidfd)
+        if charge.pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(charge.pidfd)
+            os.close(charge.pidfd)
         charge.process, charge.pidfd = None, -1
 
     def _tell(self, charge: Charge, before: Care, now: Instant) -> None:
