@@ -119,12 +119,13 @@ def _without_strangers(frontend: FrontendConfig, backends: Mapping[str, Section]
 
 
 def intents(kept: Mapping[bytes, Intent], config: Configuration, fleet: Fleet, wall: datetime) -> Iterator[Intent]:
-    """What is asked of backends: by their name, or by draining their host. Their own name goes first."""
+    """What is asked of frontends, and of backends: by name, or by draining their host. Their own name goes first."""
     drained = {
         one.scope.name: one
         for one in kept.values()
         if one.what is What.DRAIN and one.scope.target is Target.HOST and one.holds(wall)
     }
+    yield from (one for one in kept.values() if one.scope.target is Target.FRONTEND)
     own_words = [one for one in kept.values() if one.scope.target is Target.BACKEND]
     held = {one.scope.name for one in own_words if one.what in (What.PAUSE, What.DISABLE) and one.holds(wall)}
     yield from own_words

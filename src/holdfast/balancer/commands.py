@@ -1,8 +1,10 @@
-"""The operator's commands on the balancer: look at it, and pause, resume, disable, enable or weigh a backend."""
+"""The operator's commands on the balancer: look at it, pause or resume a frontend, and pause, resume, disable,
+enable or weigh a backend."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -11,10 +13,14 @@ import structlog
 from holdfast.balancer.health import Event, Impossible, Signal, State, step
 from holdfast.balancer.keeper import NAME, Keeper
 from holdfast.balancer.view import View
+from holdfast.balancer.vip import Key
 from holdfast.balancer.wishes import Wishes
 from holdfast.config.text import duration
 from holdfast.model.intent import Intent, IntentName, What
 from holdfast.model.scope import Scope, Target
+from holdfast.model.time import Instant
+from holdfast.reconcile import Intent as Gate
+from holdfast.reconcile import Pause
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decisions import Decision, DecisionLog
@@ -48,12 +54,15 @@ class Commands:
             "moves": self._plan,
             "explain": self._explain,
             "backend": self._backend,
+            "frontend": self._frontend,
         }
 
     def take_effect(self) -> None:
         """What is kept is what is wanted: now, and after every start."""
-        now, wall = self._clock.now(), self._clock.wall()
-        self._keeper.touch(self._keeper.balancer.intend(self._wishes.all(), wall, now))
+        now, wall, balancer = self._clock.now(), self._clock.wall(), self._keeper.balancer
+        touched = balancer.intend(self._wishes.all(), wall, now)
+        self._keeper.pauses.paused = {name: _gate(one, wall, now) for name, one in balancer.pauses.items()}
+        self._keeper.touch(touched)
 
     async def _status(self, _request: Request, _who: Who) -> Any:
         return self._view().status()
@@ -83,17 +92,39 @@ class Commands:
             said = await self._weigh(name, request, who)
         else:
             raise Declined(f"a backend can be told {', '.join(_DONE)}; not {do!r}")
-        self._tell(do, name, f"{who.name}: {name} {said}", str(request.args.get("reason") or ""))
+        return self._done(do, Scope(Target.BACKEND, name), said, request, who)
+
+    async def _frontend(self, request: Request, who: Who) -> str:
+        do, name = str(request.args.get("do")), str(request.args.get("name"))
+        scope, paused = Scope(Target.FRONTEND, name), self._keeper.balancer.pauses
+        if do == "pause":
+            _known(self._keeper.balancer.roster.frontends, "frontend", name)
+            intent = self._intent(What.PAUSE, scope, request, who)
+            await self._wishes.keep(intent)
+            said = f"stays as it is programmed now{_until(intent)}, whatever its backends do"
+        elif do == "resume":
+            if name not in paused:
+                known = ", ".join(sorted(paused)) or "none"
+                raise Declined(f"frontend {name!r} is not paused; paused are: {known}")
+            await self._wishes.drop((IntentName(What.PAUSE, scope),))
+            said = "follows its backends again"
+        else:
+            raise Declined(f"a frontend can be told pause and resume; not {do!r}")
+        return self._done(do, scope, said, request, who)
+
+    def _done(self, do: str, scope: Scope, said: str, request: Request, who: Who) -> str:
+        """It is kept: now it takes effect, and whoever asks later can read who wanted it."""
+        self._tell(do, scope, f"{who.name}: {scope.name} {said}", str(request.args.get("reason") or ""))
         self.take_effect()
         self._keeper.reloaded()
-        return f"{name} {said}"
+        return f"{scope.name} {said}"
 
     async def _begin(self, do: str, name: str, request: Request, who: Who) -> str:
         event, what = _BEGUN[do]
         state = self._keeper.balancer.health[name].state
         if state is not _STATES[what]:  # asking again renews who, why and until when
             self._possible(name, event)
-        intent = self._intent(what, name, request, who)
+        intent = self._intent(what, Scope(Target.BACKEND, name), request, who)
         await self._wishes.keep(intent, instead_of=(_name(What.PAUSE, name), _name(What.DISABLE, name)))
         return _DONE[do] + _until(intent)
 
@@ -110,7 +141,7 @@ class Commands:
             return "has its configured weight again"
         if not isinstance(weight, int) or not 0 <= weight <= 100:
             raise Declined("a weight is a whole number from 0 to 100")
-        intent = self._intent(What.WEIGHT, name, request, who, weight)
+        intent = self._intent(What.WEIGHT, Scope(Target.BACKEND, name), request, who, weight)
         await self._wishes.keep(intent)
         return f"{_DONE['weight']} {weight}{_until(intent)}"
 
@@ -121,7 +152,7 @@ class Commands:
         except Impossible as sentence:
             raise Declined(f"{name}: {sentence}") from sentence
 
-    def _intent(self, what: What, name: str, request: Request, who: Who, weight: int | None = None) -> Intent:
+    def _intent(self, what: What, scope: Scope, request: Request, who: Who, weight: int | None = None) -> Intent:
         why, within = request.args.get("reason"), request.args.get("for")
         if not isinstance(why, str) or not why.strip():
             raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
@@ -130,13 +161,13 @@ class Commands:
             until = None if within is None else wall + duration(str(within))
         except (ValueError, OverflowError) as error:
             raise Declined(f"--for {within}: {error}") from error
-        scope = Scope(Target.BACKEND, name)
         return Intent(what=what, scope=scope, who=who.name, why=why.strip(), since=wall, until=until, weight=weight)
 
-    def _tell(self, do: str, name: str, sentence: str, why: str) -> None:
+    def _tell(self, do: str, scope: Scope, sentence: str, why: str) -> None:
         said = f"{sentence}: “{why}”" if why else sentence
         log.info(said)
-        self._decisions.write([Decision(self._clock.wall(), NAME, do, f"backend/{name}", "asked", said, "backend")])
+        kind = scope.target.value
+        self._decisions.write([Decision(self._clock.wall(), NAME, do, f"{kind}/{scope.name}", "asked", said, kind)])
 
     def _view(self) -> View:
         return View(self._keeper, self._clock.now())
@@ -152,6 +183,12 @@ def _known(things: Mapping[str, T], kind: str, name: str) -> T:
 
 def _name(what: What, name: str) -> IntentName:
     return IntentName(what, Scope(Target.BACKEND, name))
+
+
+def _gate(intent: Intent, wall: datetime, now: Instant) -> Gate[Key]:
+    """The gate that holds what this intent pauses; wall-clock times of this machine become times of its boot clock."""
+    until = None if intent.until is None else now + (intent.until - wall)
+    return Gate(str(intent.scope), pause=Pause(intent.who, intent.why, now - (wall - intent.since), until))
 
 
 def _until(intent: Intent) -> str:

@@ -49,6 +49,9 @@ class Balancer:
         self.roster = roster
         self.warm = warm
         self.intents: tuple[Intent, ...] = ()
+        """The operator's wishes about backends."""
+        self.pauses: Mapping[str, Intent] = {}
+        """Frontends that an operator paused: what is programmed for them stays as it is."""
         self.history: dict[str, deque[Transition]] = {}
         self.news: list[Transition] = []
         """Transitions since somebody took them; for the log."""
@@ -101,11 +104,19 @@ class Balancer:
 
     def intend(self, intents: Iterable[Intent], wall: datetime, now: Instant) -> set[str]:
         """These are the operator's wishes now, all of them; what has run out does not count."""
-        self.intents = tuple(one for one in intents if one.scope.target is ScopeTarget.BACKEND and one.holds(wall))
+        holding = [one for one in intents if one.holds(wall)]
+        before = self.pauses.keys()
+        self.intents = tuple(one for one in holding if one.scope.target is ScopeTarget.BACKEND)
+        self.pauses = {
+            one.scope.name: one
+            for one in holding
+            if one.scope.target is ScopeTarget.FRONTEND and one.what is What.PAUSE
+        }
         weights = {one.scope.name: one.weight for one in self.intents if one.weight is not None}
         changed = {name for name in {*weights, *self._weights} if weights.get(name) != self._weights.get(name)}
         self._weights = weights
-        return self._hold_as_wished(now) | self._users(changed)
+        ended = (before - self.pauses.keys()) & self.roster.frontends.keys()
+        return self._hold_as_wished(now) | self._users(changed) | ended
 
     def released(self, now: Instant) -> Mapping[str, Trigger]:
         """The frontends that warm-up lets through now, each once in the life of the process."""

@@ -105,7 +105,7 @@ class Follower:
         return self._verdict is Verdict.OURS and all(mirror.synced for mirror in self._mirrors())
 
     def all(self) -> tuple[Intent, ...]:
-        """Every wish about a backend, also those that come from draining its host."""
+        """Every wish about a frontend or a backend, also those that come from draining its host."""
         config = self._configuration()
         fleet = self._fleet(config)
         return tuple(catalog.intents(self._intents.objects, config, fleet, self._clock.wall()))

@@ -1,8 +1,9 @@
-"""The balancer's own gates: warm-up, and health known.
+"""The balancer's own gates: warm-up, health known, and the pause of one frontend.
 
 `no_prober`: the prober is silent, so what is known of backends is growing old; nothing that follows from it is written
 (B21). `no_health`: nothing is known of a frontend's backends, or one is unknown to a prober that has told nothing at
 all since the start; what was found in the dataplane stays (B22). An operator's own word about a backend passes both.
+A paused frontend is left exactly as it is, whatever becomes of its backends, until it is resumed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import NO_BACKEND, Key, Value, Vip
 from holdfast.balancer.warmup import WarmUp
 from holdfast.model.time import NEVER, Instant
-from holdfast.reconcile import Change, Closed, Op, Reason
+from holdfast.reconcile import Change, Closed, Intent, Op, Reason
 
 
 class HealthReason(Reason):
@@ -47,6 +48,19 @@ class WarmUpGate:
     def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         found = self.standing(change.key.vip)
         return self.warm.judge(None if found is None else found.name, now)
+
+
+@dataclass(slots=True)
+class PauseGate:
+    """Asks the intent gate of the frontend that a change belongs to."""
+
+    standing: Standings
+    paused: Mapping[str, Intent[Key]] = field(default_factory=dict)
+
+    def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        found = self.standing(change.key.vip)
+        intent = None if found is None else self.paused.get(found.name)
+        return None if intent is None else intent.judge(change, tally, have, now)
 
 
 @dataclass(slots=True)

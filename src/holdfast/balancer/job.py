@@ -164,7 +164,8 @@ class BalancerJob:
     def _has_run_out(self) -> bool:
         """Whether an operator's wish has come to its end since the last look."""
         wall = self._clock.wall()
-        return any(not intent.holds(wall) for intent in self.balancer.intents)
+        wishes = (*self.balancer.intents, *self.balancer.pauses.values())
+        return any(not intent.holds(wall) for intent in wishes)
 
 
 def told(before: Roster, after: Roster) -> str:

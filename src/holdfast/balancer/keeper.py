@@ -19,7 +19,7 @@ import structlog
 from holdfast.balancer import digest
 from holdfast.balancer.core import Balancer, Transition
 from holdfast.balancer.dataplane import Dataplane
-from holdfast.balancer.gates import HealthGate, WarmUpGate
+from holdfast.balancer.gates import HealthGate, PauseGate, WarmUpGate
 from holdfast.balancer.health import State
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.pools import Serving
@@ -85,6 +85,7 @@ class Keeper:
         self.source = source
         self.namespace = namespace
         self.intent: Intent[Key] = Intent(NAME)
+        self.pauses = PauseGate(balancer.standing)
         self.sync = Sync({source.name: Synced(balancer.warm.started)})
         self.warm_up = WarmUpGate(balancer.warm, balancer.standing)
         self.health = HealthGate(balancer.standing, since=balancer.warm.started)
@@ -115,7 +116,7 @@ class Keeper:
             name=NAME,
             source=self.source,
             target=self.target,
-            gates=(self.intent, self.warm_up, self.health, self.sync),
+            gates=(self.intent, self.pauses, self.warm_up, self.health, self.sync),
             kinds=KINDS,
             show=str,
             same=_same,
@@ -159,7 +160,8 @@ class Keeper:
     def digests(self) -> digest.Digests:
         """Of what is programmed, and of what it was made from."""
         balancer = self.balancer
-        held = [(one.what.value, one.scope.name, one.weight) for one in balancer.intents]
+        wishes = (*balancer.intents, *balancer.pauses.values())
+        held = [(one.what.value, str(one.scope), one.weight) for one in wishes]
         return digest.Digests(
             table=digest.of_table(self.target.held.items()),
             configuration=digest.of_struct((balancer.roster.backends, balancer.roster.frontends)),

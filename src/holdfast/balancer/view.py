@@ -39,12 +39,14 @@ class View:
         wanted = self._balancer.desired(frontend, self._now)
         serving = wanted.serving
         held = self._keeper.target.held
+        pause = self._balancer.pauses.get(frontend.name)
         return {
             "name": frontend.name,
             "vip": str(frontend.vip),
             "description": frontend.description,
             "state": serving.state.value,
             "panic": serving.panic,
+            "paused": None if pause is None else {"who": pause.who, "why": pause.why, "until": _text(pause.until)},
             "active_pool": serving.active,
             "programmed": Key(frontend.vip) in held,
             "pools": [

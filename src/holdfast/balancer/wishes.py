@@ -1,4 +1,4 @@
-"""What an operator asked of backends, kept where a restart finds it: one small file in the state folder.
+"""What an operator asked of backends and frontends, kept where a restart finds it: one small file in the state folder.
 
 Written before it takes effect. A file that cannot be read stops the start with a sentence: an operator may have said
 disable, and to forget that would put a broken server back into service.

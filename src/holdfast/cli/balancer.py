@@ -101,12 +101,19 @@ def render(shown: dict[str, Any]) -> str:
 
 def _frontend(frontend: dict[str, Any]) -> list[str]:
     panic = ", in panic: all its backends serve, dead or alive" if frontend["panic"] else ""
+    held = f", {paused(frontend['paused'])}" if frontend.get("paused") else ""
     unmade = "" if frontend["programmed"] else ", not programmed"
-    lines = [f"{frontend['name']:<20} {frontend['vip']:<28} {frontend['state']}{panic}{unmade}"]
+    lines = [f"{frontend['name']:<20} {frontend['vip']:<28} {frontend['state']}{panic}{held}{unmade}"]
     for index, pool in enumerate(frontend["pools"]):
         role = "serves" if index == frontend["active_pool"] else "stands by"
         lines += [f"  pool {index} {role:<10} {_member(member)}" for member in pool]
     return lines
+
+
+def paused(pause: dict[str, Any]) -> str:
+    """Who paused it, why, and until when."""
+    until = f" until {pause['until']}" if pause["until"] else ""
+    return f"paused{until} by {pause['who']}: “{pause['why']}”"
 
 
 def _member(member: dict[str, Any]) -> str:

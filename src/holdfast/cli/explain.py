@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.balancer import WORKER
+from holdfast.cli.balancer import WORKER, paused
 from holdfast.cli.daemon import answer, runtime_flag, tell, workers
 from holdfast.cli.text import short
 from holdfast.runtime.control import Request
@@ -43,6 +43,8 @@ def frontend(one: dict[str, Any]) -> Told:
     panic = ", in panic: no pool has its share of healthy weight, so the first serves with all" if one["panic"] else ""
     yield f"{one['name']} ({one['vip']}) is {one['state']}{panic}"
     yield ""
+    if one.get("paused"):
+        yield _row("ASKED", f"{paused(one['paused'])}; opens by: holdfast resume frontend {one['name']}")
     for index, pool in enumerate(one["pools"]):
         serves = "serves" if index == one["active_pool"] else "stands by"
         for member in pool:

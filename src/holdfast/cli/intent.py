@@ -20,20 +20,35 @@ within = click.option("--for", "within", metavar="30m", help="Until then only.")
 
 @click.command()
 @click.argument("worker")
+@click.argument("name", required=False)
 @within
 @reason
 @runtime_flag
-def pause(worker: str, within: str | None, reason: str, runtime: Path) -> None:
-    """Hold all changes of WORKER. Nothing is forgotten meanwhile."""
-    click.echo(tell(runtime, worker, "pause", reason=reason, **({"for": within} if within else {})), err=True)
+def pause(worker: str, name: str | None, within: str | None, reason: str, runtime: Path) -> None:
+    """Hold all changes of WORKER, or with `frontend NAME` those of one frontend. Nothing is forgotten meanwhile."""
+    whom, command, about = _held(worker, name, "pause")
+    click.echo(tell(runtime, whom, command, reason=reason, **about, **({"for": within} if within else {})), err=True)
 
 
 @click.command()
 @click.argument("worker")
+@click.argument("name", required=False)
 @runtime_flag
-def resume(worker: str, runtime: Path) -> None:
-    """End a pause of WORKER."""
-    click.echo(tell(runtime, worker, "resume"), err=True)
+def resume(worker: str, name: str | None, runtime: Path) -> None:
+    """End a pause of WORKER, or of `frontend NAME`."""
+    whom, command, about = _held(worker, name, "resume")
+    click.echo(tell(runtime, whom, command, **about), err=True)
+
+
+def _held(worker: str, name: str | None, do: str) -> tuple[str, str, dict[str, str]]:
+    """Who is told what, for that to be paused or resumed."""
+    if worker == "frontend":
+        if name is None:
+            raise click.UsageError("say which frontend: holdfast balancer status has their names.")
+        return "balancer", "frontend", {"do": do, "name": name}
+    if name is not None:
+        raise click.UsageError(f"only a frontend has a NAME here; {worker} stands alone.")
+    return worker, do, {}
 
 
 @click.command()

@@ -1,0 +1,153 @@
+"""A paused frontend stays as it is programmed, whatever its backends do, until it is resumed or its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.balancer import catalog
+from holdfast.balancer.commands import Commands
+from holdfast.balancer.view import View
+from holdfast.balancer.wishes import WishesFile
+from holdfast.cli.balancer import render
+from holdfast.cli.explain import frontend as explained
+from holdfast.model.intent import Intent, What
+from holdfast.model.scope import Scope, Target
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.decisions import DecisionLog, history
+from holdfast.testing import World, simulate
+from tests.balancer.site import Site, configuration, simple
+
+ADA = Who(1000, 1, "ada")
+BOTH, ONE_LEFT = {"b1": 100, "b2": 100}, {"b1": 0, "b2": 100}
+
+
+class Operator:
+    """Somebody at the control socket of a balancer with two frontends, f1 and f2, of the same two backends."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self.site = site
+        self._folder = folder
+        self.start()
+
+    def start(self) -> None:
+        """The balancer starts, also again."""
+        self.site.start(simple(1, 2, frontends=2))
+        wishes = WishesFile(self._folder / "backends.json")
+        decisions = DecisionLog(self._folder / "decisions", "balancer.vips")
+        self._commands = Commands(self.site.keeper, wishes, self.site.node.clock, decisions)
+        self._commands.take_effect()
+
+    async def __call__(self, do: str, name: str = "f1", **args: object) -> str:
+        request = Request("frontend", {"do": do, "name": name, **args})
+        return str(await self._commands.handlers()["frontend"](request, ADA))
+
+    def explain(self) -> str:
+        view = View(self.site.keeper, self.site.node.clock.now())
+        return "\n".join(explained(view.explain_frontend(self.site.keeper.balancer.roster.frontends["f1"])))
+
+    def status(self) -> str:
+        return render(View(self.site.keeper, self.site.node.clock.now()).status())
+
+
+def play(story: Callable[[Operator], Coroutine[Any, Any, None]], folder: Path) -> None:
+    async def scenario(world: World) -> None:
+        ask = Operator(Site(world.node("lb"), folder / "log"), folder)
+        await asyncio.sleep(40)
+        await story(ask)
+
+    simulate(1, scenario)
+
+
+def test_only_the_paused_frontend_stays_as_it_is_and_it_follows_when_resumed(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        said = await ask("pause", reason="migration")
+        assert said == "f1 stays as it is programmed now, whatever its backends do"
+        ask.site.truth.down = {"b1"}
+        await asyncio.sleep(10)
+        assert (ask.site.weights(1), ask.site.weights(2)) == (BOTH, ONE_LEFT)
+        assert await ask("resume") == "f1 follows its backends again"
+        await asyncio.sleep(2)
+        assert ask.site.weights(1) == ONE_LEFT
+
+    play(story, tmp_path)
+
+
+def test_a_pause_runs_out(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("pause", reason="migration", **{"for": "60s"})
+        ask.site.truth.down = {"b1"}
+        await asyncio.sleep(50)
+        assert ask.site.weights(1) == BOTH
+        await asyncio.sleep(15)
+        assert ask.site.weights(1) == ONE_LEFT
+
+    play(story, tmp_path)
+
+
+def test_a_pause_survives_a_restart(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("pause", reason="migration")
+        ask.site.node.kill()
+        ask.site.truth.down = {"b1"}
+        ask.start()
+        await asyncio.sleep(40)
+        assert (ask.site.weights(1), ask.site.weights(2)) == (BOTH, ONE_LEFT)
+
+    play(story, tmp_path)
+
+
+def test_status_and_explain_say_who_paused_it_why_and_what_opens_it(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("pause", reason="migration")
+        ask.site.truth.down = {"b1"}
+        await asyncio.sleep(10)
+        assert "up, paused by ada: “migration”" in ask.status()
+        told = ask.explain()
+        assert "ASKED     paused by ada: “migration”; opens by: holdfast resume frontend f1" in told
+        assert "held by intent: ada: “migration”: an operator paused it" in told
+
+    play(story, tmp_path)
+
+
+def test_who_paused_and_resumed_it_is_in_its_history(tmp_path: Path) -> None:
+    async def story(ask: Operator) -> None:
+        await ask("pause", reason="migration")
+        await ask("resume")
+
+    play(story, tmp_path)
+    told = [one.sentence for one in history(tmp_path / "decisions", key="frontend/f1")]
+    assert told == [
+        "ada: f1 stays as it is programmed now, whatever its backends do: “migration”",
+        "ada: f1 follows its backends again",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("do", "name", "args", "sentence"),
+    [
+        ("pause", "f9", {"reason": "x"}, "there is no frontend 'f9'; there are 2: holdfast balancer status"),
+        ("pause", "f1", {}, "a reason is needed"),
+        ("resume", "f1", {}, "frontend 'f1' is not paused; paused are: none"),
+        ("disable", "f1", {"reason": "x"}, "a frontend can be told pause and resume; not 'disable'"),
+    ],
+)
+def test_what_makes_no_sense_is_declined(
+    tmp_path: Path, do: str, name: str, args: dict[str, object], sentence: str
+) -> None:
+    async def story(ask: Operator) -> None:
+        with pytest.raises(Declined, match=sentence):
+            await ask(do, name, **args)
+
+    play(story, tmp_path)
+
+
+def test_a_pause_that_stands_in_the_store_counts() -> None:
+    scope, now = Scope(Target.FRONTEND, "f1"), datetime(2026, 1, 1, tzinfo=UTC)
+    kept = Intent(what=What.PAUSE, scope=scope, who="ada", why="migration", since=now)
+    assert list(catalog.intents({b"key": kept}, configuration("{}"), catalog.Fleet(), now)) == [kept]
