@@ -6,7 +6,6 @@ import sys
 from bench.frame import main
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # what was started, and its memory, is cleaned up then too
+    # As Ctrl-C, which asyncio turns into a cancellation: what was started, and its memory, is cleaned up then too.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
     sys.exit(main(sys.argv[1:]))

@@ -235,7 +235,7 @@ def test_workers_end_when_their_supervisor_hangs_and_come_back_with_it(tmp_path:
 def test_a_worker_that_cannot_be_started_is_tried_again_until_it_can(tmp_path: Path) -> None:
     """No memory, no pids, no interpreter: the supervisor stays, says so, and backs off."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     with daemon(tmp_path, ["steady"], python=str(python)) as one:
         pid = one.pid_of("steady")
