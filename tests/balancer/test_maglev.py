@@ -108,16 +108,24 @@ def test_more_backends_than_buckets_are_refused() -> None:
         table(fleet(252), 251)
 
 
-def test_removing_one_of_ten_moves_few_innocent_flows() -> None:
-    weights = fleet(10)
-    innocent = []
-    for gone in weights:
+def innocent(weights: Weights) -> list[float]:
+    """For each backend the share of the others' buckets that move when it goes."""
+    serving, built = table(weights)
+    shares = []
+    for place, gone in enumerate(serving):
         left = {backend: weight for backend, weight in weights.items() if backend != gone}
-        serving, built = table(weights)
-        own = int(np.count_nonzero(built == serving.index(gone)))
-        innocent.append((predicted(weights, left).moved - own) / (len(built) - own))
-    assert median(innocent) <= 0.004
-    assert max(innocent) <= 0.008
+        own = int(np.count_nonzero(built == place))
+        shares.append((predicted(weights, left).moved - own) / (len(built) - own))
+    return shares
+
+
+def test_removing_one_of_ten_moves_few_innocent_flows() -> None:
+    sets = [
+        {Identity(4, 0x0A000001 + 1_000 * number + index, 80): QUANTUM for index in range(10)} for number in range(6)
+    ]
+    moved = [share for weights in sets for share in innocent(weights)]
+    assert median(moved) <= 0.003
+    assert max(moved) <= 0.008
 
 
 def replicas(weights: list[int], size: int) -> list[int]:

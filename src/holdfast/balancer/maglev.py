@@ -6,7 +6,7 @@ a weight of 100 takes a turn in every round, one of 25 in every fourth, whatever
 moves its own share and little else, the order of the input does not matter, and everybody has a turn in the first
 round: a weight above zero means at least one bucket.
 
-The walk is plain Python over bytes, which costs less than vectors while buckets are easily found; the last few buckets,
+The walk is plain Python over lists, which costs less than vectors while buckets are easily found; the last few buckets,
 where a walk would be long, are found by calculating at which step each backend would come upon them.
 """
 
@@ -95,7 +95,7 @@ def _filled(walks: list[tuple[int, int]], turns: list[int], size: int) -> Table:
     at = [start for start, _ in walks]
     steps = [step for _, step in walks]
     owners = [-1] * size
-    taken = bytearray(size)
+    taken = [False] * size  # a list: the interpreter looks into one faster than into bytes
     tail = min(size // 16, max(math.isqrt(_PAIRS), _PAIRS // len(walks)))
     for who in turns[: size - tail]:
         bucket, step = at[who], steps[who]
@@ -103,7 +103,7 @@ def _filled(walks: list[tuple[int, int]], turns: list[int], size: int) -> Table:
             bucket += step
             if bucket >= size:
                 bucket -= size
-        taken[bucket] = 1
+        taken[bucket] = True
         owners[bucket] = who
         at[who] = bucket
     built = np.asarray(owners, np.int32)
