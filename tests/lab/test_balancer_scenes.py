@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.lab import balancer_scenes
@@ -41,9 +41,36 @@ def test_a_drained_backend_gets_no_new_flow_and_loses_none(lab: Path) -> None:
 
 @needs_etcd
 def test_in_a_lab_the_balancer_need_not_be_named(lab: Path) -> None:
-    shown = CliRunner().invoke(main, ["balancer", "status", "--runtime", str(lab / "run")])
+    shown = asked(lab, "balancer", "status")
     assert shown.exit_code == 0, shown.output
     assert re.search(r"www +192\.0\.2\.80:80/tcp +up", shown.output)
+
+
+@needs_etcd
+def test_a_frontend_is_paused_and_resumed_by_its_name(lab: Path) -> None:
+    paused = asked(lab, "pause", "frontend", "www", "--for", "30m", "--reason", "migration")
+    shown, explained = asked(lab, "balancer", "status"), asked(lab, "explain", "frontend", "www")
+    resumed = asked(lab, "resume", "frontend", "www")
+    assert "www stays as it is programmed now until " in paused.output
+    assert re.search(r"paused until \S+ \S+ by \S+: “migration”", shown.output)
+    assert "opens by: holdfast resume frontend www" in explained.output
+    assert resumed.output == "www follows its backends again\n"
+
+
+def asked(lab: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, [*words, "--runtime", str(lab / "run")])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["frontend"], "say which frontend: holdfast balancer status has their names."),
+        (["routes", "www"], "only a frontend has a NAME here; routes stands alone."),
+    ],
+)
+def test_who_is_to_be_resumed_has_to_be_clear(tmp_path: Path, words: list[str], sentence: str) -> None:
+    refused = asked(tmp_path, "resume", *words)
+    assert (refused.exit_code, sentence in refused.output) == (2, True)
 
 
 def test_a_request_that_failed_is_a_broken_promise() -> None:
