@@ -263,3 +263,10 @@ def test_a_daemon_that_was_killed_is_said_to_be_gone_and_its_workers_show_nothin
     page = render(asyncio.run(look(tmp_path)), NOW)
     assert f"it is gone: its supervisor (pid {died.pid}) ended without a word" in page
     assert "leading" not in page
+
+
+def test_the_first_line_says_which_fleet_and_whose_view_this_is() -> None:
+    view = View(SERVER, servers=[msgspec.structs.replace(FOLLOWS, fleet="prod-ams")])
+    first = render(view, NOW).splitlines()[0]
+    assert first.endswith("Z   seen from ctl-2 (following)")
+    assert "   fleet prod-ams   " in first

@@ -27,6 +27,8 @@ from holdfast.runtime.report import Report, WorkerReport, report
 from holdfast.server.about import About
 
 NEEDS_YOU = 1
+_FLEET = 12
+"""So many characters of a fleet id tell fleets apart."""
 _OPEN_BY_THEMSELVES = ("warm_up",)
 """Gates that belong to every start."""
 
@@ -228,8 +230,7 @@ def render(view: View, now: datetime) -> str:
     """The whole page. Pure, so that a golden test can hold it to its shape."""
     found = problems(view)
     needs = sum(problem.needs_you for problem in found)
-    daemons = ", ".join(one.role for one in view.reports)
-    lines = [f"holdfast {view.reports[0].version}   {daemons}   {now:%H:%M:%S}Z", ""]
+    lines = [f"holdfast {view.reports[0].version}   {_whose(view)}   {now:%H:%M:%S}Z{_seen_from(view.servers)}", ""]
     lines.append(f"NEEDS YOU  {needs}        handled by itself  {len(found) - needs}")
     for number, problem in enumerate(found, 1):
         lines += _problem(problem, number)
@@ -239,11 +240,27 @@ def render(view: View, now: datetime) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _whose(view: View) -> str:
+    """The fleet, if a server here knows it, else the daemons."""
+    fleet = next((server.fleet for server in view.servers if server.fleet), "")
+    return f"fleet {fleet[:_FLEET]}" if fleet else ", ".join(one.role for one in view.reports)
+
+
+def _seen_from(servers: Sequence[About]) -> str:
+    one = _speaker(servers)
+    return f"   seen from {one.name} ({'leader' if one.phase == 'leading' else one.phase})" if one else ""
+
+
+def _speaker(servers: Sequence[About]) -> About | None:
+    """The server that the page speaks for: the one that leads, else the first."""
+    return next((server for server in servers if server.phase == "leading"), servers[0] if servers else None)
+
+
 def _leadership(servers: Sequence[About]) -> list[str]:
     """STORE and LEADER, as the server sees them that leads, else the first."""
-    if not servers:
+    one = _speaker(servers)
+    if one is None:
         return []
-    one = next((server for server in servers if server.phase == "leading"), servers[0])
     return ["", f"STORE    {_store(one)}", f"LEADER   {_leader(one)}"]
 
 

@@ -27,6 +27,8 @@ class About(msgspec.Struct, frozen=True):
     ttl_s: float
     followers: Mapping[str, bool]
     """The servers that do not lead, this one too, and whether each could and would."""
+    fleet: str = ""
+    """The fleet that the store belongs to."""
     refused: str = ""
     """Why this server may not take part in elections, in one sentence; empty while it may."""
     paused: str = ""

@@ -55,6 +55,8 @@ class Guard:
     memory: StoreMemory
     judgement: Judgement | None = None
     since: Instant = field(default=NEVER)
+    fleet: str = ""
+    """The fleet that the store said it belongs to, when it was last asked."""
     forgetful: bool = False
     """Whether the last thing to remember could not be written down."""
 
@@ -63,6 +65,7 @@ class Guard:
         remembered = self.memory.recall()
         found = await read_identity(self.store, self.region)
         judgement = judge(remembered, found)
+        self.fleet = found.identity.fleet if isinstance(found.identity, Identity) else ""
         if judgement.verdict is Verdict.OURS and isinstance(found.identity, Identity):
             known = remembered or Remembered(found.identity.fleet, found.identity.epoch, 0)
             await self._remember(known.seen(found.identity, found.revision))

@@ -279,6 +279,7 @@ class ElectorJob:
             lease_s=max(0.0, (shown.work_until - now).total_seconds()) if shown.work_until else 0.0,
             ttl_s=self._worker.config.server.ttl.total_seconds(),
             followers={name: one.eligible for name, one in servers.items() if name != shown.leader},
+            fleet=self.guard.fleet,
             refused=self._taken or self._unreadable,
             paused=self._pause_told(),
             store=seen,
