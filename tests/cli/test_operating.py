@@ -201,7 +201,7 @@ def test_when_the_supervisor_is_gone_status_reads_the_board_and_exits_with_2(tmp
         one.process.wait()
         result = one.holdfast("status")
         assert result.exit_code == 2
-        assert f"its supervisor (pid {one.process.pid}) does not answer" in result.stdout
+        assert f"it is gone: its supervisor (pid {one.process.pid}) ended without a word" in result.stdout
         assert one.holdfast("plan", "routes").exit_code == 1
 
 

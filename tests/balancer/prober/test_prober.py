@@ -67,9 +67,10 @@ def test_B4_a_struggling_backend_gets_one_probe_at_a_time_and_no_flood_afterward
         with lock:
             at_once += 1
             most = max(most, at_once)
-        backends.slow(peer, 0.0 if struggling.is_set() else 0.5)
+        time.sleep(0.0 if struggling.is_set() else 0.5)
         with lock:
-            at_once -= 1
+            at_once -= 1  # before the answer: the next probe may come as soon as that is out
+        backends.slow(peer, 0.0)
 
     with backends.server(manners) as port, hand() as prober:
         prober.assign(web(port, interval=TENTH))
