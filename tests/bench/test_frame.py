@@ -96,7 +96,6 @@ def test_the_json_line_is_the_last_of_stdout_and_says_where_the_figures_come_fro
     assert line["etcd"].count(".") == 2
 
 
-@pytest.mark.soak
 def test_a_benchmark_that_is_told_to_end_leaves_nothing_behind(etcd_installed: None) -> None:
     command = [sys.executable, "-m", "bench", "store", "--keys", "50000"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
