@@ -1,0 +1,135 @@
+"""A netlink socket: batches in, refusals out; dumps that are whole or not at all.
+
+`transact` returns when the kernel has gone through the whole batch. A dump during which the kernel's table changed is
+taken again; `Interrupted` says that it never held still long enough, and nobody gets a part of a table for the whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator, Sequence
+
+from holdfast.runtime.netlink import wire
+from holdfast.runtime.netlink.columns import flags, kind, runs
+from holdfast.runtime.netlink.wire import Batch, Flag, Message, Refusal
+
+_SOL_NETLINK = 270
+_ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 1, 10, 11, 12
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_BUFFER = 8 << 20
+_LARGEST_ANSWER = 1 << 20
+_IN_ONE_SEND = 2_048  # each may be refused, and a refusal occupies about a kilobyte of the receive buffer
+_TRIES = 20
+
+
+class Interrupted(Exception):
+    """A dump was interrupted again and again: what was read is not the whole table."""
+
+
+class NetlinkError(OSError):
+    """The kernel refuses what is no matter of a single object."""
+
+
+class Netlink:
+    """One socket of a netlink family, in the network namespace in which it was made."""
+
+    def __init__(self, family: int, groups: Sequence[int] = ()) -> None:
+        kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+        self._socket = socket.socket(socket.AF_NETLINK, kind, family)
+        for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
+            self._enlarge(option)
+        for option in (_CAP_ACK, _EXT_ACK, _STRICT_CHECK):
+            self._socket.setsockopt(_SOL_NETLINK, option, 1)
+        self._socket.bind((0, 0))
+        for group in groups:
+            self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+
+    def _enlarge(self, option: int) -> None:
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
+        except PermissionError:  # without the right to force, what the system allows must do
+            self._socket.setsockopt(socket.SOL_SOCKET, {32: socket.SO_SNDBUF, 33: socket.SO_RCVBUF}[option], _BUFFER)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def transact(self, batch: Batch) -> list[Refusal]:
+        """Has the kernel do every request of the batch, in order; what it did not do, and why."""
+        refused: list[Refusal] = []
+        for start in range(0, len(batch), _IN_ONE_SEND):
+            refused += self._transact(batch[start : start + _IN_ONE_SEND])
+        return refused
+
+    def _transact(self, part: Batch) -> list[Refusal]:
+        # Only the last is acknowledged: the kernel answers in order, so its answer is the last of all.
+        before = part["flags"][-1]
+        part["flags"][-1] = before | Flag.ACK
+        try:
+            self._socket.send(part.tobytes())
+        finally:
+            part["flags"][-1] = before
+        return self._refusals(int(part["sequence"][-1]))
+
+    def _refusals(self, last: int) -> list[Refusal]:
+        refused = []
+        while True:
+            for message in wire.messages(self._receive()):
+                if message.type != wire.NLMSG_ERROR:
+                    continue
+                if number := wire.errno_of(message):
+                    refused.append(Refusal(message.sequence - 1, number, wire.words_of(message)))
+                if message.sequence == last:
+                    return refused
+
+    def ask(self, request: bytes) -> None:
+        """One request by itself. Raises `NetlinkError` when it is refused."""
+        self._socket.send(request)
+        while True:
+            for message in wire.messages(self._receive()):
+                if message.type == wire.NLMSG_ERROR:
+                    _raise_if_refused(message)
+                    return
+
+    def dump(self, request: bytes) -> list[bytes]:
+        """All datagrams of a dump, whole. Raises `Interrupted`."""
+        for _ in range(_TRIES):
+            datagrams, whole = self._dump(request)
+            if whole:
+                return datagrams
+        raise Interrupted("the kernel's table changed during each of many dumps; it is read again later")
+
+    def _dump(self, request: bytes) -> tuple[list[bytes], bool]:
+        self._socket.send(request)
+        datagrams, whole = [], True
+        while True:
+            datagram = self._receive()
+            datagrams.append(datagram)
+            for run in runs(datagram):
+                whole &= not flags(run) & Flag.DUMP_INTERRUPTED  # it may be on any message, and only on one
+            if kind(run) in (wire.NLMSG_DONE, wire.NLMSG_ERROR):
+                _raise_if_refused(next(wire.messages(run.tobytes())))
+                return datagrams, whole
+
+    def receive(self) -> Iterator[Message]:
+        """The messages of the next datagram, for a socket that listens to events."""
+        return wire.messages(self._receive())
+
+    def _receive(self) -> bytes:
+        return self._socket.recv(_LARGEST_ANSWER)
+
+
+def _raise_if_refused(message: Message) -> None:
+    number = wire.errno_of(message)
+    if number:
+        words = wire.words_of(message) or os.strerror(number)
+        raise NetlinkError(number, words)
+
+
+def is_gone(number: int) -> bool:
+    """Whether an error says that what was to be deleted is not there."""
+    return number in (errno.ENOENT, errno.ESRCH, errno.ENODEV)
