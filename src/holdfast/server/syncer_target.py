@@ -60,6 +60,8 @@ class EtcdTarget:
         self._bound = bound
         self._page = page
         self._pinned = 0
+        self._known = fenced.term
+        """The latest revision that the store is known to have had: the one that we won at, or wrote last."""
         self._conflict = conflict
 
     async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[Entry]]], bytes | None]:
@@ -96,6 +98,7 @@ class EtcdTarget:
         for unit, result in zip(units, results, strict=True):
             if isinstance(result.error, Deposed):
                 raise result.error
+            self._known = max(self._known, result.revision)
             for change in unit:
                 outcomes[change.key] = self._outcome(change, result)
 
@@ -140,8 +143,8 @@ class EtcdTarget:
         above = after if after is not None and after.startswith(prefix) else None
         pages: AsyncIterator[Page] = self._store.list(prefix, after=above, revision=self._pinned, page=most)
         async for page in pages:
-            self._pinned = self._pinned or page.revision
             await _end(pages)
+            self._pinned = self._pinned or not_stale(page.revision, self._known)
             return page
         raise StoreError("the store answered a list with nothing at all")
 
@@ -164,6 +167,16 @@ def unchanged(change: Item) -> Compare:
     if change.old is None:
         return Compare(change.key, Aspect.CREATE_REVISION, 0)
     return Compare(change.key, Aspect.MOD_REVISION, change.old.revision)
+
+
+def not_stale(revision: int, known: int) -> int:
+    """C29: a list from before our own term or our own last write is a stale member's, and nothing is concluded from it.
+
+    What such a list does not show could be there; the change that was to remove it would be settled for nothing.
+    """
+    if revision < known:
+        raise Away("store", f"a member lists revision {revision}, but we have seen {known}: it is stale")
+    return revision
 
 
 def _owned(entry: Entry) -> Owned[Entry]:

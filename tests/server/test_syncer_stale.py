@@ -1,0 +1,36 @@
+"""A member of the store that has stopped following is not believed: what it does not list could be there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.inventory.edit import Wanted
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.testing.fault import fault
+from tests.inventory.things import endpoint, endpoint_name
+from tests.server.syncing import realm
+
+
+@fault("C29", without="holdfast.server.syncer_target:not_stale", by="tests.server.removals:believed")
+def test_C29_a_delete_is_not_settled_by_a_list_from_before_the_object_was_written(tmp_path: Path) -> None:
+    with realm(tmp_path) as here:
+
+        async def scenario() -> tuple[str, int]:
+            here.editor.change([endpoint(n) for n in range(6)], who="alice")
+            reign = await here.settled()
+            before = here.fake.revision
+            here.editor.change([endpoint(7)], who="alice")
+            await reign.reconciler.turn()
+            here.editor.change([Wanted(ENDPOINT, endpoint_name(7))], who="alice")
+            reign.around.store.go_stale(before)  # type: ignore[attr-defined]
+            reign.reconciler.dirty.mark_all()
+            await reign.reconciler.turn()
+            state, waiting = reign.around.vitals.state, here.inventory.waiting()
+            reign.around.store.go_fresh()  # type: ignore[attr-defined]
+            await reign.reconciler.turn()
+            return state, waiting
+
+        assert asyncio.run(scenario()) == ("waiting: store", 1)
+        assert here.stored() == here.wanted()
+        assert here.inventory.waiting() == 0
