@@ -1,0 +1,308 @@
+"""The reporter: Felix's keys every 30 s under a lease that only reports renew, and a report when something changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.agent.reporter import Around, Host, Reporter
+from holdfast.agent.reporting import Tempo
+from holdfast.model.agent_report import AGENT_REPORT, REPORT_LIMIT, AgentReport, Trouble
+from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
+from holdfast.model.bad import Bad
+from holdfast.model.identity import IDENTITY, Identity
+from holdfast.model.kind import Kind
+from holdfast.model.region import Region
+from holdfast.model.time import seconds
+from holdfast.store.api import Entry
+from holdfast.store.identity import Remembered
+from holdfast.testing import Fate, World, simulate
+from holdfast.testing.fault import fault
+
+REGION = Region()
+HOST = "r12-07"
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Reporting:
+    """A reporter on a machine, beside a worker that answers, or does not."""
+
+    def __init__(self, world: World, node: str = HOST, *, boot: str = "boot-1") -> None:
+        machine = world.node(node)
+        self.client = machine.store()
+        self.answer: AgentReport | None = AgentReport(version="1", boot_id=boot, counts={"programmed": 3})
+        self.states: list[str] = []
+        self.remembered: Remembered | None = None
+        around = Around(machine.clock, self._asked, lambda: self.remembered, lambda _, state: self.states.append(state))
+        host = Host(REGION, HOST, boot)
+        self.reporter = Reporter(self.client, host, seconds(90), Tempo(), around)
+        self.stopping = asyncio.Event()
+        self.task = asyncio.create_task(self.reporter.run(self.stopping))
+
+    async def _asked(self) -> AgentReport | None:
+        return self.answer
+
+    async def stop(self) -> None:
+        self.stopping.set()
+        await self.task
+
+
+def scene(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    simulate(1, story)
+
+
+def stored(world: World, kind: Kind[Any, str]) -> Entry | None:
+    return world.store.keys.get(kind.key(REGION, HOST))
+
+
+def status(world: World, kind: Kind[AgentStatus, str] = AGENT_STATUS) -> AgentStatus | None:
+    entry = stored(world, kind)
+    found = kind.decode(entry.key, entry.value) if entry else None
+    assert not isinstance(found, Bad)
+    return found
+
+
+def report(world: World) -> AgentReport:
+    entry = stored(world, AGENT_REPORT)
+    assert entry is not None
+    found = AGENT_REPORT.decode(entry.key, entry.value)
+    assert not isinstance(found, Bad)
+    return found
+
+
+def writes(world: World, key: bytes) -> int:
+    return sum(event.key == key for write in world.store.history for event in write.events)
+
+
+def test_alive_is_said_every_30_s_in_felix_words_and_the_first_time_is_marked() -> None:
+    async def story(world: World) -> None:
+        Reporting(world)
+        await asyncio.sleep(1)
+        first, last = status(world), status(world, LAST_STATUS)
+        assert first is not None
+        assert (first.first_update, first.time, last) == (True, "2026-01-01T00:00:00Z", first)
+        await asyncio.sleep(31)
+        second = status(world)
+        assert second is not None
+        assert (second.first_update, second.uptime is not None and 29 < second.uptime < 33) == (False, True)
+        assert writes(world, AGENT_STATUS.key(REGION, HOST)) == 2
+
+    scene(story)
+
+
+def test_only_the_keys_of_this_host_are_written() -> None:
+    async def story(world: World) -> None:
+        Reporting(world)
+        await asyncio.sleep(100)
+        keys = {event.key.decode() for write in world.store.history for event in write.events}
+        assert keys == {
+            "/calico/felix/v2/no-region/host/r12-07/status",
+            "/calico/felix/v2/no-region/host/r12-07/last_reported_status",
+            "/holdfast/v1/no-region/agents/r12-07",
+        }
+
+    scene(story)
+
+
+def test_status_and_report_are_under_one_lease_and_the_last_status_is_under_none() -> None:
+    async def story(world: World) -> None:
+        Reporting(world)
+        await asyncio.sleep(1)
+        alive, last, full = (stored(world, kind) for kind in (AGENT_STATUS, LAST_STATUS, AGENT_REPORT))
+        assert alive is not None
+        assert last is not None
+        assert full is not None
+        assert alive.lease == full.lease != 0
+        assert last.lease == 0
+
+    scene(story)
+
+
+def test_a_change_is_written_within_5_s_of_the_last_write_and_not_sooner() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        await asyncio.sleep(1.5)
+        for count in range(100):
+            one.answer = AgentReport(version="1", boot_id="boot-1", counts={"programmed": count})
+            await asyncio.sleep(0.1)
+        assert writes(world, AGENT_REPORT.key(REGION, HOST)) <= 3
+        await asyncio.sleep(6)
+        assert report(world).counts == {"programmed": 99}
+
+    scene(story)
+
+
+def test_a_new_revision_alone_is_no_write_and_rides_on_the_next_sign_of_life() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        await asyncio.sleep(1.5)
+        one.answer = AgentReport(version="1", boot_id="boot-1", counts={"programmed": 3}, synced_revision=77)
+        await asyncio.sleep(20)
+        assert writes(world, AGENT_REPORT.key(REGION, HOST)) == 1
+        await asyncio.sleep(12)
+        assert report(world).synced_revision == 77
+
+    scene(story)
+
+
+def test_a_change_between_two_signs_of_life_keeps_the_revision_of_the_last_one() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        one.answer = AgentReport(version="1", boot_id="boot-1", synced_revision=77)
+        await asyncio.sleep(1.5)
+        one.answer = AgentReport(version="1", boot_id="boot-1", counts={"failed": 1}, synced_revision=80)
+        await asyncio.sleep(10)
+        assert (report(world).counts, report(world).synced_revision) == ({"failed": 1}, 77)
+
+    scene(story)
+
+
+def test_a_report_of_a_thousand_troubles_fits_and_says_how_many_it_left_out() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        troubles = tuple(Trouble(f"route 10.0.{n}.0/24", "failed", "no room " * 9, SINCE) for n in range(1_000))
+        one.answer = AgentReport(version="1", boot_id="boot-1", troubles=troubles, counts={"failed": 1_000})
+        await asyncio.sleep(1.5)
+        entry = stored(world, AGENT_REPORT)
+        assert entry is not None
+        assert len(entry.value) <= REPORT_LIMIT
+        assert len(report(world).troubles) + report(world).troubles_left_out == 1_000
+
+    scene(story)
+
+
+def test_a_stop_leaves_the_host_alive_for_as_long_as_the_lease_lasts() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        await asyncio.sleep(2)
+        await one.stop()
+        await asyncio.sleep(80)
+        assert status(world) is not None
+        await asyncio.sleep(20)
+        assert status(world) is None
+        assert status(world, LAST_STATUS) is not None
+
+    scene(story)
+
+
+def test_a_restart_goes_on_with_the_lease_of_its_predecessor() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        await asyncio.sleep(2)
+        before = stored(world, AGENT_STATUS)
+        await one.stop()
+        Reporting(world)
+        await asyncio.sleep(100)
+        after = stored(world, AGENT_STATUS)
+        assert before is not None
+        assert after is not None
+        assert (after.lease, after.create_revision) == (before.lease, before.create_revision)
+
+    scene(story)
+
+
+def test_after_a_reboot_the_lease_of_the_last_boot_is_left_alone() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        await asyncio.sleep(2)
+        before = stored(world, AGENT_STATUS)
+        await one.stop()
+        Reporting(world, boot="boot-2")
+        await asyncio.sleep(100)
+        after = stored(world, AGENT_STATUS)
+        assert before is not None
+        assert after is not None
+        assert after.lease != before.lease
+
+    scene(story)
+
+
+def test_a_lease_that_ran_out_is_followed_by_another() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        await asyncio.sleep(2)
+        one.client.link.cut()
+        await asyncio.sleep(200)
+        assert status(world) is None
+        one.client.link.heal()
+        await asyncio.sleep(20)
+        assert status(world) is not None
+        assert one.states[-1] == "ok"
+
+    scene(story)
+
+
+def test_a_store_that_is_away_is_waited_for_and_named() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        one.client.link.next_calls(Fate.REPLY_LOST, of="txn")
+        await asyncio.sleep(7)
+        assert "waiting: store" in one.states
+        await asyncio.sleep(5)
+        assert status(world) is not None
+
+    scene(story)
+
+
+def test_a_store_of_another_fleet_is_not_written_to() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        one.remembered = Remembered("kelp", 1, 1)
+        await world.connect("other").put(IDENTITY.key(REGION, "identity"), IDENTITY.encode(Identity("wrack", 1)))
+        await asyncio.sleep(100)
+        assert status(world) is None
+        assert one.states[-1] == "held: foreign_store"
+
+    scene(story)
+
+
+def test_another_agent_of_the_same_name_is_noticed_and_named() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        other = Reporting(world, "r12-08", boot="boot-9")
+        await asyncio.sleep(100)
+        assert "another agent reports as r12-07 (boot id boot-9)" in one.reporter.rival
+        await other.stop()
+        await asyncio.sleep(70)
+        assert one.reporter.rival == ""
+
+    scene(story)
+
+
+@fault("N17", without="holdfast.agent.reporting:is_silent", returns=False)
+def test_a_host_whose_worker_hangs_is_alive_only_until_its_lease_runs_out() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        await asyncio.sleep(100)
+        assert status(world) is not None
+        one.answer = None
+        await asyncio.sleep(300)
+        assert status(world) is None
+
+    scene(story)
+
+
+def test_a_worker_that_is_started_again_within_half_a_minute_costs_nothing() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        await asyncio.sleep(25)
+        answer, one.answer = one.answer, None
+        await asyncio.sleep(20)
+        one.answer = answer
+        await asyncio.sleep(100)
+        gone = [e for write in world.store.history for e in write.events if e.entry is None]
+        assert gone == []
+
+    scene(story)
+
+
+def test_nothing_is_said_before_the_worker_has_spoken() -> None:
+    async def story(world: World) -> None:
+        one = Reporting(world)
+        one.answer = None
+        await asyncio.sleep(100)
+        assert world.store.history == []
+
+    scene(story)
