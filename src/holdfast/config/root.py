@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.config.agent import Agent
 from holdfast.config.balancer import Balancer
 from holdfast.config.field import Section
 from holdfast.config.inventory import Inventory
@@ -23,6 +24,7 @@ class Config(Section, frozen=True, kw_only=True):
     server: Server = Server()
     inventory: Inventory = Inventory()
     runtime: Pulse = Pulse()
+    agent: Agent = Agent()
     balancer: Balancer = Balancer()
 
 
