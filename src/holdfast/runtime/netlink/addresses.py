@@ -1,0 +1,46 @@
+"""Addresses as the kernel has them: octets instead of text. Canonical text comes back (see `model.address`)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from ipaddress import IPv6Address
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}
+"""Of an address of that many octets."""
+
+
+def octets(text: str) -> bytes:
+    """The address of a canonical text."""
+    return socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+
+
+def text(address: bytes) -> str:
+    """The canonical text of an address."""
+    if len(address) == 4:
+        return socket.inet_ntop(socket.AF_INET, address)
+    shown = socket.inet_ntop(socket.AF_INET6, address)
+    return str(IPv6Address(address)) if "." in shown else shown
+
+
+def prefix_octets(prefix: str) -> tuple[bytes, int]:
+    """Address and length of a canonical prefix."""
+    head, _, length = prefix.partition("/")
+    return octets(head), int(length)
+
+
+def mac_octets(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def mac_text(mac: bytes) -> str:
+    return mac.hex(":")
+
+
+def packed(values: Sequence[bytes]) -> NDArray[Any]:
+    """Values of one size as a column of a batch."""
+    return np.frombuffer(b"".join(values), f"V{len(values[0])}")

@@ -1,0 +1,121 @@
+"""Permanent neighbours (which MAC has an address on a device) and forwarding entries (behind which host a MAC is).
+
+Both are of one device. A neighbour carries a protocol number; a forwarding entry cannot, and is known by its device.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.runtime.netlink import wire
+from holdfast.runtime.netlink.addresses import FAMILIES, packed
+from holdfast.runtime.netlink.columns import columns
+from holdfast.runtime.netlink.socket import Netlink
+from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
+
+NEW, DELETE, GET = 28, 29, 30
+ADDRESS, MAC, DEVICE, PROTOCOL = 1, 2, 8, 12
+BRIDGE = 7
+_PERMANENT, _NO_ARP = 0x80, 0x40
+_SELF = 0x2
+
+FIXED = (
+    *(("family", "u1"), ("padding_1", "u1"), ("padding_2", "=u2"), ("device", "=i4")),
+    *(("state", "=u2"), ("neighbour_flags", "u1"), ("kind", "u1")),
+)
+RECORD = np.dtype([*wire.HEADER, *FIXED])
+
+
+def _layout(size: int, *more: Attribute) -> Layout:
+    return Layout(FIXED, (Attribute("address", ADDRESS, f"V{size}"), Attribute("mac", MAC, "V6"), *more))
+
+
+_NEIGHBOURS = {size: _layout(size, Attribute("protocol", PROTOCOL, "u1")) for size in (4, 16)}
+_ENTRIES = {size: _layout(size) for size in (4, 16)}
+_REMOVALS = {size: Layout(FIXED, (Attribute("address", ADDRESS, f"V{size}"),)) for size in (4, 16)}
+
+
+class Neighbour(NamedTuple):
+    """An address on a device, and its MAC."""
+
+    address: bytes
+    mac: bytes
+
+
+class Forward(NamedTuple):
+    """A MAC behind a tunnel, and the address of the host to which the tunnel carries it."""
+
+    mac: bytes
+    host: bytes
+
+
+def neighbour_additions(wanted: Sequence[Neighbour], device: int, protocol: int) -> Batch:
+    """Requests for permanent neighbours, all of one family."""
+    size = len(wanted[0].address)
+    made = _NEIGHBOURS[size].batch(len(wanted), NEW, Flag.CREATE | Flag.REPLACE)
+    made["family"], made["device"], made["state"], made["protocol"] = FAMILIES[size], device, _PERMANENT, protocol
+    made["address"] = packed([one.address for one in wanted])
+    made["mac"] = packed([one.mac for one in wanted])
+    return made
+
+
+def neighbour_removals(gone: Sequence[bytes], device: int) -> Batch:
+    """Requests that forget these addresses, all of one family."""
+    size = len(gone[0])
+    made = _REMOVALS[size].batch(len(gone), DELETE, 0)
+    made["family"], made["device"] = FAMILIES[size], device
+    made["address"] = packed(gone)
+    return made
+
+
+def forward_additions(wanted: Sequence[Forward], device: int) -> Batch:
+    """Requests for forwarding entries, all to hosts of one family; a MAC that is elsewhere moves."""
+    made = _forwards(wanted, device, NEW, Flag.CREATE | Flag.REPLACE)
+    made["state"] = _PERMANENT | _NO_ARP
+    return made
+
+
+def forward_removals(gone: Sequence[Forward], device: int) -> Batch:
+    """Requests that delete exactly these: a MAC that is behind another host by now stays there."""
+    return _forwards(gone, device, DELETE, 0)
+
+
+def _forwards(entries: Sequence[Forward], device: int, kind: int, flags: int) -> Batch:
+    made = _ENTRIES[len(entries[0].host)].batch(len(entries), kind, flags)
+    made["family"], made["device"], made["neighbour_flags"] = BRIDGE, device, _SELF
+    made["address"] = packed([one.host for one in entries])
+    made["mac"] = packed([one.mac for one in entries])
+    return made
+
+
+def neighbours(kernel: Netlink, device: int, protocol: int, family: int) -> list[Neighbour]:
+    """The neighbours on a device that carry that protocol number."""
+    found: list[Neighbour] = []
+    for shape in columns(_dump(kernel, device, family), RECORD):
+        ours = (shape.number(PROTOCOL) == protocol).tolist()
+        pairs = map(Neighbour, shape.octets(ADDRESS), shape.octets(MAC))
+        found += [one for one, is_ours in zip(pairs, ours, strict=True) if is_ours]
+    return found
+
+
+def forwards(kernel: Netlink, device: int) -> list[Forward]:
+    """The forwarding entries of a device."""
+    found: list[Forward] = []
+    for shape in columns(_dump(kernel, device, BRIDGE), RECORD):
+        if ADDRESS in shape.attributes:
+            found += map(Forward, shape.octets(MAC), shape.octets(ADDRESS))
+    return found
+
+
+def _dump(kernel: Netlink, device: int, family: int) -> list[bytes]:
+    fixed = struct.pack("=BBHiHBB", family, 0, 0, device if family == BRIDGE else 0, 0, 0, 0)
+    chosen = b"" if family == BRIDGE else wire.attribute(DEVICE, struct.pack("=I", device))
+    return kernel.dump(wire.request(GET, Flag.DUMP, fixed + chosen))
+
+
+IPV4, IPV6 = int(socket.AF_INET), int(socket.AF_INET6)

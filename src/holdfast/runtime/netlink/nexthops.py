@@ -1,0 +1,69 @@
+"""Nexthop objects: a gateway on a device under a number, to which any number of routes point.
+
+Routes with distinct gateways on one device cost the kernel a search through all of them (N16); routes by number do not.
+The object carries the protocol number of whoever made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.runtime.netlink import wire
+from holdfast.runtime.netlink.addresses import FAMILIES, packed
+from holdfast.runtime.netlink.columns import columns
+from holdfast.runtime.netlink.socket import Netlink
+from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
+
+NEW, DELETE, GET = 104, 105, 106
+ID, DEVICE, GATEWAY = 1, 5, 6
+_ONLINK = 4
+
+FIXED = (("family", "u1"), ("scope", "u1"), ("protocol", "u1"), ("reserved", "u1"), ("nexthop_flags", "=u4"))
+RECORD = np.dtype([*wire.HEADER, *FIXED])
+_NUMBERS = (Attribute("id", ID, "=u4"), Attribute("device", DEVICE, "=u4"))
+_LAYOUTS = {size: Layout(FIXED, (*_NUMBERS, Attribute("gateway", GATEWAY, f"V{size}"))) for size in (4, 16)}
+_REMOVAL = Layout(FIXED, (Attribute("id", ID, "=u4"),))
+
+
+class Nexthop(NamedTuple):
+    """One nexthop object. `gateway` is as on the wire: 4 or 16 octets; a group or a blackhole has none."""
+
+    id: int
+    gateway: bytes
+    device: int
+    protocol: int
+
+
+def additions(wanted: Sequence[Nexthop], *, replace: bool) -> Batch:
+    """Requests that make these objects; all gateways are of one family.
+
+    The gateway need not lie in a network of the device: on a tunnel it lies in none.
+    """
+    size = len(wanted[0].gateway)
+    made = _LAYOUTS[size].batch(len(wanted), NEW, Flag.CREATE | (Flag.REPLACE if replace else Flag.EXCLUSIVE))
+    made["family"] = FAMILIES[size]
+    made["nexthop_flags"] = _ONLINK
+    made["protocol"] = [one.protocol for one in wanted]
+    made["id"] = [one.id for one in wanted]
+    made["device"] = [one.device for one in wanted]
+    made["gateway"] = packed([one.gateway for one in wanted])
+    return made
+
+
+def removals(ids: Sequence[int]) -> Batch:
+    """Requests that delete these objects. The kernel deletes the routes that point to one with it."""
+    made = _REMOVAL.batch(len(ids), DELETE, 0)
+    made["id"] = ids
+    return made
+
+
+def dump(kernel: Netlink) -> list[Nexthop]:
+    """All nexthop objects, whosoever they are: the kernel cannot choose, and a number in use is in use."""
+    found: list[Nexthop] = []
+    for shape in columns(kernel.dump(wire.request(GET, Flag.DUMP, bytes(8))), RECORD):
+        ids, devices = shape.number(ID).tolist(), shape.number(DEVICE).tolist()
+        found += map(Nexthop, ids, shape.octets(GATEWAY), devices, shape.fixed["protocol"].tolist())
+    return found

@@ -1,0 +1,110 @@
+"""Routes, by the number of a nexthop object or straight to a device, in one table and with one protocol number.
+
+The kernel does the choosing in a dump, and in a delete it compares the protocol number once more: a route that somebody
+else put at the same place is neither seen nor deleted (N14).
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.runtime.netlink import wire
+from holdfast.runtime.netlink.addresses import FAMILIES, packed
+from holdfast.runtime.netlink.columns import columns
+from holdfast.runtime.netlink.socket import Netlink, NetlinkError
+from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
+
+NEW, DELETE, GET = 24, 25, 26
+DESTINATION, DEVICE, TABLE, NEXTHOP = 1, 4, 15, 30
+_UNICAST, _SCOPE_LINK = 1, 253
+
+FIXED = (
+    *(("family", "u1"), ("length_bits", "u1"), ("source_bits", "u1"), ("tos", "u1")),
+    *(("small_table", "u1"), ("protocol", "u1"), ("scope", "u1"), ("kind", "u1"), ("route_flags", "=u4")),
+)
+RECORD = np.dtype([*wire.HEADER, *FIXED])
+
+
+def _layout(size: int, kind: int) -> Layout:
+    place = (Attribute("table", TABLE, "=u4"), Attribute("destination", DESTINATION, f"V{size}"))
+    return Layout(FIXED, (*place, Attribute("way", kind, "=u4")))
+
+
+_LAYOUTS = {(size, kind): _layout(size, kind) for size in (4, 16) for kind in (NEXTHOP, DEVICE)}
+
+
+class Route(NamedTuple):
+    """One route: to a nexthop object, or, with nexthop 0, to a device."""
+
+    destination: bytes
+    length: int
+    nexthop: int
+    device: int = 0
+
+
+class Mark(NamedTuple):
+    """How our routes are told from others: where they are, and the protocol number they carry."""
+
+    table: int
+    protocol: int
+
+
+def additions(wanted: Sequence[Route], mark: Mark, *, replace: bool) -> Batch:
+    """Requests that make these routes: all of one family, and all by nexthop or all to devices.
+
+    Without `replace`, a route that is there at the same place already, whosoever it is, refuses the new one.
+    """
+    made = _batch(wanted, mark, NEW, Flag.CREATE | (Flag.REPLACE if replace else Flag.EXCLUSIVE))
+    made["kind"] = _UNICAST
+    made["scope"] = 0 if wanted[0].nexthop else _SCOPE_LINK
+    return made
+
+
+def removals(gone: Sequence[Route], mark: Mark) -> Batch:
+    """Requests that delete exactly these routes; one with another way or protocol number at the same place stays."""
+    made = _batch(gone, mark, DELETE, 0)
+    made["scope"] = 255  # any
+    return made
+
+
+def _batch(routes: Sequence[Route], mark: Mark, kind: int, flags: int) -> Batch:
+    size, by_nexthop = len(routes[0].destination), bool(routes[0].nexthop)
+    made = _LAYOUTS[size, NEXTHOP if by_nexthop else DEVICE].batch(len(routes), kind, flags)
+    made["family"] = FAMILIES[size]
+    made["protocol"] = mark.protocol
+    made["table"] = mark.table
+    made["length_bits"] = [route.length for route in routes]
+    made["destination"] = packed([route.destination for route in routes])
+    made["way"] = [route.nexthop if by_nexthop else route.device for route in routes]
+    return made
+
+
+def dump(kernel: Netlink, mark: Mark, size: int) -> list[Route]:
+    """Our routes to addresses of that many octets."""
+    found: list[Route] = []
+    for shape in columns(_datagrams(kernel, mark, size), RECORD):
+        lengths, nexthops = shape.fixed["length_bits"].tolist(), shape.number(NEXTHOP).tolist()
+        destinations = shape.octets(DESTINATION) if DESTINATION in shape.attributes else [bytes(size)] * len(shape)
+        found += map(Route, destinations, lengths, nexthops, _devices(nexthops, shape.number(DEVICE).tolist()))
+    return found
+
+
+def _devices(nexthops: list[int], devices: list[int]) -> list[int]:
+    # The kernel repeats the device of the nexthop object, which is not a property of the route.
+    return [0 if nexthop else device for nexthop, device in zip(nexthops, devices, strict=True)]
+
+
+def _datagrams(kernel: Netlink, mark: Mark, size: int) -> list[bytes]:
+    body = struct.pack("=8BI", FAMILIES[size], 0, 0, 0, 0, mark.protocol, 0, 0, 0)
+    asked = wire.request(GET, Flag.DUMP, body + wire.attribute(TABLE, struct.pack("=I", mark.table)))
+    try:
+        return kernel.dump(asked)
+    except NetlinkError as refused:
+        if refused.errno == errno.ENOENT:  # a table comes into being with its first route
+            return []
+        raise

@@ -1,0 +1,60 @@
+"""Policy rules: which table is looked into for all traffic, and at which priority. A rule carries a protocol number."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from holdfast.runtime.netlink import wire
+from holdfast.runtime.netlink.socket import Netlink
+from holdfast.runtime.netlink.wire import Flag
+
+NEW, DELETE, GET = 32, 33, 34
+PRIORITY, TABLE, PROTOCOL = 6, 15, 21
+FIXED_SIZE = 12
+_TO_TABLE = 1
+_NUMBER = struct.Struct("=I")
+
+
+class Rule(NamedTuple):
+    """One rule without conditions: everything of that family looks into that table."""
+
+    family: int
+    priority: int
+    table: int
+
+
+def add(kernel: Netlink, rule: Rule, protocol: int) -> None:
+    kernel.ask(_request(NEW, Flag.CREATE | Flag.EXCLUSIVE | Flag.ACK, rule, protocol))
+
+
+def remove(kernel: Netlink, rule: Rule, protocol: int) -> None:
+    kernel.ask(_request(DELETE, Flag.ACK, rule, protocol))
+
+
+def dump(kernel: Netlink, family: int, protocol: int) -> list[Rule]:
+    """The rules of that family that carry that protocol number."""
+    datagrams = kernel.dump(wire.request(GET, Flag.DUMP, struct.pack("=B11x", family)))
+    told = [message for datagram in datagrams for message in wire.messages(datagram)]
+    rules = [read(message, protocol) for message in told if message.type >= wire.FIRST_TYPE]
+    return [rule for rule in rules if rule is not None]
+
+
+def read(message: wire.Message, protocol: int) -> Rule | None:
+    """The rule that a message is about, if it carries that protocol number."""
+    attributes = wire.attributes(message.body, FIXED_SIZE)
+    tag = attributes.get(PROTOCOL)
+    if tag is None or tag[0] != protocol:
+        return None
+    priority, table = (_NUMBER.unpack(attributes[kind])[0] if kind in attributes else 0 for kind in (PRIORITY, TABLE))
+    return Rule(message.body[0], priority, table)
+
+
+def _request(kind: int, flags: int, rule: Rule, protocol: int) -> bytes:
+    fixed = struct.pack("=8BI", rule.family, 0, 0, 0, 0, 0, 0, _TO_TABLE, 0)
+    chosen = (
+        wire.attribute(PRIORITY, _NUMBER.pack(rule.priority))
+        + wire.attribute(TABLE, _NUMBER.pack(rule.table))
+        + wire.attribute(PROTOCOL, bytes([protocol]))
+    )
+    return wire.request(kind, flags, fixed + chosen)
