@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.lab import balancer_scenes
-from holdfast.lab.client import Counts
+from holdfast.lab.flows import Counts
 from holdfast.lab.stage import Broken
 from tests.lab.breaking import broken, needs_etcd
 

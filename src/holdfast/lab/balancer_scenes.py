@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.balancer.vip import Entry, Key, shown
+from holdfast.balancer.vip import Entry, Key
 from holdfast.lab import site
 from holdfast.lab.balancer import BALANCER, ROLE
-from holdfast.lab.client import FLOWS, Counts
+from holdfast.lab.client import FLOWS
 from holdfast.lab.dataplane import VipsFile
+from holdfast.lab.flows import Counts
 from holdfast.lab.site import FALL, INTERVAL, SERVERS, WEIGHT
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.time import Duration
@@ -167,16 +168,17 @@ def _weight(stage: Site, server: str) -> int | None:
 async def drain(lab: Lab, say: Say, seconds: float) -> None:
     """An operator pauses a backend: new flows leave it, the established ones end by themselves."""
     stage, before = await _ready(lab)
-    name, ends = shown(stage.key(_VICTIM).backend), stage.programmed().ends.get(stage.key(_VICTIM), 0)
+    ends = stage.programmed().ends.get(stage.key(_VICTIM), 0)
     await stage.backend(_VICTIM, "pause", reason="lab break drain")
     try:
         out = await until(f"{_VICTIM} losing its weight", lambda: _weight(stage, _VICTIM) == 0)
-        paused = await stage.counts()
-        going_on = paused.established.get(name, 0)
+        # A flow that was opened before counts as opened when it is answered first.
+        paused = await stage.used(2 * FLOWS)
+        going_on = paused.established.get(_VICTIM, 0)
         say(f"paused {_VICTIM}: weight 0 after {out.total_seconds():.2f} s, {going_on} flows go on")
-        empty = await _emptied(stage, name)
+        empty = await _emptied(stage, _VICTIM)
         drained = await stage.used(_WATCHED)
-        opened = drained.opened.get(name, 0) - paused.opened.get(name, 0)
+        opened = drained.opened.get(_VICTIM, 0) - paused.opened.get(_VICTIM, 0)
         cut = stage.programmed().ends.get(stage.key(_VICTIM), 0) - ends
         say(
             f"its last flow ended by itself {empty.total_seconds():.2f} s later: {opened} new flows, "

@@ -38,6 +38,12 @@ class Namespace:
         """Runs a program in here to its end; what it printed."""
         return run(self.command(*words))
 
+    def batch(self, commands: Sequence[str]) -> None:
+        """Runs many commands of `ip` in here, as one program."""
+        script = self._home / f"{self.name}.batch"
+        script.write_text("".join(f"{command}\n" for command in commands))
+        run([tool("ip"), "-netns", self.system_name, "-batch", str(script)])
+
     def start(self, *words: str) -> Process:
         """Starts a program in here; it ends with the test's process at the latest."""
         self._started += 1
@@ -50,14 +56,15 @@ class Network:
     """The namespaces and cables of one test."""
 
     def __init__(self, home: Path) -> None:
-        self._home = home
+        self.home = home
+        """A folder that goes with the network."""
         self._tag = f"{owner_tag()}{home.name.rpartition('-')[2]}"
         self.namespaces: list[Namespace] = []
         self._cables = 0
 
     def namespace(self, name: str) -> Namespace:
         """A new namespace with its loopback up."""
-        made = Namespace(name, f"{self._tag}-{name}", self._home)
+        made = Namespace(name, f"{self._tag}-{name}", self.home)
         run([tool("ip"), "netns", "add", made.system_name])
         self.namespaces.append(made)
         made.run("ip", "link", "set", "lo", "up")

@@ -1,0 +1,78 @@
+"""A small anycast site in network namespaces: one client, balancers, web servers behind them. IPv4 and IPv6.
+
+    with network() as net:
+        site = AnycastSite(net)
+        site.client.run("curl", "http://10.3.0.1")
+
+                      ┌── lb-1 ──┬── web-1  10.3.0.1  fd00:3::1
+    client ───────────┤          ├── web-2  10.3.0.2  fd00:3::2
+                      └── lb-2 ──┴── web-3  10.3.0.3  fd00:3::3
+
+Each balancer has a cable to the client and one to every server. A server has the same address for all of them and
+answers each client through the balancer that it came by, as replies have to be seen by who translated the request. The
+client reaches servers and VIPs (192.0.2.0/24, 2001:db8::/32) through one balancer; `lead_through` picks another, as
+routing does when a site withdraws. Nothing listens and nothing balances here: that is the test's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.testing.netns import Namespace, Network
+
+SERVERS = ("web-1", "web-2", "web-3")
+VIPS = ("192.0.2.0/24", "2001:db8::/32")
+_DIRECT = ("10.3.0.0/24", "fd00:3::/64")
+_FORWARDS = "for way in ipv4/ip_forward ipv6/conf/all/forwarding; do echo 1 >/proc/sys/net/$way; done"
+
+
+def address(server: str, family: int = 4) -> str:
+    """Where that server is reached."""
+    number = SERVERS.index(server) + 1
+    return f"10.3.0.{number}" if family == 4 else f"fd00:3::{number}"
+
+
+class AnycastSite:
+    """The namespaces of the site, wired and routed."""
+
+    def __init__(self, net: Network, *, balancers: int = 1) -> None:
+        self._net = net
+        self.client = net.namespace("client")
+        self.servers = {name: net.namespace(name) for name in SERVERS}
+        for name, server in self.servers.items():
+            own = (f"{address(name)}/32", f"{address(name, 6)}/128")
+            server.batch([f"address add {one} dev lo" for one in own])
+        self.balancers = [self._balancer(number) for number in range(1, balancers + 1)]
+        self.lead_through(1)
+
+    def _balancer(self, number: int) -> Namespace:
+        """A balancer between the client and every server, all of them with their ways to each other."""
+        made = self._net.namespace(f"lb-{number}")
+        made.run("sh", "-c", _FORWARDS)
+        self._cable(made, self.client, f"1.{number}")
+        for place, (name, server) in enumerate(self.servers.items(), 1):
+            segment = f"2.{10 * number + place}"
+            self._cable(made, server, segment)
+            made.batch(_routes([f"{address(name)}/32", f"{address(name, 6)}/128"], segment, 2))
+            server.batch(_routes([f"10.1.{number}.0/24", f"fd00:1:{number}::/64"], segment, 1))
+        return made
+
+    def lead_through(self, balancer: int) -> None:
+        """From now on the client's new connections go by that balancer (1, 2, …)."""
+        self.client.batch(_routes([*VIPS, *_DIRECT], f"1.{balancer}", 1))
+
+    def _cable(self, balancer: Namespace, other: Namespace, segment: str) -> None:
+        """Joins the two; the balancer is .1 there, the other one .2."""
+        device = self._net.cable(balancer, other, f"10.{segment}.1/24", f"10.{segment}.2/24")
+        for place, namespace in ((1, balancer), (2, other)):
+            namespace.batch([f"address add {_six(segment, place)}/64 dev {device} nodad"])
+
+
+def _routes(prefixes: Sequence[str], segment: str, place: int) -> Sequence[str]:
+    """Leads these by that end of a cable."""
+    via = {False: f"10.{segment}.{place}", True: _six(segment, place)}
+    return [f"route replace {prefix} via {via[':' in prefix]}" for prefix in prefixes]
+
+
+def _six(segment: str, place: int) -> str:
+    return f"fd00:{segment.replace('.', ':')}::{place}"

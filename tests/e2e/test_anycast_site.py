@@ -1,0 +1,43 @@
+"""The site that the balancer's tests stand on: every server is reached, by each balancer, in both families."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from holdfast.lab.flows import answered, connected
+from holdfast.testing.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import Network
+from holdfast.testing.nginx import PORT, Nginx
+from holdfast.testing.processes import Unavailable
+
+
+async def names(hosts: Sequence[str]) -> Sequence[str]:
+    """What each of these hosts says who it is."""
+    streams = [await connected(host, PORT) for host in hosts]
+    try:
+        return [await answered(stream) for stream in streams]
+    finally:
+        for _, writer in streams:
+            writer.close()
+
+
+def test_every_server_answers_the_client_through_each_balancer_in_both_families(namespaces: Network) -> None:
+    site = AnycastSite(namespaces, balancers=2)
+    try:
+        servers = [Nginx(one, namespaces.home) for one in site.servers.values()]
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    for server in servers:
+        server.start()
+    for balancer in (1, 2):
+        site.lead_through(balancer)
+        for family in (4, 6):
+            asked = names([address(name, family) for name in SERVERS])
+            assert inside(site.client.system_name, partial(asyncio.run, asked)) == list(SERVERS)
+    for server in servers:
+        server.kill()
