@@ -24,6 +24,7 @@ from holdfast.model.intent import Intent, What
 from holdfast.model.leader import Leader
 from holdfast.model.leadership import Leadership, Reign
 from holdfast.model.migration import Migration
+from holdfast.model.network import Network
 from holdfast.model.policy import Http, Icmp, Party, Policy, PolicySpec, Rule, RuleMetadata, ServiceAccounts
 from holdfast.model.region import Region
 from holdfast.model.scope import Scope, Target
@@ -145,6 +146,7 @@ hosts = st.builds(
     texts,
     created,
 )
+networks = st.builds(Network, prefixes=st.lists(prefixes, min_size=1, max_size=3).map(tuple), description=maybe(texts))
 subnets = st.builds(
     Subnet,
     network_id=texts,
@@ -259,6 +261,7 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "policy": policies,
     "migration": migrations,
     "subnet": st.tuples(words, subnets),
+    "network": st.tuples(words, networks),
     "cluster": clusters,
     "felix-configuration": felixes,
     "frontend": st.tuples(words, frontends),

@@ -228,7 +228,7 @@ def test_a_kind_is_found_by_singular_and_plural(kind: Kind[Any, Any]) -> None:
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"there is no kind 'pod'; known are host, endpoint, policy"):
+    with pytest.raises(ValueError, match=r"there is no kind 'pod'; known are host, network, endpoint, policy"):
         kind_named("pod")
 
 

@@ -23,6 +23,7 @@ from holdfast.model.kind import Kind
 from holdfast.model.leader import LEADER, NEUTRON_LEADER
 from holdfast.model.leadership import LEADERSHIP
 from holdfast.model.migration import MIGRATION
+from holdfast.model.network import NETWORK
 from holdfast.model.policy import POLICY
 from holdfast.model.region import Region
 from holdfast.model.server import SERVER
@@ -30,6 +31,7 @@ from holdfast.model.subnet import SUBNET
 
 KINDS: tuple[Kind[Any, Any], ...] = (
     HOST,
+    NETWORK,
     ENDPOINT,
     POLICY,
     MIGRATION,

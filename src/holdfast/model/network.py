@@ -1,0 +1,55 @@
+"""Networks: which prefixes belong together under one name. An endpoint says by a label which one it is on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_network
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from holdfast.model.address import prefixes
+from holdfast.model.kind import Column, Kind
+from holdfast.model.place import named, own
+
+NETWORK_LABEL = "holdfast/network"
+"""The label of an endpoint that names its network."""
+
+
+class Network(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """Prefixes under one name. The addresses of all its endpoints lie within them."""
+
+    prefixes: tuple[str, ...]
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.prefixes:
+            raise ValueError("a network needs at least one prefix")
+        force_setattr(self, "prefixes", prefixes(self.prefixes))
+
+    def has(self, prefix: str) -> bool:
+        """Whether an address, or a prefix, lies within one of this network's."""
+        inner = ip_network(prefix, strict=False)
+        mine = [ip_network(one) for one in self.prefixes]
+        return any(
+            inner.version == outer.version and inner.prefixlen >= outer.prefixlen and inner.network_address in outer
+            for outer in mine
+        )
+
+
+def network_of(labels: Mapping[str, str]) -> str:
+    """The network that an endpoint with these labels is on; empty when it is on none."""
+    return labels.get(NETWORK_LABEL, "")
+
+
+NETWORK: Kind[Network, str] = Kind(
+    name="network",
+    plural="networks",
+    struct=Network,
+    place=named(own("networks/")),
+    columns=(
+        Column("NETWORK", lambda name, _: name),
+        Column("PREFIXES", lambda _, network: " ".join(network.prefixes)),
+        Column("DESCRIPTION", lambda _, network: network.description or "", wide=True),
+    ),
+)
