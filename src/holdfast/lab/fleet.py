@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.lab import demo, member, site
+from holdfast.lab import demo, inventory, member, site
 from holdfast.lab.balancer import BALANCER
 from holdfast.lab.client import CLIENT
 from holdfast.lab.site import WEB
@@ -29,6 +29,7 @@ ROLE = "lab"
 SERVERS = ("ctl-1", "ctl-2")
 WORKERS = (
     Spec("etcd", "holdfast.lab.fleet:etcd"),
+    inventory.INVENTORY,
     *(Spec(name, "holdfast.lab.fleet:server") for name in SERVERS),
     WEB,
     Spec(BALANCER, "holdfast.lab.fleet:balancer"),
@@ -77,7 +78,8 @@ async def server(worker: Worker) -> None:
     while (url := endpoint(worker.paths.state)) is None:
         if await worker.stopped(_LOOK):
             return
-    settings = [f"server.name={worker.name}", f"store.endpoints={url}", *_own(worker), *TIMINGS]
+    database = f"inventory.database={inventory.database(worker.paths.state)}"
+    settings = [f"server.name={worker.name}", f"store.endpoints={url}", database, *_own(worker), *TIMINGS]
     await _beside(worker, member.command([f"{member.DIE_WITH}{os.getpid()}", *settings]))
 
 
