@@ -1,0 +1,56 @@
+"""The inventory's other side, as the status workers see it: what is really up, beside what is wanted.
+
+Keys are bytes in the order of bytes, documents the canonical JSON of `holdfast.model.observed`. Writes are fenced like
+all of a leader's. Calls block: whoever has an event loop makes them in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from holdfast.inventory.api import Fence
+
+
+class Seen(NamedTuple):
+    """One row of what was observed, and when it was written."""
+
+    key: bytes
+    doc: bytes
+    at: datetime
+
+
+class Touched(NamedTuple):
+    """What changed in the inventory since some revision: the newest one, and the names and keys of the objects."""
+
+    newest: int
+    names: Sequence[str]
+    keys: Sequence[bytes]
+    """The keys that they have now, and had before."""
+
+
+class Observed(Protocol):
+    """What a SQL inventory offers to the status workers; Neutron is another."""
+
+    def read(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
+        """Observed rows under the prefix above that key, in key order; fewer than `most` only at the end."""
+        ...
+
+    def write(
+        self, fence: Fence, kind: str, rows: Sequence[tuple[bytes, bytes]], gone: Collection[bytes], at: datetime
+    ) -> None:
+        """Writes these rows and removes those, in one transaction of that term. Raises `Deposed`."""
+        ...
+
+    def wanted(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[bytes]:
+        """Keys of wanted objects under the prefix above that key, in key order."""
+        ...
+
+    def hosts(self, region: str) -> Sequence[str]:
+        """The names of the region's hosts."""
+        ...
+
+    def touched(self, kind: str, after: int) -> Touched:
+        """Changes of objects of that kind since a revision."""
+        ...

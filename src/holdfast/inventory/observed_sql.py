@@ -1,0 +1,96 @@
+"""`SqlObserved`: the table `observed`, and which objects are wanted, the same on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Engine, Table, and_, delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.elements import ColumnElement
+
+from holdfast.inventory.api import Fence
+from holdfast.inventory.claims import REGION_LABEL
+from holdfast.inventory.engine import reading
+from holdfast.inventory.fence import fenced
+from holdfast.inventory.observed import Seen, Touched
+from holdfast.inventory.schema import CHANGES, OBJECTS, OBSERVED
+from holdfast.inventory.sql import portions
+from holdfast.model.bad import Bad
+from holdfast.model.host import HOST
+from holdfast.store.api import prefix_end
+
+
+class SqlObserved:
+    """The `Observed` of a fleet without OpenStack."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def read(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
+        question = select(OBSERVED.c.key, OBSERVED.c.doc, OBSERVED.c.at).where(*_under(OBSERVED, prefix, after))
+        with reading(self.engine) as connection:
+            rows = connection.execute(question.order_by(OBSERVED.c.key).limit(most))
+            return [Seen(row.key, row.doc, _aware(row.at)) for row in rows]
+
+    def write(
+        self, fence: Fence, kind: str, rows: Sequence[tuple[bytes, bytes]], gone: Collection[bytes], at: datetime
+    ) -> None:
+        with fenced(self.engine, fence) as connection:
+            if rows:
+                connection.execute(_UPSERT[connection.dialect.name], [_row(kind, key, doc, at) for key, doc in rows])
+            for some in portions(sorted(gone)):
+                connection.execute(delete(OBSERVED).where(OBSERVED.c.key.in_(some)))
+
+    def wanted(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[bytes]:
+        question = select(OBJECTS.c.key).where(*_under(OBJECTS, prefix, after)).order_by(OBJECTS.c.key).limit(most)
+        with reading(self.engine) as connection:
+            return list(connection.execute(question).scalars())
+
+    def hosts(self, region: str) -> Sequence[str]:
+        question = select(OBJECTS.c.name, OBJECTS.c.key, OBJECTS.c.doc).where(OBJECTS.c.kind == HOST.name)
+        with reading(self.engine) as connection:
+            return [row.name for row in connection.execute(question) if _region_of(row.key, row.doc) == region]
+
+    def touched(self, kind: str, after: int) -> Touched:
+        """C37: `after` has to lie far enough back that what commits late is above it."""
+        now = and_(OBJECTS.c.kind == CHANGES.c.kind, OBJECTS.c.name == CHANGES.c.name)
+        question = select(CHANGES.c.name, CHANGES.c.old_key, OBJECTS.c.key).outerjoin(OBJECTS, now)
+        question = question.where(CHANGES.c.revision > after, CHANGES.c.kind == kind)
+        with reading(self.engine) as connection:
+            newest = connection.execute(select(func.max(CHANGES.c.revision))).scalar_one()
+            rows = connection.execute(question).all()
+        keys = {key for row in rows for key in (row.old_key, row.key) if key is not None}
+        return Touched(newest or 0, sorted({row.name for row in rows}), sorted(keys))
+
+
+def _under(table: Table, prefix: bytes, after: bytes | None) -> Iterator[ColumnElement[bool]]:
+    yield table.c.key >= prefix if after is None else table.c.key > after
+    yield table.c.key < prefix_end(prefix)
+
+
+def _row(kind: str, key: bytes, doc: bytes, at: datetime) -> dict[str, Any]:
+    return {"key": key, "kind": kind, "doc": doc, "at": at}
+
+
+def _upsert(insert: Any) -> Any:
+    made = insert(OBSERVED)
+    return made.on_conflict_do_update(
+        index_elements=[OBSERVED.c.key], set_={"doc": made.excluded.doc, "at": made.excluded.at}
+    )
+
+
+_UPSERT = {"sqlite": _upsert(sqlite.insert), "postgresql": _upsert(postgresql.insert)}
+
+
+def _aware(at: datetime) -> datetime:
+    """SQLite gives times back without their zone; all that are written are UTC."""
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _region_of(key: bytes, doc: bytes) -> str:
+    if REGION_LABEL.encode() not in doc:
+        return ""  # nearly always, and without decoding
+    host = HOST.decode(key, doc)
+    return "" if isinstance(host, Bad) else host.metadata.labels.get(REGION_LABEL, "")

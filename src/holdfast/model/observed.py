@@ -1,0 +1,49 @@
+"""What is really up, as the inventory keeps it: one row per agent, one per endpoint of the inventory.
+
+An agent's row stands at its status key, an endpoint's at the endpoint's own key: one that moved is another key, and
+nothing is known of it there yet. Encoding is canonical, so that comparing is comparing bytes.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+AGENT: Final = "agent"
+ENDPOINT: Final = "endpoint"
+
+
+class AgentSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One agent: whether its report is there, and what the last one said. A host that never reported has none."""
+
+    alive: bool
+    reported: str = ""
+    """The time of the last report, as its host wrote it."""
+    uptime: float | None = None
+
+
+class Word(Enum):
+    """How an endpoint is, in the words of the inventory."""
+
+    ACTIVE = "ACTIVE"
+    DOWN = "DOWN"
+    ERROR = "ERROR"
+    NONE = ""
+    """Nobody has said anything yet."""
+
+
+class EndpointSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One endpoint: the last word on it. `known` is False while the agent of its host is not alive."""
+
+    status: Word = Word.NONE
+    known: bool = True
+
+    @property
+    def shown(self) -> str:
+        """up, down, error or unknown, as people see it."""
+        return _SHOWN[self.status] if self.known else "unknown"
+
+
+_SHOWN = {Word.ACTIVE: "up", Word.DOWN: "down", Word.ERROR: "error", Word.NONE: "unknown"}

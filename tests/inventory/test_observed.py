@@ -1,0 +1,86 @@
+"""What is really up, in the database: read in pages, written under the fence, on both databases."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine
+
+from holdfast.inventory.api import Fence
+from holdfast.inventory.edit import Editor, Wanted, wanted
+from holdfast.inventory.observed_sql import SqlObserved
+from holdfast.inventory.sql import SqlInventory
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.host import HOST
+from holdfast.model.region import Region
+from holdfast.store.api import Deposed
+from tests.inventory.things import REGION, endpoint, endpoint_key, host
+
+OLD, NEW = Fence("no-region", 1, 70), Fence("no-region", 1, 83)
+AT = datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC)
+
+
+@pytest.fixture
+def observed(engine: Engine) -> SqlObserved:
+    SqlInventory(engine).raise_fence(OLD)
+    return SqlObserved(engine)
+
+
+def rows(observed: SqlObserved, prefix: bytes = b"/a/") -> dict[bytes, bytes]:
+    return {seen.key: seen.doc for seen in observed.read(prefix, None, 100)}
+
+
+def test_what_was_written_is_read_with_its_time(observed: SqlObserved) -> None:
+    observed.write(OLD, "agent", [(b"/a/1", b"{}")], [], AT)
+    assert observed.read(b"/a/", None, 10) == [(b"/a/1", b"{}", AT)]
+
+
+def test_a_row_that_is_there_is_replaced_and_one_that_is_gone_goes(observed: SqlObserved) -> None:
+    observed.write(OLD, "agent", [(b"/a/1", b"1"), (b"/a/2", b"2"), (b"/b/1", b"3")], [], AT)
+    observed.write(OLD, "agent", [(b"/a/1", b"one")], [b"/a/2"], AT)
+    assert rows(observed) == {b"/a/1": b"one"}
+    assert rows(observed, b"/b/") == {b"/b/1": b"3"}
+
+
+def test_pages_come_in_the_order_of_bytes(observed: SqlObserved) -> None:
+    keys = [b"/a/\xff", b"/a/-", b"/a/A", b"/a/a"]
+    observed.write(OLD, "agent", [(key, b"") for key in keys], [], AT)
+    first = observed.read(b"/a/", None, 3)
+    rest = observed.read(b"/a/", first[-1].key, 3)
+    assert [seen.key for seen in (*first, *rest)] == sorted(keys)
+
+
+def test_a_deposed_leader_writes_nothing(observed: SqlObserved, inventory: SqlInventory) -> None:
+    inventory.raise_fence(NEW)
+    with pytest.raises(Deposed):
+        observed.write(OLD, "agent", [(b"/a/1", b"{}")], [], AT)
+    assert rows(observed) == {}
+
+
+def test_the_wanted_endpoints_are_read_in_pages_of_keys(observed: SqlObserved, editor: Editor) -> None:
+    editor.change([host(1), *map(endpoint, range(5))], who="alice")
+    prefix = ENDPOINT.prefix(REGION)
+    first = observed.wanted(prefix, None, 3)
+    assert [*first, *observed.wanted(prefix, first[-1], 3)] == sorted(map(endpoint_key, range(5)))
+
+
+def test_hosts_of_another_region_are_not_ours(observed: SqlObserved, editor: Editor, engine: Engine) -> None:
+    editor.change([host(1), host(2)], who="alice")
+    there = Region("ams")
+    theirs = host(3).thing
+    assert theirs is not None
+    Editor(engine, there).change([wanted(HOST, there, "r3", theirs)], who="alice")
+    assert sorted(observed.hosts("")) == ["r1", "r2"]
+    assert observed.hosts("ams") == ["r3"]
+
+
+def test_changes_since_a_revision_name_the_keys_before_and_after(observed: SqlObserved, editor: Editor) -> None:
+    editor.change([host(1), host(2), endpoint(1), endpoint(2), endpoint(3)], who="alice")
+    before = observed.touched("endpoint", 0).newest
+    editor.change([endpoint(1, on="r2"), Wanted(ENDPOINT, "holdfast-w2-eth0"), host(1, last=9)], who="alice")
+    touched = observed.touched("endpoint", before)
+    assert set(touched.keys) == {endpoint_key(1), endpoint_key(1, on="r2"), endpoint_key(2)}
+    assert touched.newest > before
+    assert observed.touched("host", before).names == ["r1"]
+    assert observed.touched("endpoint", touched.newest).keys == []
