@@ -1,8 +1,8 @@
 """When an agent reports, and whether its host may look alive at all.
 
-Alive is said every `interval`, with all there is to say. In between only what changed of gates, failures and counts is
-worth a write, and no two writes are closer than `spacing`: the revision that an agent has synced to, and its clock,
-change all the time, and on 5,000 hosts one changed endpoint would be 5,000 writes.
+Alive is said every `interval`, with all there is to say. In between only what changed of gates, failures and counts of
+trouble is worth a write, and no two writes are closer than `spacing`: the revision that an agent has synced to, how
+much it has programmed, and its clock change all the time, and on 5,000 hosts one new endpoint would be 5,000 writes.
 
 N17: an agent whose loop hangs must not look alive for ever. The reporter is another process than the one that works,
 so it says alive only while that one answers: after `silent_after` without a word nothing is written any more, and the
@@ -18,6 +18,10 @@ from msgspec.structs import replace
 
 from holdfast.model.agent_report import AgentReport
 from holdfast.model.time import NEVER, Duration, Instant
+
+
+STEADY = frozenset({"peers", "programmed"})
+"""Counts that every host's agent changes when the fleet does: they ride on the next sign of life."""
 
 
 class Due(Enum):
@@ -63,7 +67,7 @@ def due(told: Told, report: AgentReport, tempo: Tempo, now: Instant) -> Due:
 
 
 def written(due: Due, report: AgentReport, told: Told) -> AgentReport:
-    """The report as it is written: between two signs of life, revision and clock stay those of the last one."""
+    """The report as it is written: between two signs of life, revision and clock are those of the last one."""
     if due is Due.ALIVE or told.report is None:
         return report
     return replace(report, synced_revision=told.report.synced_revision, clock_skew=told.report.clock_skew)
@@ -71,4 +75,5 @@ def written(due: Due, report: AgentReport, told: Told) -> AgentReport:
 
 def essence(report: AgentReport) -> AgentReport:
     """All of a report that is worth a write of its own."""
-    return replace(report, synced_revision=None, clock_skew=None)
+    counts = {state: count for state, count in report.counts.items() if state not in STEADY}
+    return replace(report, counts=counts, synced_revision=None, clock_skew=None)

@@ -1,0 +1,127 @@
+"""A dataplane that is a file: for the lab, and for trying the agent out without root.
+
+It outlives the agent as a kernel does, belongs to one host, and can be disturbed as a kernel can: whoever edits or
+deletes the file has changed what is there, and the agent notices. Interfaces exist unless the file says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agent.claims import Key, Local, Shape
+from holdfast.agent.dataplane import ClaimChange, Description
+from holdfast.model.time import Duration
+from holdfast.reconcile import Away
+from holdfast.runtime.paths import write_atomically
+
+LOOK = Duration(milliseconds=500)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One object, with its name for people."""
+
+    name: str
+    key: Key
+    shape: Shape
+
+
+class Content(msgspec.Struct, frozen=True):
+    """The file. `changes` counts every change that was ever made, so that none goes unseen."""
+
+    changes: int = 0
+    absent: tuple[str, ...] = ()
+    """Interfaces that do not exist now."""
+    objects: tuple[Held, ...] = ()
+
+
+def load(path: Path) -> Content:
+    """What the file holds; no file is an empty kernel. Raises `Away`."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Content)
+    except FileNotFoundError:
+        return Content()
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Away("dataplane", f"{path}: {error}; delete it for an empty one") from error
+
+
+def save(path: Path, content: Content) -> None:
+    """Raises `Away`."""
+    try:
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=1))
+    except OSError as error:
+        raise Away("dataplane", f"{path} cannot be written ({error.strerror})") from error
+
+
+class MemoryDataplane:
+    name = "memory"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = Content()
+        """As of our last look; what differs from it was changed behind our back."""
+        self._stamp = _stamp(path)
+
+    def ready(self) -> str | None:
+        return None
+
+    async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
+        self._known = load(self._path)
+        wanted = None if keys is None else set(keys)
+        return {one.key: one.shape for one in self._known.objects if wanted is None or one.key in wanted}
+
+    async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
+        found = load(self._path)
+        objects = {one.key: one.shape for one in found.objects}
+        answers = [self._apply(objects, change, found.absent) for change in changes]
+        held = tuple(Held(str(key), key, objects[key]) for key in sorted(objects))
+        self._known = Content(found.changes + answers.count(None), found.absent, held)
+        save(self._path, self._known)
+        return answers
+
+    def obstacle(self, key: Key, shape: Shape) -> str | None:
+        return _missing(shape, self._known.absent)
+
+    async def disturbed(self) -> Collection[Key] | None:
+        while True:
+            await asyncio.sleep(LOOK.total_seconds())
+            if _stamp(self._path) == self._stamp:
+                continue
+            self._stamp = _stamp(self._path)
+            try:
+                found = load(self._path)
+            except Away:
+                return None  # whoever reads it next says what is wrong with it
+            if found != self._known:
+                self._known = found
+                return None
+
+    def describe(self) -> Description:
+        return Description("memory")
+
+    def _apply(self, objects: dict[Key, Shape], change: ClaimChange, absent: Collection[str]) -> str | None:
+        if change.new is None:
+            objects.pop(change.key, None)
+            return None
+        refusal = _missing(change.new.value.shape, absent)
+        if refusal is None:
+            objects[change.key] = change.new.value.shape
+        return refusal
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Tells one state of the file from another: each is a new file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _missing(shape: Shape, absent: Collection[str]) -> str | None:
+    if isinstance(shape, Local) and shape.interface in absent:
+        return f"interface {shape.interface} does not exist"
+    return None
