@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from holdfast.store.gateway import Connection
@@ -29,6 +30,8 @@ class Proxy:
 
     target: str
     cut_answers_after: int | None = None
+    before_watch: Callable[[], Awaitable[None]] | None = None
+    """Happens once, when the next watch has been asked for and etcd has not heard of it yet."""
     flows: list[Flow] = field(default_factory=list)
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -90,6 +93,9 @@ class Proxy:
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: Flow) -> None:
         while data := await reader.read(1 << 16):
             flow.first = flow.first or data
+            if flow.is_watch and self.before_watch is not None:
+                happening, self.before_watch = self.before_watch, None
+                await happening()
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError

@@ -10,7 +10,7 @@ import pytest
 from holdfast.model.time import Duration, Instant
 from holdfast.store.api import StoreAway
 from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.endpoints import Endpoints, Floor
+from holdfast.store.endpoints import GONE_AFTER, Endpoints, Floor
 from holdfast.store.gateway import Connection
 from holdfast.store.http import Endpoint
 from holdfast.store.wire import Header
@@ -87,6 +87,30 @@ def test_only_when_every_member_went_backwards_does_the_memory_start_anew() -> N
     assert endpoints.judge("a", at(2), endpoints.floor, NOW)
     assert endpoints.floor == Floor()
     assert endpoints.judge("a", at(2), endpoints.floor, NOW) is None
+
+
+def test_a_store_restored_onto_one_member_is_believed_once_the_others_have_been_gone_for_a_minute() -> None:
+    endpoints = Endpoints(("a", "b", "c"))
+    endpoints.judge("a", at(10), Floor(), NOW)
+    for url in "bc":
+        endpoints.failed(url, NOW)
+    early, late = NOW + GONE_AFTER / 2, NOW + GONE_AFTER
+    assert endpoints.judge("a", at(2), endpoints.floor, early)
+    assert endpoints.floor.revision == 10
+    for url in "bc":
+        endpoints.failed(url, early)
+    assert endpoints.judge("a", at(2), endpoints.floor, late)
+    assert endpoints.judge("a", at(2), endpoints.floor, late) is None
+    assert endpoints.floor.revision == 2
+
+
+def test_a_member_that_has_answered_since_it_failed_still_speaks_for_the_store() -> None:
+    endpoints = Endpoints(("a", "b"))
+    endpoints.failed("b", NOW)
+    endpoints.judge("b", at(10), Floor(), NOW)
+    endpoints.failed("b", NOW + GONE_AFTER)
+    assert endpoints.judge("a", at(2), endpoints.floor, NOW + GONE_AFTER)
+    assert endpoints.floor.revision == 10
 
 
 def test_no_endpoint_at_all_is_refused() -> None:

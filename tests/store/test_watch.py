@@ -11,11 +11,8 @@ from holdfast.model.time import Duration
 from holdfast.store.api import OwnKey, Put, Snapshot, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.http import Lost
-from holdfast.store.watch import Watch
-from holdfast.store.wire import Header
 from holdfast.testing.fault import fault
-from tests.store.following import PATIENCE, Follower, opened, run, until
+from tests.store.following import Follower, opened, run, until
 from tests.store.proxy import Proxy
 
 
@@ -65,12 +62,7 @@ def test_a_broken_stream_is_resumed_after_the_last_event(etcd: EmbeddedEtcd, pre
     asyncio.run(main())
 
 
-def forget_compaction(*_: object) -> Lost:
-    """Stands in for the reading of a cancelled watch: the stream stays open, and silent."""
-    return Lost("not understood")
-
-
-@fault("C18", without="holdfast.store.watch:Watch._ended", by="tests.store.test_watch:forget_compaction")
+@fault("C18", without="holdfast.store.watch:Watch._ended", returns=None)
 def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def main() -> None:
         async with (
@@ -79,13 +71,15 @@ def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, pre
             opened(etcd.connection()) as other,
         ):
             await other.put(prefix + b"gone", b"")
-            async with Follower(store, prefix) as follower:
-                await until(lambda: bool(proxy.watches()))
-                proxy.target = "http://127.0.0.1:1"
-                proxy.reset()
+
+            async def compacted() -> None:
                 await other.delete(prefix + b"gone")
                 await other.compact(await other.put(prefix + b"new", b""))
-                proxy.target = etcd.endpoint
+
+            async with Follower(store, prefix) as follower:
+                await until(lambda: bool(proxy.watches()))
+                proxy.before_watch = compacted
+                proxy.reset()
                 await until(lambda: len(follower.snapshots) == 2, within=5)
                 assert follower.seen == await state(other, prefix)
 
@@ -202,33 +196,61 @@ def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
     asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.watch:Watch._went_back", by="tests.store.test_watch:revision_only")
-def test_C29_a_wiped_store_that_is_beyond_our_revision_again_gives_a_new_snapshot(folder: Path) -> None:
+@fault("C29", without="holdfast.store.landmark:Landmark.found", returns=True)
+@pytest.mark.parametrize("last", ["snapshot", "put", "delete"])
+def test_C29_a_store_that_was_wiped_and_written_beyond_our_revision_unseen_gives_a_new_snapshot(
+    folder: Path, last: str
+) -> None:
     async def main() -> None:
-        etcd = EmbeddedEtcd(folder / "first")
-        await etcd.start()
-        port = int(etcd.endpoint.rpartition(":")[2])
-        async with opened(etcd.connection()) as store:
-            await store.put(b"lost", b"")
-            watch = store.watch(b"")
-            first = await anext(watch)
-            await etcd.stop()
-            async with EmbeddedEtcd(folder / "wiped", port=port) as wiped, opened(wiped.connection()) as other:
-                with pytest.raises(StoreAway, match="stale or was restored"):
-                    await store.get(b"lost")
-                for i in range(first.revision + 10):
-                    await other.put(b"%d" % i, b"")
-                async with asyncio.timeout(PATIENCE):
-                    second = await anext(watch)
-                assert isinstance(second, Snapshot)
-                assert b"lost" not in {entry.key for entry in second.items}
+        first, wiped = EmbeddedEtcd(folder / "first"), EmbeddedEtcd(folder / "wiped")
+        async with first, wiped, Proxy(first.endpoint) as proxy, opened(proxy.connection()) as store:
+            await store.txn([], [Put(b"lost", b""), Put(b"both", b""), Put(b"gone", b"")])
+            async with Follower(store, b"") as follower, opened(wiped.connection()) as other:
+                await until(lambda: bool(proxy.watches()))
+                if last == "put":
+                    await until_seen(follower, await store.put(b"both", b"again"))
+                elif last == "delete":
+                    await store.delete(b"gone")
+                    await until(lambda: b"gone" not in follower.seen)
+                proxy.target = "http://127.0.0.1:1"
+                proxy.reset()
+                while await other.put(b"both", b"new life") < follower.revision + 10:
+                    pass
+                proxy.target = wiped.endpoint
+                await until(lambda: set(follower.seen) == {b"both"})
+                assert len(follower.snapshots) == 2
 
     asyncio.run(main())
 
 
-def revision_only(watch: Watch, header: Header) -> bool:
-    """Stands in for a watch that only looks at where the store stands now."""
-    return header.revision < watch._next - 1
+async def until_same(follower: Follower, now: dict[bytes, tuple[int, bytes]]) -> None:
+    await until(lambda: follower.seen == now)
+
+
+async def until_seen(follower: Follower, revision: int) -> None:
+    await until(lambda: follower.revision >= revision)
+
+
+def test_a_stream_that_is_opened_again_at_the_same_store_goes_on_without_a_list(
+    etcd: EmbeddedEtcd, prefix: bytes
+) -> None:
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+        ):
+            await other.put(prefix + b"a", b"1")
+            async with Follower(store, prefix) as follower:
+                for act in (other.put(prefix + b"b", b"2"), other.delete(prefix + b"b"), other.put(b"elsewhere", b"")):
+                    await until(lambda: bool(proxy.watches()))
+                    await act
+                    await until_same(follower, await state(other, prefix))
+                    proxy.reset()
+                await until_seen(follower, await other.put(prefix + b"c", b"3"))
+                assert len(follower.snapshots) == 1
+
+    asyncio.run(main())
 
 
 async def trust_any_member(watch: object, url: str, timeout: float) -> object:

@@ -49,6 +49,7 @@ from holdfast.store.api import (
     LeaseGone,
     NoSpace,
     Operation,
+    OwnKey,
     Put,
     Snapshot,
     Store,
@@ -218,7 +219,8 @@ class Elector:
 
     async def _watch(self) -> None:
         """The watch is a hint that makes us look at once; correctness does not rest on it."""
-        async for change in self._store.watch(self._key):
+        own = OwnKey(self._key, self._timings.renew_every)
+        async for change in self._store.watch(self._key, own=own):
             if self.state.phase in (Phase.FOLLOWING, Phase.RESTING) and self._is_news(change):
                 self.look()
 

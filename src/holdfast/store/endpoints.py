@@ -3,8 +3,8 @@
 Promises: the member that served last is asked first; one that failed is avoided for a while (1 s, doubling to 30 s)
 but still tried when nothing else is left; and an answer that stands before something this process has already seen
 (lower revision or raft term: a stale, wiped or restored member, C29) is not believed and its member is left. Only when
-every member stands before what we saw is the store itself taken as restored, and the memory starts anew: whether
-anything may be deleted then is the identity gate's business.
+every member stands before what we saw, or has not answered for a minute, is the store itself taken as restored, and the
+memory starts anew: whether anything may be deleted then is the identity gate's business.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from holdfast.store.wire import Header
 
 AVOID_FIRST = Duration(seconds=1)
 AVOID_MOST = Duration(seconds=30)
+GONE_AFTER = Duration(seconds=60)
+"""A member that has failed for so long does not speak for the store any more: one that was restored onto fewer members
+must not be taken as away for ever."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,8 +44,16 @@ class Floor:
 @dataclass(slots=True)
 class _Member:
     failures: int = 0
+    failing_since: Instant | None = None
     avoid_until: Instant = NEVER
     behind: bool = False
+
+    def cleared(self) -> None:
+        self.failures, self.failing_since, self.avoid_until, self.behind = 0, None, NEVER, False
+
+    def silent(self, now: Instant) -> bool:
+        """Whether nothing it says could speak against the others."""
+        return self.behind or (self.failing_since is not None and now - self.failing_since >= GONE_AFTER)
 
 
 @dataclass(slots=True)
@@ -51,8 +62,6 @@ class Endpoints:
 
     urls: Sequence[str]
     floor: Floor = Floor()
-    lives: int = 0
-    """How often the store was taken as restored: what was learned in an earlier life of it does not count."""
     _members: dict[str, _Member] = field(default_factory=dict)
     _first: str = ""
 
@@ -79,6 +88,8 @@ class Endpoints:
         member = self._members[url]
         member.avoid_until = now + min(AVOID_FIRST * 2 ** min(member.failures, 5), AVOID_MOST)
         member.failures += 1
+        if member.failing_since is None:
+            member.failing_since = now
 
     def saw(self, revision: int) -> None:
         """A watch has shown this revision: no linearizable answer may stand before it from now on."""
@@ -91,18 +102,17 @@ class Endpoints:
         member = self._members[url]
         objection = asked.objection(header)
         if objection is None:
-            member.failures, member.avoid_until, member.behind = 0, NEVER, False
+            member.cleared()
             self._first = url
             self.floor = self.floor.risen(header)
             return None
         member.behind = True
         self.failed(url, now)
-        if all(other.behind for other in self._members.values()):
+        if all(other.silent(now) for other in self._members.values()):
             self._start_anew()
         return objection
 
     def _start_anew(self) -> None:
         self.floor = Floor()
-        self.lives += 1
         for member in self._members.values():
-            member.behind, member.failures, member.avoid_until = False, 0, NEVER
+            member.cleared()

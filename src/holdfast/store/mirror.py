@@ -76,6 +76,7 @@ class Mirror(Generic[T]):
         self._pending: Pending[T] = Pending()
         self._arrived = asyncio.Event()
         self._synced = asyncio.Event()
+        self._settled = True
         self._revision = 0
         self._head = 0
 
@@ -98,6 +99,11 @@ class Mirror(Generic[T]):
     def synced(self) -> bool:
         """Whether one complete list has been taken in."""
         return self._synced.is_set()
+
+    @property
+    def settled(self) -> bool:
+        """Whether no list or batch of events is being taken in just now: what is pending then tells all of it."""
+        return self._settled
 
     @property
     def revision(self) -> int:
@@ -137,10 +143,12 @@ class Mirror(Generic[T]):
     async def run(self) -> None:
         """Follows the store for ever. While the store is away, everything stays as it is."""
         async for seen in self._store.watch(self._prefix, own=self._own, held=_Held(self)):
+            self._settled = False
             if isinstance(seen, Snapshot):
                 await self._take_over(seen)
             else:
                 await self._follow(seen)
+            self._settled = True
             if self._pending:
                 self._arrived.set()
 

@@ -1,9 +1,10 @@
 """A watch that never loses anything: a snapshot, then every change after it, through whatever happens to the stream.
 
 Decides when continuity is kept (what follows the last *event's* mod_revision is shown next: headers run ahead during
-catch-up) and when it is lost (that revision was compacted, or the store went backwards): then, and only then,
-comes a new snapshot. A stream is left when its own writes do not come back (C38), when its member changes identity,
-has no leader, or stays behind the others. While the store is away the watch is silent and keeps trying.
+catch-up) and when it is lost (that revision was compacted, the store went backwards, or its history is not the one that
+was followed, `landmark`): then, and only then, comes a new snapshot. A stream is left when its own writes do not come
+back (C38), when its member changes identity, has no leader, or stays behind the others. While the store is away the
+watch is silent and keeps trying.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from holdfast.store.echo import Echo, OwnWrites
 from holdfast.store.explain import Failed, StaleToken
 from holdfast.store.gateway import Gateway, Question, verdict
 from holdfast.store.http import Endpoint, Lost, NotSent, connect
+from holdfast.store.landmark import NOWHERE, Landmark, at_event, at_snapshot
 from holdfast.store.listing import changed_list, full_list
 from holdfast.store.stream import Rejected, Stream
 from holdfast.store.vigil import Vigil
@@ -38,6 +40,7 @@ log = structlog.get_logger(__name__)
 
 _LINE = wire.decoder(wire.WatchLine)
 _RANGE = wire.decoder(wire.RangeReply)
+_TXN = wire.decoder(wire.TxnReply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Watch:
     held: Mapping[bytes, int] | None = None
     relist_spread: Duration = RELIST_SPREAD
     _next: int = 0
-    _life: int = 0
+    _landmark: Landmark = NOWHERE
     _echo: Echo | None = None
     _attempts: int = 0
     _said: str = ""
@@ -92,7 +95,6 @@ class Watch:
 
     async def _first_snapshot(self) -> Snapshot:
         while True:
-            self._life = self.gateway.endpoints.lives
             try:
                 return self._taken(await full_list(self.gateway, self.prefix))
             except (StoreAway, Compacted) as error:
@@ -102,7 +104,6 @@ class Watch:
         # Thousands of watchers lose the same revision at the same moment: they must not list at the same moment.
         await asyncio.sleep(self.rng.uniform(0, self.relist_spread.total_seconds()))
         while True:
-            self._life = self.gateway.endpoints.lives
             try:
                 # After a restore the same revision can name another value: then nothing that is held counts.
                 if self.held is None or self._rewound:
@@ -113,6 +114,7 @@ class Watch:
 
     def _taken(self, snapshot: Snapshot) -> Snapshot:
         self._next = snapshot.revision + 1
+        self._landmark = at_snapshot(self.prefix, snapshot)
         self._rewound = False
         return snapshot
 
@@ -143,6 +145,9 @@ class Watch:
         reached = await self._probe(url, timeout)
         if isinstance(reached, Failed):
             return reached
+        remembers = await self._remembers(url, timeout)
+        if isinstance(remembers, Failed):
+            return remembers
         token = await self.gateway.tokens.current()
         endpoint = Endpoint.parse(url)
         try:
@@ -159,15 +164,25 @@ class Watch:
         request = wire.RangeRequest(*wire.span(self.prefix), limit=1, keys_only=True)
         question = Question(wire.RANGE, wire.encode(request), _RANGE)
         reply = await self.gateway.ask(url, question, self.gateway.endpoints.floor, timeout)
-        if not isinstance(reply, Failed) and self._went_back(reply.header):
-            self._rewound = True
+        if not isinstance(reply, Failed) and reply.header.revision < self._next - 1:
+            self._rewound = True  # C29: every member went backwards, so there is no continuity to keep
             raise Compacted(0)
         return reply
 
-    def _went_back(self, header: wire.Header) -> bool:
-        """C29: every member went backwards, so there is no continuity to keep. Another call may have noticed that for
-        us, and the store may have been written beyond our revision again since."""
-        return header.revision < self._next - 1 or self._life != self.gateway.endpoints.lives
+    async def _remembers(self, url: str, timeout: float) -> wire.TxnReply | Failed:
+        """Makes sure that this store has gone through what was seen last: another one may have been written beyond our
+        revision since it was wiped or restored, and would go on as if nothing had happened (C29)."""
+        question = Question(wire.TXN, self._landmark.request(), _TXN)
+        reply = await self.gateway.ask(url, question, self.gateway.endpoints.floor, timeout)
+        if not isinstance(reply, Failed) and not self._landmark.found(reply):
+            log.warning(
+                f"the store at {url} does not know revision {self._next - 1} as we saw it: it was wiped or restored "
+                "meanwhile; everything is listed again",
+                prefix=self.prefix.decode(errors="replace"),
+            )
+            self._rewound = True
+            raise Compacted(0)
+        return reply
 
     def _request(self) -> bytes:
         key, end = wire.span(self.prefix)
@@ -185,8 +200,9 @@ class Watch:
         for line in lines:
             said = _decode(line)
             result = said.result
-            if said.error is not None or result.canceled:
-                raise self._ended(opened, said)
+            over = self._ended(opened, said)
+            if over is not None:
+                raise over
             if result.watch_id == OWN_ID:
                 self._own_line(result)
             elif result.events:
@@ -201,6 +217,7 @@ class Watch:
         if self._echo is not None and self._echo.own.key.startswith(self.prefix):
             self._echo.came_back(last)
         self._next = last + 1
+        self._landmark = at_event(batch[-1])
         self.gateway.endpoints.saw(last)
         return Events(last, batch, max(head, last))
 
@@ -216,8 +233,10 @@ class Watch:
         if self._echo is not None and self._echo.own.key.startswith(self.prefix):
             self._echo.reopened(self._next - 1)
 
-    def _ended(self, opened: Opened, said: wire.WatchLine) -> Compacted | Lost:
-        """Why etcd has cancelled the watch; the stream itself would stay open and silent for ever (C18)."""
+    def _ended(self, opened: Opened, said: wire.WatchLine) -> Compacted | Lost | None:
+        """Why etcd has cancelled the watch, if it has; the stream itself would stay open and silent for ever (C18)."""
+        if said.error is None and not said.result.canceled:
+            return None
         if said.result.compact_revision:
             return Compacted(said.result.compact_revision)
         error = said.error or wire.ErrorBody(said.result.cancel_reason or "no reason given")

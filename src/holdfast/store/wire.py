@@ -35,6 +35,7 @@ class RangeRequest(msgspec.Struct, omit_defaults=True):
     limit: int = 0
     revision: int = 0
     keys_only: bool = False
+    count_only: bool = False
 
 
 class PutRequest(msgspec.Struct, omit_defaults=True):
@@ -120,6 +121,7 @@ class RangeReply(msgspec.Struct):
     header: Header
     kvs: list[Entry] = []
     more: bool = False
+    count: int = 0
 
 
 class PutReply(msgspec.Struct):

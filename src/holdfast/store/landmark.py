@@ -1,0 +1,71 @@
+"""A place in the store's history that has to be found again before a watch goes on from there.
+
+A store that was wiped or restored, and written beyond our revision before we looked again, answers like the one that we
+left: cluster id, member id, raft term and revision can all fit. Its history cannot: what a watch saw last did not
+happen there at that revision. So the watch asks for that moment, not for now. Pure: says what to ask and what the
+answers must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.store import wire
+from holdfast.store.api import Entry, Event, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One question about one revision of the past, how many keys it has to find, and where that is known, which."""
+
+    request: wire.RangeRequest
+    count: int
+    entry: Entry | None = None
+
+    def holds(self, reply: wire.RangeReply | None) -> bool:
+        return (
+            reply is not None and reply.count == self.count and (self.entry is None or list(reply.kvs) == [self.entry])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """What the history shows at one revision."""
+
+    looks: Sequence[Look]
+
+    def request(self) -> bytes:
+        """All questions at once, as one transaction that only reads."""
+        return wire.encode(wire.TxnRequest(success=[wire.RequestOp(request_range=look.request) for look in self.looks]))
+
+    def found(self, reply: wire.TxnReply) -> bool:
+        """Whether the store that answers went through the same revision in the same way."""
+        shown = [response.response_range for response in reply.responses]
+        return len(shown) == len(self.looks) and all(
+            look.holds(seen) for look, seen in zip(self.looks, shown, strict=True)
+        )
+
+
+NOWHERE = Landmark(())
+
+
+def at_event(event: Event) -> Landmark:
+    """The last change that was seen: a key that was written just then, or that was there just before and then gone."""
+    revision = event.mod_revision
+    now = wire.RangeRequest(event.key, revision=revision)
+    if event.entry is not None:
+        return Landmark([Look(now, 1, event.entry)])
+    before = wire.RangeRequest(event.key, revision=revision - 1, keys_only=True)
+    return Landmark([Look(before, 1), Look(now, 0)])
+
+
+def at_snapshot(prefix: bytes, snapshot: Snapshot) -> Landmark:
+    """As many keys as the list had, and the newest of those whose value came with it."""
+    first, end = wire.span(prefix)
+    many = wire.RangeRequest(first, end, revision=snapshot.revision, count_only=True)
+    looks = [Look(many, len(snapshot.items) + len(snapshot.unchanged))]
+    newest = max(snapshot.items, key=lambda entry: entry.mod_revision, default=None)
+    if newest is not None:
+        looks.append(Look(wire.RangeRequest(newest.key, revision=snapshot.revision), 1, newest))
+    return Landmark(looks)
