@@ -8,7 +8,7 @@ agents is not 5,000 times "down". Only keys of this host are written, and none t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -22,6 +22,7 @@ from holdfast.model.region import Region
 from holdfast.model.time import NEVER, Duration
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.memory import MemoryUnreadable
 from holdfast.store.api import Aspect, Compare, Entry, Get, LeaseGone, Operation, Put, Store, StoreError
 from holdfast.store.identity import Remembered, Verdict, judge, read_identity
 
@@ -51,13 +52,19 @@ class Around:
     clock: Clock
     asked: Asked
     remembered: Callable[[], Remembered | None]
-    """What is known of the store that this agent acts on."""
+    """What is known of the store that this agent acts on. Raises `MemoryUnreadable`."""
     state: Callable[[bool, str], None]
     """Hears after each look whether it succeeded, and the state for `holdfast status`."""
 
 
 class Foreign(Exception):
     """The store belongs to another fleet; the message is one sentence."""
+
+
+_STATES: Mapping[type[Exception], str] = {
+    Foreign: "held: foreign_store",
+    MemoryUnreadable: "refused: memory unreadable",
+}
 
 
 class Reporter:
@@ -104,9 +111,9 @@ class Reporter:
             return
         try:
             await self._write(reporting.due(self._told, self._said, self._tempo, now), self._said)
-        except (Away, StoreError, Foreign) as error:
+        except (Away, StoreError, Foreign, MemoryUnreadable) as error:
             self._put_off(str(error))
-            self._around.state(False, "held: foreign_store" if isinstance(error, Foreign) else "waiting: store")
+            self._around.state(False, _STATES.get(type(error), "waiting: store"))
             return
         self._go_on()
         self._around.state(True, f"refused: {self.rival}" if self.rival else "ok")

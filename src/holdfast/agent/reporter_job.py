@@ -1,0 +1,57 @@
+"""The reporter's worker: asks the worker beside it how it is, once a second, and tells the store."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+
+from holdfast.agent.reporter import Around, Host, Reporter
+from holdfast.agent.reporting import Tempo
+from holdfast.config.root import Config
+from holdfast.model.agent_report import AgentReport
+from holdfast.model.region import Region
+from holdfast.model.time import Duration
+from holdfast.runtime.connect import open_store
+from holdfast.runtime.control import Request, ask
+from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.process import boot_id
+from holdfast.runtime.worker import Spec, Worker
+
+REPORTER = Spec("reporter", "holdfast.agent.reporter_job:report")
+ROLE = "agent"
+_ANSWER_WITHIN = Duration(seconds=5)
+_NEGLECTED_AFTER = Duration(seconds=60)
+"""A look ends by the deadlines of its calls; one that takes a minute hangs."""
+
+
+def host_name(config: Config) -> str:
+    return config.agent.host or socket.gethostname()
+
+
+class ReporterJob:
+    def __init__(self, worker: Worker, speaker: str) -> None:
+        """`speaker` is the worker that is asked."""
+        config = worker.config
+        self._worker = worker
+        self._socket = worker.paths.socket(speaker)
+        self._store = open_store(config.store)
+        host = Host(Region(config.store.region or ""), host_name(config), boot_id())
+        memory = StoreMemory(worker.paths.state, ROLE)
+        tempo = Tempo(interval=config.agent.report_interval, silent_after=config.agent.silent_after)
+        around = Around(worker.clock, self._asked, memory.recall, self._show)
+        self._reporter = Reporter(self._store, host, config.agent.report_ttl, tempo, around)
+
+    async def run(self) -> None:
+        try:
+            await self._reporter.run(self._worker.stopping)
+        finally:
+            await self._store.close()
+
+    async def _asked(self) -> AgentReport | None:
+        self._worker.vitals.duty = self._worker.clock.now() + _NEGLECTED_AFTER
+        said = await ask(self._socket, Request("report"), _ANSWER_WITHIN.total_seconds())
+        return None if said.error else msgspec.convert(said.result, AgentReport)
+
+    def _show(self, success: bool, state: str) -> None:
+        self._worker.vitals.attempted(success=success, state=state)
