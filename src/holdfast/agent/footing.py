@@ -1,0 +1,107 @@
+"""Footing: what is present in the kernel, what leans on what there, and the gate that follows from it.
+
+The kernel takes the routes of a nexthop away with it. So nothing is removed while something present leans on it, also
+when that something waits for a gate of its own (a brake on routes would otherwise be worth nothing), and nothing is
+moved onto what is not there yet: a peer that changes its address keeps its routes, which go over one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.agent.claims import Claim, Key, leans_on
+from holdfast.model.time import Instant
+from holdfast.reconcile import Change, Closed, Op, Owned, Reason
+
+
+class FootingReason(Reason):
+    LEANED_UPON = "other objects in the kernel still lean on it"
+    NOT_THERE_YET = "what it will lean on is not there yet"
+
+
+@dataclass
+class Present:
+    """What may be in the kernel, as far as is known: all that the journal remembers, all that carries our tag."""
+
+    claims: dict[Key, Owned[Claim]] = field(default_factory=dict)
+    version: int = 0
+    """Rises whenever what is present, or its shape, changes."""
+    _leaning: Counter[Key] = field(default_factory=Counter)
+    _freed: set[Key] = field(default_factory=set)
+    _refused: dict[Key, set[Key]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.claims)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.claims
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.claims)
+
+    def leaning(self, key: Key) -> int:
+        """How many present objects lean on it."""
+        return self._leaning[key]
+
+    def put(self, key: Key, owned: Owned[Claim]) -> None:
+        old = self.claims.get(key)
+        if old is not None and old.value.shape == owned.value.shape:
+            self.claims[key] = owned
+            return
+        self._lift(key, old)
+        self.version += 1
+        self.claims[key] = owned
+        if (foot := leans_on(key, owned.value.shape)) is not None:
+            self._leaning[foot] += 1
+        self._freed |= self._refused.pop(key, set())
+
+    def drop(self, key: Key) -> None:
+        self.version += 1
+        self._lift(key, self.claims.pop(key, None))
+
+    def replace_all(self, claims: Mapping[Key, Owned[Claim]]) -> None:
+        """This is all there is."""
+        for key in self.claims.keys() - claims.keys():
+            self.drop(key)
+        for key, owned in claims.items():
+            self.put(key, owned)
+
+    def refuse(self, key: Key, foot: Key) -> None:
+        """That change waits for its foot."""
+        self._refused.setdefault(foot, set()).add(key)
+
+    def freed(self) -> Collection[Key]:
+        """What may go on now: nothing leans on it any more, or its foot is there. Told once."""
+        freed, self._freed = self._freed, set()
+        return freed
+
+    def _lift(self, key: Key, old: Owned[Claim] | None) -> None:
+        foot = None if old is None else leans_on(key, old.value.shape)
+        if foot is None:
+            return
+        self._leaning[foot] -= 1
+        if not self._leaning[foot]:
+            del self._leaning[foot]
+            self._freed.add(foot)
+
+
+@dataclass(slots=True)
+class Footing:
+    """The gate."""
+
+    present: Present
+
+    def judge(self, change: Change[Key, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        if change.op is Op.DELETE:
+            leaning = self.present.leaning(change.key)
+            if leaning:
+                detail = f"{leaning:,} object{'s' * (leaning != 1)} in the kernel"
+                return Closed("footing", FootingReason.LEANED_UPON, now, "their going", detail)
+        elif change.op is Op.REPLACE and change.new is not None:
+            foot = leans_on(change.key, change.new.value.shape)
+            if foot is not None and foot not in self.present:
+                self.present.refuse(change.key, foot)
+                return Closed("footing", FootingReason.NOT_THERE_YET, now, f"{foot} being made", str(foot))
+        return None

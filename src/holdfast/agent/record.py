@@ -1,0 +1,52 @@
+"""Records: a claim as the journal keeps it. Deterministic text, so that equal claims are equal bytes.
+
+What this release cannot read stays in the journal as it is: it may be in the kernel, and the kernel's tags tell of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.agent.claims import Claim, Key, Sort
+from holdfast.reconcile import Owned
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The object under one key of the journal."""
+
+    claim: Claim
+    source: str = ""
+    revision: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+_SORTS = {sort.name.lower().encode(): sort for sort in Sort}
+_NAMES = {sort: name.decode() for name, sort in _SORTS.items()}
+
+
+def write_key(key: Key) -> bytes:
+    sort, family, number, length = key
+    return f"{_NAMES[sort]} {family} {number:x} {length}".encode()
+
+
+def read_key(text: bytes) -> Key | None:
+    """None: not a key of this release."""
+    try:
+        sort, family, number, length = text.split()
+        return Key(_SORTS[sort], int(family), int(number, 16), int(length))
+    except (KeyError, ValueError):
+        return None
+
+
+def write(owned: Owned[Claim]) -> bytes:
+    return _encode(Record(owned.value, owned.source, owned.revision))
+
+
+def read(body: bytes) -> Owned[Claim] | None:
+    """None: not a claim of this release."""
+    try:
+        record = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return Owned(record.claim, record.source, record.revision)
