@@ -58,6 +58,36 @@ def test_a_file_is_applied_shown_and_applied_again_without_effect(run: Hand) -> 
     assert shown[1].split() == ["eth0", "r1", "web", "10.28.0.7/32"]
 
 
+SITE = """
+- {kind: network, name: red, spec: {prefixes: [10.28.0.0/16, "fd5f::/64"]}}
+- kind: endpoint
+  network: red
+  spec: {node: r1, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+- {kind: health-check, name: http, spec: {type: http, path: /healthz, interval: 500ms}}
+- {kind: backend, name: web-1, spec: {endpoint: holdfast-web-eth0, port: 80, healthcheck: http}}
+- {kind: backend, name: web-2, spec: {host: r2, port: 80, healthcheck: [http]}}
+- kind: frontend
+  name: web
+  spec:
+    address: 203.0.113.10
+    port: 80
+    pools:
+      - backends: {web-1: {}, web-2: {weight: 50}}
+"""
+
+
+def test_networks_and_frontends_are_applied_shown_and_applied_again_without_effect(run: Hand) -> None:
+    told = run("apply", "-f", run.file(SITE))
+    assert told.stdout.splitlines()[-1] == "frontend web created", told.stderr
+    again = run("apply", "-f", run.file(SITE))
+    assert (again.stdout, again.stderr) == ("", "6 unchanged\n")
+    shown = run("get", "frontends").stdout.splitlines()
+    assert shown[1].split() == ["web", "203.0.113.10", "tcp", "80", "web-1", "web-2"]
+    assert run("get", "networks").stdout.splitlines()[1].split() == ["red", "10.28.0.0/16", "fd5f::/64"]
+    assert run("get", "endpoints", "--network", "red").stdout.count("web") == 1
+    assert run("get", "endpoints", "--network", "blue").stdout.count("web") == 0
+
+
 def test_diff_shows_what_apply_would_change_and_changes_nothing(run: Hand) -> None:
     run("apply", "-f", run.file(FLEET))
     told = run("diff", "-f", run.file(FLEET.replace("10.28.0.7", "10.28.0.8")))
@@ -83,7 +113,8 @@ def test_deleting_what_is_not_there_is_one_sentence(run: Hand) -> None:
 
 
 def test_a_kind_that_the_inventory_does_not_hold_is_one_sentence(run: Hand) -> None:
-    assert "there is no kind 'pod' in the inventory; there are: hosts, subnets, endpoints" in run("get", "pod").stderr
+    told = run("get", "pod").stderr
+    assert "there is no kind 'pod' in the inventory; there are: hosts, networks, subnets, endpoints" in told
 
 
 def test_without_tables_the_command_to_make_them_is_named(tmp_path: Path) -> None:
@@ -106,13 +137,19 @@ def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("- kind: pod", "f:1:  names no kind of the inventory: write kind: host, subnet, endpoint"),
+        ("- kind: pod", "f:1:  names no kind of the inventory: write kind: host, network, subnet, endpoint"),
         ("- kind: host", "f:1:  is a host without a name"),
         ("- kind: host\n  name: a/b", "f:1:  'a/b' has a slash in it"),
         ("- kind: host\n  name: a\n- kind: host\n  nmae: b", "f:3:  has an unknown field nmae; did you mean name?"),
         ("- kind: endpoint\n  spec: {node: r1}", "f:1:  spec: object missing required field"),
         ("- kind: endpoint\n  spec: {ipNetwork: []}", "has an unknown field ipNetwork; did you mean ipNetworks?"),
         ("- kind: subnet\n  name: red\n  spec: {cidr: 10.0.0.300/8}", "is not an IP address"),
+        ("- kind: network\n  name: red\n  spec: {prefixes: []}", "a network needs at least one prefix"),
+        ("- kind: host\n  name: a\n  network: red", "f:1:  has a network, which a host is not on"),
+        ("- kind: backend\n  name: b\n  labels: {a: b}", "f:1:  has labels, which a backend does not carry"),
+        ("- kind: backend\n  name: b\n  spec: {port: 80}", "has neither address nor endpoint nor host"),
+        ("- kind: frontend\n  name: w\n  spec:\n    addres: 1.2.3.4", "f:4: spec.addres is not known here"),
+        ("- kind: health-check\n  name: h\n  spec:\n    type: tcp\n    interval: 1 parsec", "f:5: spec.interval"),
         ("hello", "f:1:  is not an object"),
         ("{", "f:1:"),
         ("# nothing", "f names no object"),

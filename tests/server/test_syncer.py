@@ -470,7 +470,7 @@ def test_a_resync_that_cannot_be_done_is_one_sentence(here: Realm) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ({"kind": "pods"}, "no kind 'pods' in the inventory; there are: hosts, subnets, endpoints"),
+        ({"kind": "pods"}, "no kind 'pods' in the inventory; there are: hosts, networks, subnets, endpoints"),
         ({"name": "r1"}, "--name needs --kind"),
         ({"progress": True}, "nobody asked for a resync"),
     ],

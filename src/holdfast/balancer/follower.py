@@ -21,7 +21,7 @@ from holdfast.balancer import catalog
 from holdfast.balancer.catalog import Fleet, Item
 from holdfast.balancer.roster import Roster, roster
 from holdfast.config.balancer import Balancer as Configuration
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.endpoint import ENDPOINT, Endpoint
 from holdfast.model.host import HOST
 from holdfast.model.identity import Identity
 from holdfast.model.intent import INTENT, Intent, IntentName
@@ -206,7 +206,7 @@ class Follower:
         known, everything = self._hosts.objects, self._endpoints.objects.values() if endpoints else ()
         return Fleet(
             {name: known[key] for name, key in hosts.items() if key in known},
-            {one.spec.endpoint: one for one in everything if one.spec.endpoint in endpoints},
+            {name: one for one in everything for name in _called(one) if name in endpoints},
         )
 
     def _remember(self, served: Served) -> None:
@@ -214,6 +214,11 @@ class Follower:
             write_atomically(self._path, msgspec.json.encode(served))
         except OSError as error:
             log.error(f"{self._path} cannot be written, a restart without the store would know nothing: {error}")
+
+
+def _called(endpoint: Endpoint) -> tuple[str, str]:
+    """How a backend may name it: as OpenStack does, by its port alone, or as the inventory does."""
+    return endpoint.spec.endpoint, endpoint.name.individual
 
 
 def _resolved(config: Configuration, fleet: Fleet) -> Configuration:

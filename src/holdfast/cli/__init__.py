@@ -24,7 +24,7 @@ COMMANDS: dict[str, _Lazy] = {
     "status": _Lazy("see", "holdfast.cli.status:status", "What runs here, how it is, and what needs you."),
     "probe": _Lazy("see", "holdfast.cli.probe:probe", "Probe virtual addresses from outside, live."),
     "history": _Lazy("see", "holdfast.cli.history:history", "What was decided, when, by which worker and why."),
-    "get": _Lazy("see", "holdfast.cli.inventory:get", "What should be there: hosts, subnets, endpoints."),
+    "get": _Lazy("see", "holdfast.cli.inventory:get", "What should be there: hosts, networks, endpoints, frontends …"),
     "leader": _Lazy("see", "holdfast.cli.leader:leader", "Who leads, who led before, and why that ended."),
     "explain": _Lazy("understand", "holdfast.cli.explain:explain", "Why is a backend, frontend or server as it is?"),
     "diff": _Lazy("understand", "holdfast.cli.inventory:diff", "What applying a file would change."),

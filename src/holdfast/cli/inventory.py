@@ -116,8 +116,18 @@ def apply(
     - kind: host
       name: r12-01
       spec: {bgp: {ipv4Address: 192.0.2.7/24}}
+    - kind: network
+      name: red
+      spec: {prefixes: [10.28.0.0/16]}
     - kind: endpoint
+      network: red
       spec: {node: r12-01, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+    - kind: backend
+      name: web-1
+      spec: {endpoint: holdfast-web-eth0, port: 80}
+    - kind: frontend
+      name: web
+      spec: {address: 203.0.113.10, port: 80, pools: [{backends: {web-1: {}}}]}
     """
     with desk(config_file, settings) as opened:
         wishes = read(_text(file), file, opened.region)
@@ -130,13 +140,16 @@ def apply(
 @click.command()
 @click.argument("kind")
 @click.argument("name", required=False)
+@click.option("--network", help="Only endpoints on this network.")
 @output_flag
 @configuration_flags
-def get(kind: str, name: str | None, output: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+def get(
+    kind: str, name: str | None, network: str | None, output: str, config_file: str | None, settings: Sequence[Flag]
+) -> None:
     """What should be there: all objects of a KIND, or one by NAME."""
     chosen = kind_named(kind)
     with desk(config_file, settings) as opened:
-        found = opened.editor.objects(chosen, name)
+        found = opened.editor.objects(chosen, name, network)
         if name is not None and not found:
             raise Refused(f"there is no {chosen.name} {name} in the inventory")
         _show(chosen, found, opened.region, output)

@@ -9,30 +9,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.model.backend import BACKEND, Backend
 from holdfast.model.endpoint import ENDPOINT, Endpoint
+from holdfast.model.frontend import FRONTEND, Frontend
+from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
 from holdfast.model.host import HOST, Host
 from holdfast.model.kind import Kind
-from holdfast.model.name import join
+from holdfast.model.network import NETWORK, Network, network_of
 from holdfast.model.region import Region
 from holdfast.model.subnet import SUBNET, Subnet
 
-KINDS: tuple[Kind[Any, Any], ...] = (HOST, SUBNET, ENDPOINT)
+SERVING: tuple[Kind[Any, Any], ...] = (HEALTH_CHECK, BACKEND, FRONTEND)
+"""What balancers serve; these make sense together only."""
+
+KINDS: tuple[Kind[Any, Any], ...] = (HOST, NETWORK, SUBNET, ENDPOINT, *SERVING)
 """What a SQL inventory holds, the ones leaned upon first."""
 
 REGION_LABEL = "holdfast/region"
 """Hosts of all regions stand side by side in the store; one of a named region says whose it is."""
 
-Thing = Host | Endpoint | Subnet
+Thing = Host | Network | Subnet | Endpoint | HealthCheck | Backend | Frontend
 
 
 def name_of(kind: Kind[Any, Any], name: Any) -> str:
     """What an object is called in the inventory, from the name in its key."""
-    return join((name.orchestrator, name.workload, name.endpoint)) if kind is ENDPOINT else str(name)
+    return str(name.individual if kind is ENDPOINT else name)
 
 
 def host_of(thing: Thing) -> str:
     """The host that an endpoint is on; other things are on none."""
     return thing.spec.node if isinstance(thing, Endpoint) else ""
+
+
+def network_named(thing: Thing | None) -> str:
+    """The network that an endpoint is on; other things are on none."""
+    return network_of(thing.metadata.labels) if isinstance(thing, Endpoint) else ""
 
 
 def addresses_of(thing: Thing) -> Sequence[str]:
@@ -45,6 +56,9 @@ def addresses_of(thing: Thing) -> Sequence[str]:
             bgp = [spec.bgp.ipv4_address, spec.bgp.ipv6_address] if spec.bgp else []
             given = [*(each.address for each in spec.addresses), *bgp]
             found = [text.partition("/")[0] for text in (*given, spec.tunnel_ipv4, spec.tunnel_ipv6) if text]
+        case Frontend():
+            # Frontends share an address as long as their ports differ.
+            found = [f"{thing.address} {thing.protocol}/{thing.port or 'all'}"]
         case _:
             found = []
     return sorted(set(found))

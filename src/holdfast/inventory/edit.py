@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-from holdfast.inventory.claims import KINDS, REGION_LABEL, Thing, addresses_of, host_of, name_of
+from holdfast.inventory import rules
+from holdfast.inventory.changing import Did, Edit, Held, Past, Refused, Wanted
+from holdfast.inventory.claims import KINDS, REGION_LABEL, Thing, addresses_of, host_of, name_of, network_named
 from holdfast.inventory.engine import reading, writing
 from holdfast.inventory.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
 from holdfast.inventory.sql import portions
@@ -28,68 +29,9 @@ from holdfast.model.kind import Kind
 from holdfast.model.region import Region
 from holdfast.model.wall import written
 
+__all__ = ["Did", "Edit", "Editor", "Held", "Past", "Refused", "Wanted", "wanted"]
+
 _TRIES = 3
-
-
-class Refused(Exception):
-    """The change was not made. The message is one sentence: what is wrong, and what to do."""
-
-
-class Did(Enum):
-    CREATED = "created"
-    CHANGED = "changed"
-    MOVED = "moved"
-    DELETED = "deleted"
-    UNCHANGED = "unchanged"
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One object as it should be; `thing` is None where it should not be."""
-
-    kind: Kind[Any, Any]
-    name: str
-    thing: Thing | None = None
-    key: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """What becomes of one object."""
-
-    did: Did
-    kind: Kind[Any, Any]
-    name: str
-    old_key: bytes | None
-    old: bytes | None
-    key: bytes
-    new: bytes | None
-    thing: Thing | None
-    revision: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One object as the inventory has it."""
-
-    kind: str
-    name: str
-    key: bytes
-    doc: bytes
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """One change that was made."""
-
-    revision: int
-    old_key: bytes | None
-    old: bytes | None
-    new: bytes | None
-    who: str
-    why: str
-    at: datetime
 
 
 def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> Wanted:
@@ -129,8 +71,7 @@ class Editor:
             now = datetime.now(UTC)
             edits = [_decide(wish, there.get((wish.kind.name, wish.name)), now) for wish in wishes]
             changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
-            _refuse_taken(connection, changes)
-            _refuse_left_behind(connection, changes)
+            rules.refuse(connection, changes)
             if dry_run or not changes:
                 return edits
             revisions = _write(connection, changes, who, why, now)
@@ -144,11 +85,13 @@ class Editor:
         wish = _as_it_was(kind, name, past[0])
         return self.change([wish], who=who, why=why or f"undo of revision {past[0].revision}", dry_run=dry_run)[0]
 
-    def objects(self, kind: Kind[Any, Any], name: str | None = None) -> Sequence[Held]:
-        """The objects of a kind, in key order; or the one of that name."""
+    def objects(self, kind: Kind[Any, Any], name: str | None = None, network: str | None = None) -> Sequence[Held]:
+        """The objects of a kind, in key order; or the one of that name, or those on a network."""
         question = select(OBJECTS).where(OBJECTS.c.kind == kind.name).order_by(OBJECTS.c.key)
         if name is not None:
             question = question.where(OBJECTS.c.name == name)
+        if network is not None:
+            question = question.where(OBJECTS.c.network == network)
         with reading(self._engine) as connection:
             rows = connection.execute(question).all()
         return [Held(row.kind, row.name, row.key, row.doc, row.revision) for row in rows]
@@ -218,39 +161,6 @@ def _same_individual(wish: Wanted, row: Row[Any] | None, now: datetime) -> Any:
     return msgspec.structs.replace(thing, metadata=born)
 
 
-def _refuse_taken(connection: Connection, changes: Sequence[Edit]) -> None:
-    """An address has one owner; those that change in this same request have given theirs up."""
-    owners: dict[str, tuple[str, str]] = {}
-    for edit in changes:
-        me = (edit.kind.name, edit.name)
-        for address in addresses_of(edit.thing) if edit.thing is not None else ():
-            if owners.setdefault(address, me) != me:
-                raise _taken(address, me, owners[address])
-    moving = {(edit.kind.name, edit.name) for edit in changes}
-    for some in portions(sorted(owners)):
-        for row in connection.execute(select(ADDRESSES).where(ADDRESSES.c.address.in_(some))):
-            if (row.kind, row.name) not in moving:
-                raise _taken(row.address, owners[row.address], (row.kind, row.name))
-
-
-def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> Refused:
-    return Refused(
-        f"{' '.join(by)} cannot have {address}: it is the address of {' '.join(owner)}; give it another, or delete that"
-    )
-
-
-def _refuse_left_behind(connection: Connection, changes: Sequence[Edit]) -> None:
-    """A host does not go before its endpoints: they would be nobody's."""
-    hosts = [edit.name for edit in changes if edit.kind is HOST and edit.did is Did.DELETED]
-    going = {edit.old_key for edit in changes if edit.did in (Did.DELETED, Did.MOVED)}
-    for some in portions(hosts):
-        question = select(OBJECTS.c.host, OBJECTS.c.name, OBJECTS.c.key).where(OBJECTS.c.host.in_(some))
-        left = [row for row in connection.execute(question.order_by(OBJECTS.c.key)) if row.key not in going]
-        if left:
-            more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
-            raise Refused(f"host {left[0].host} has endpoints ({left[0].name}{more}): move or delete them first")
-
-
 def _write(
     connection: Connection, changes: Sequence[Edit], who: str, why: str, now: datetime
 ) -> Mapping[tuple[str, str], int]:
@@ -287,6 +197,7 @@ def _object(edit: Edit, revision: int) -> dict[str, Any] | None:
         "doc": edit.new,
         "revision": revision,
         "host": host_of(edit.thing),
+        "network": network_named(edit.thing),
     }
 
 

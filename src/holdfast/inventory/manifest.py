@@ -4,10 +4,12 @@
       name: r12-01
       spec: {bgp: {ipv4Address: 192.0.2.7/24}}
     - kind: endpoint
+      network: red
       spec: {node: r12-01, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
 
-Scalars are read as what their field is, never as what they look like. A field that the model does not know is refused:
-it is a slip, and would be lost in silence.
+Health checks, backends and frontends have the fields that they have in a balancer's own file. Scalars are read as what
+their field is, never as what they look like. A field that the model does not know is refused: it is a slip, and would
+be lost in silence.
 """
 
 from __future__ import annotations
@@ -18,17 +20,21 @@ from typing import Any
 import msgspec
 
 from holdfast.config.document import Fault, Items, Node, Scalar, Table, parse
+from holdfast.config.group import Notes, read_member
+from holdfast.config.reading import Unsound
 from holdfast.config.text import closest
-from holdfast.inventory.claims import KINDS, Thing
+from holdfast.inventory import serving
+from holdfast.inventory.claims import KINDS, SERVING, Thing
 from holdfast.inventory.edit import Wanted, wanted
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.host import HOST, Host, HostSpec
 from holdfast.model.kind import Kind
+from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
 from holdfast.model.region import Region
 from holdfast.model.subnet import Subnet
 
-_FIELDS = ("kind", "name", "labels", "spec")
-_SPECS: Mapping[str, type[Any]] = {"host": HostSpec, "endpoint": EndpointSpec, "subnet": Subnet}
+_FIELDS = ("kind", "name", "labels", "network", "spec")
+_SPECS: Mapping[str, type[Any]] = {"host": HostSpec, "network": Network, "endpoint": EndpointSpec, "subnet": Subnet}
 
 
 class ManifestRefused(Exception):
@@ -46,7 +52,11 @@ def read(text: str, file: str, region: Region) -> Sequence[Wanted]:
     found: list[Wanted] = []
     for node in _objects(document.root):
         try:
-            found.append(_wanted(_plain(node), region))
+            kind = _kind(_plain(node))
+            if kind in SERVING:
+                found += _served(kind, node, region, faults)
+            else:
+                found.append(_wanted(kind, _plain(node), region))
         except (_Wrong, ValueError) as error:
             faults.append(Fault("", node.mark, str(error)))
     if not found and not faults:
@@ -73,13 +83,21 @@ def _plain(node: Node) -> Any:
     return None
 
 
-def _wanted(given: Any, region: Region) -> Wanted:
+def _kind(given: Any) -> Kind[Any, Any]:
     if not isinstance(given, dict):
         raise _Wrong("is not an object: write kind, name and spec")
     _refuse_unknown(given, _FIELDS)
     kind = next((one for one in KINDS if given.get("kind") in (one.name, one.plural)), None)
     if kind is None:
         raise _Wrong(f"names no kind of the inventory: write kind: {', '.join(one.name for one in KINDS)}")
+    if kind is not ENDPOINT and given.get("network"):
+        raise _Wrong(f"has a network, which a {kind.name} is not on")
+    if kind not in (HOST, ENDPOINT) and given.get("labels"):
+        raise _Wrong(f"has labels, which a {kind.name} does not carry")
+    return kind
+
+
+def _wanted(kind: Kind[Any, Any], given: Any, region: Region) -> Wanted:
     spec = given.get("spec") or {}
     if not isinstance(spec, dict):
         raise _Wrong("has a spec that is not a mapping")
@@ -92,15 +110,36 @@ def _thing(kind: Kind[Any, Any], given: dict[str, Any], spec: dict[str, Any], re
     labels = given.get("labels") or {}
     if kind is ENDPOINT:
         endpoint = _convert({"orchestrator": "holdfast", **spec}, EndpointSpec)
-        return endpoint.name, Endpoint.of(region, endpoint, labels=labels)
+        on = {NETWORK_LABEL: given["network"]} if given.get("network") else {}
+        return endpoint.name, Endpoint.of(region, endpoint, labels={**labels, **on})
+    name = _name(kind, given)
+    if kind is HOST:
+        return name, Host.of(name, _convert(spec, HostSpec), labels=labels)
+    if kind is NETWORK:
+        return name, _convert(spec, Network)
+    return name, _convert({"network_id": name, **spec}, Subnet)
+
+
+def _name(kind: Kind[Any, Any], given: dict[str, Any]) -> str:
     name = given.get("name")
     if not isinstance(name, str):
         raise _Wrong(f"is a {kind.name} without a name: write name: …")
-    if kind is HOST:
-        return name, Host.of(name, _convert(spec, HostSpec), labels=labels)
-    if labels:
-        raise _Wrong(f"has labels, which a {kind.name} does not carry")
-    return name, _convert({"network_id": name, **spec}, Subnet)
+    return name
+
+
+def _served(kind: Kind[Any, Any], node: Node, region: Region, faults: list[Fault]) -> Sequence[Wanted]:
+    """Something that balancers serve, read as their own file is; what is wrong with it is said with its own line."""
+    assert isinstance(node, Table)
+    name = _name(kind, _plain(node))
+    spec = next((value for key, value in node.entries if key.text == "spec"), Table((), node.mark))
+    notes = Notes()
+    section = read_member(serving.SECTIONS[kind.name], spec, "spec", notes)
+    faults += notes.faults
+    if isinstance(section, Unsound):
+        return ()
+    thing = serving.thing(kind, section)
+    serving.section(kind, thing)
+    return (wanted(kind, region, name, thing),)
 
 
 def _convert(spec: dict[str, Any], into: type[Any]) -> Any:

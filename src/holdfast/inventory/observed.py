@@ -22,19 +22,19 @@ class Seen(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """What changed in the inventory since some revision: the newest one, and the names and keys of the objects."""
+    """What changed in the inventory since some revision: the newest one there is, and the keys concerned."""
 
     newest: int
-    names: Sequence[str]
-    keys: Sequence[bytes]
-    """The keys that they have now, and had before."""
+    present: Collection[bytes] = ()
+    gone: Collection[bytes] = ()
+    """Keys that objects had before, and that stand no more."""
 
 
 class Observed(Protocol):
     """What a SQL inventory offers to the status workers; Neutron is another."""
 
-    def read(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
-        """Observed rows under the prefix above that key, in key order; fewer than `most` only at the end."""
+    def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
+        """Observed rows of that kind under the prefix above that key, in key order; fewer than `most` only at the end."""
         ...
 
     def write(
@@ -49,6 +49,10 @@ class Observed(Protocol):
 
     def hosts(self, region: str) -> Sequence[str]:
         """The names of the region's hosts."""
+        ...
+
+    def newest(self) -> int:
+        """The revision of the newest change; cheap."""
         ...
 
     def touched(self, kind: str, after: int) -> Touched:

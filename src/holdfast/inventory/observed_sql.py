@@ -21,6 +21,8 @@ from holdfast.model.bad import Bad
 from holdfast.model.host import HOST
 from holdfast.store.api import prefix_end
 
+_NEWEST = select(func.max(CHANGES.c.revision))
+
 
 class SqlObserved:
     """The `Observed` of a fleet without OpenStack."""
@@ -28,8 +30,9 @@ class SqlObserved:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def read(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
+    def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
         question = select(OBSERVED.c.key, OBSERVED.c.doc, OBSERVED.c.at).where(*_under(OBSERVED, prefix, after))
+        question = question.where(OBSERVED.c.kind == kind)
         with reading(self.engine) as connection:
             rows = connection.execute(question.order_by(OBSERVED.c.key).limit(most))
             return [Seen(row.key, row.doc, _aware(row.at)) for row in rows]
@@ -53,16 +56,20 @@ class SqlObserved:
         with reading(self.engine) as connection:
             return [row.name for row in connection.execute(question) if _region_of(row.key, row.doc) == region]
 
+    def newest(self) -> int:
+        with reading(self.engine) as connection:
+            return connection.execute(_NEWEST).scalar_one() or 0
+
     def touched(self, kind: str, after: int) -> Touched:
         """C37: `after` has to lie far enough back that what commits late is above it."""
         now = and_(OBJECTS.c.kind == CHANGES.c.kind, OBJECTS.c.name == CHANGES.c.name)
-        question = select(CHANGES.c.name, CHANGES.c.old_key, OBJECTS.c.key).outerjoin(OBJECTS, now)
+        question = select(CHANGES.c.old_key, OBJECTS.c.key).outerjoin(OBJECTS, now)
         question = question.where(CHANGES.c.revision > after, CHANGES.c.kind == kind)
         with reading(self.engine) as connection:
-            newest = connection.execute(select(func.max(CHANGES.c.revision))).scalar_one()
+            newest = connection.execute(_NEWEST).scalar_one()
             rows = connection.execute(question).all()
-        keys = {key for row in rows for key in (row.old_key, row.key) if key is not None}
-        return Touched(newest or 0, sorted({row.name for row in rows}), sorted(keys))
+        present = {row.key for row in rows if row.key is not None}
+        return Touched(newest or 0, present, {row.old_key for row in rows if row.old_key is not None} - present)
 
 
 def _under(table: Table, prefix: bytes, after: bytes | None) -> Iterator[ColumnElement[bool]]:

@@ -33,8 +33,10 @@ OBJECTS = Table(
     Column("doc", LargeBinary, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("host", Text, nullable=False),
+    Column("network", Text, nullable=False, server_default=""),
     UniqueConstraint("kind", "name", name="objects_called"),
     Index("objects_on_host", "host"),
+    Index("objects_on_network", "network"),
     sqlite_with_rowid=False,  # rows lie in the order of their keys, which is how a resync reads them
 )
 

@@ -36,6 +36,11 @@ class EndpointName(NamedTuple):
     def __str__(self) -> str:
         return join(self)
 
+    @property
+    def individual(self) -> str:
+        """What it is called wherever it is: the name without the host, which stays when it moves."""
+        return join((self.orchestrator, self.workload, self.endpoint))
+
 
 class AddressPair(
     msgspec.Struct,

@@ -1,0 +1,72 @@
+"""Changes of the inventory as values: what somebody wants, what becomes of it, what is there, what was before. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from holdfast.inventory.claims import Thing
+from holdfast.model.kind import Kind
+
+
+class Refused(Exception):
+    """The change was not made. The message is one sentence: what is wrong, and what to do."""
+
+
+class Did(Enum):
+    CREATED = "created"
+    CHANGED = "changed"
+    MOVED = "moved"
+    DELETED = "deleted"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One object as it should be; `thing` is None where it should not be."""
+
+    kind: Kind[Any, Any]
+    name: str
+    thing: Thing | None = None
+    key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What becomes of one object."""
+
+    did: Did
+    kind: Kind[Any, Any]
+    name: str
+    old_key: bytes | None
+    old: bytes | None
+    key: bytes
+    new: bytes | None
+    thing: Thing | None
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One object as the inventory has it."""
+
+    kind: str
+    name: str
+    key: bytes
+    doc: bytes
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One change that was made."""
+
+    revision: int
+    old_key: bytes | None
+    old: bytes | None
+    new: bytes | None
+    who: str
+    why: str
+    at: datetime

@@ -1,0 +1,164 @@
+"""What the inventory refuses: addresses that are taken, and objects that would lose what they lean upon.
+
+Each rule looks at the changes of one request and at what is there beside them, inside the transaction that makes the
+change; on PostgreSQL the rows that a rule relies upon are locked, so that two requests cannot both be right alone and
+wrong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, select, text
+
+from holdfast.inventory import serving
+from holdfast.inventory.changing import Did, Edit, Refused
+from holdfast.inventory.claims import SERVING, addresses_of, network_named
+from holdfast.inventory.schema import ADDRESSES, OBJECTS
+from holdfast.inventory.sql import portions
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.host import HOST
+from holdfast.model.kind import Kind
+from holdfast.model.network import NETWORK, Network
+
+_SERVING_LOCK = 0x686F6C6473657276
+"""PostgreSQL's advisory lock that makes two changes of what is served one after the other."""
+
+
+def refuse(connection: Connection, changes: Sequence[Edit]) -> None:
+    """Raises `Refused` for the first rule that these changes would break."""
+    _refuse_taken(connection, changes)
+    _refuse_left_behind(connection, changes)
+    _refuse_off_network(connection, changes)
+    _refuse_narrowed(connection, changes)
+    _refuse_contradiction(connection, changes)
+
+
+def _refuse_taken(connection: Connection, changes: Sequence[Edit]) -> None:
+    """An address has one owner; those that change in this same request have given theirs up."""
+    owners: dict[str, tuple[str, str]] = {}
+    for edit in changes:
+        me = (edit.kind.name, edit.name)
+        for address in addresses_of(edit.thing) if edit.thing is not None else ():
+            if owners.setdefault(address, me) != me:
+                raise _taken(address, me, owners[address])
+    moving = {(edit.kind.name, edit.name) for edit in changes}
+    for some in portions(sorted(owners)):
+        for row in connection.execute(select(ADDRESSES).where(ADDRESSES.c.address.in_(some))):
+            if (row.kind, row.name) not in moving:
+                raise _taken(row.address, owners[row.address], (row.kind, row.name))
+
+
+def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> Refused:
+    return Refused(
+        f"{' '.join(by)} cannot have {address}: it is the address of {' '.join(owner)}; give it another, or delete that"
+    )
+
+
+def _refuse_left_behind(connection: Connection, changes: Sequence[Edit]) -> None:
+    """A host or a network does not go before its endpoints: they would be nobody's."""
+    for kind, column in ((HOST, OBJECTS.c.host), (NETWORK, OBJECTS.c.network)):
+        for some in portions([edit.name for edit in changes if edit.kind is kind and edit.did is Did.DELETED]):
+            left = _beside(connection, changes, column.in_(some))
+            if left:
+                more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
+                where = left[0].host if kind is HOST else left[0].network
+                raise Refused(f"{kind.name} {where} has endpoints ({left[0].name}{more}): move or delete them first")
+
+
+def _refuse_off_network(connection: Connection, changes: Sequence[Edit]) -> None:
+    """An endpoint's network is there, and its addresses lie within it."""
+    edits = [edit for edit in changes if network_named(edit.thing)]
+    if not edits:
+        return
+    networks = _networks(connection, changes, sorted({network_named(edit.thing) for edit in edits}))
+    for edit in edits:
+        name = network_named(edit.thing)
+        if name not in networks:
+            raise Refused(
+                f"endpoint {edit.name} is on network {name}, which is not in the inventory: apply that network as well"
+            )
+        _refuse_outside(edit.name, edit.thing, name, networks[name])
+
+
+def _refuse_narrowed(connection: Connection, changes: Sequence[Edit]) -> None:
+    """A network that changes still has all of its endpoints within it."""
+    changed = {edit.name: edit.thing for edit in changes if edit.kind is NETWORK and edit.did is Did.CHANGED}
+    for some in portions(sorted(changed)):
+        for row in _beside(connection, changes, OBJECTS.c.network.in_(some)):
+            endpoint, network = ENDPOINT.decode(row.key, row.doc), changed[row.network]
+            if not isinstance(endpoint, Bad) and isinstance(network, Network):
+                _refuse_outside(row.name, endpoint, row.network, network)
+
+
+def _refuse_outside(name: str, endpoint: Any, of: str, network: Network) -> None:
+    for address in endpoint.spec.ip_networks:
+        if not network.has(address):
+            raise Refused(
+                f"endpoint {name} has {address}, which is not within network {of} ({' '.join(network.prefixes)}): "
+                "give it an address that is, or widen the network"
+            )
+
+
+def _refuse_contradiction(connection: Connection, changes: Sequence[Edit]) -> None:
+    """Frontends, backends and health checks make sense together, or none of the request is taken."""
+    if not any(edit.kind in SERVING for edit in changes):
+        return
+    if _locks(connection):
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _SERVING_LOCK})
+    for edit in changes:
+        if edit.kind in SERVING and edit.thing is not None:
+            try:
+                serving.section(edit.kind, edit.thing)
+            except ValueError as wrong:
+                raise Refused(f"{edit.kind.name} {edit.name}: {wrong}") from wrong
+    wrong_together = serving.contradiction(_served(connection, changes))
+    if wrong_together is not None:
+        raise Refused(f"nothing was changed: {wrong_together}")
+
+
+def _served(connection: Connection, changes: Sequence[Edit]) -> Iterator[tuple[Kind[Any, Any], str, Any]]:
+    """All that is served once these changes are made."""
+    for edit in changes:
+        if edit.kind in SERVING and edit.thing is not None:
+            yield edit.kind, edit.name, edit.thing
+    kinds: Mapping[str, Kind[Any, Any]] = {kind.name: kind for kind in SERVING}
+    for row in _beside(connection, changes, OBJECTS.c.kind.in_(list(kinds))):
+        thing = kinds[row.kind].decode(row.key, row.doc)
+        if not isinstance(thing, Bad):
+            yield kinds[row.kind], row.name, thing
+
+
+def _networks(connection: Connection, changes: Sequence[Edit], names: Sequence[str]) -> Mapping[str, Network]:
+    """The networks of these names as they will be."""
+    found: dict[str, Network] = {}
+    for some in portions(names):
+        question = select(OBJECTS).where(OBJECTS.c.kind == NETWORK.name, OBJECTS.c.name.in_(some))
+        for row in connection.execute(_shared(connection, question)):
+            network = NETWORK.decode(row.key, row.doc)
+            if not isinstance(network, Bad):
+                found[row.name] = network
+    for edit in changes:
+        if edit.kind is NETWORK:
+            found.pop(edit.name, None)
+            if isinstance(edit.thing, Network):
+                found[edit.name] = edit.thing
+    return found
+
+
+def _beside(connection: Connection, changes: Sequence[Edit], condition: Any) -> Sequence[Row[Any]]:
+    """The objects of which that is true and which these changes do not touch, in key order."""
+    touched = {edit.old_key for edit in changes}
+    question = select(OBJECTS).where(condition).order_by(OBJECTS.c.key)
+    return [row for row in connection.execute(question) if row.key not in touched]
+
+
+def _shared(connection: Connection, question: Select[Any]) -> Select[Any]:
+    return question.with_for_update(read=True) if _locks(connection) else question
+
+
+def _locks(connection: Connection) -> bool:
+    """SQLite has one writer at a time anyway, and a dry run holds nobody up."""
+    return connection.dialect.name == "postgresql" and not connection.get_execution_options().get("reads")

@@ -1,0 +1,63 @@
+"""Networks: an endpoint is on one that is there, with addresses that lie within it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
+from tests.inventory.things import REGION, endpoint_name
+
+
+def network(name: str, *prefixes: str) -> Wanted:
+    return wanted(NETWORK, REGION, name, Network(prefixes=prefixes))
+
+
+def on(name: str, number: int, address: str) -> Wanted:
+    spec = EndpointSpec(
+        orchestrator="holdfast", workload=f"w{number}", node="r1", endpoint="eth0", ip_networks=(address,)
+    )
+    return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec, labels={NETWORK_LABEL: name}))
+
+
+def test_a_network_and_its_endpoints_are_applied_together(editor: Editor) -> None:
+    edits = editor.change([on("red", 1, "10.28.0.7"), network("red", "10.28.0.0/16")], who="alice")
+    assert [edit.did for edit in edits] == [Did.CREATED, Did.CREATED]
+    (held,) = editor.objects(NETWORK)
+    assert held.key == b"/holdfast/v1/no-region/networks/red"
+
+
+def test_an_endpoint_on_a_network_that_is_not_there_is_refused(editor: Editor) -> None:
+    with pytest.raises(Refused, match="is on network red, which is not in the inventory"):
+        editor.change([on("red", 1, "10.28.0.7")], who="alice")
+
+
+def test_an_endpoint_outside_of_its_network_is_refused(editor: Editor) -> None:
+    editor.change([network("red", "10.28.0.0/16", "fd5f::/64")], who="alice")
+    editor.change([on("red", 1, "fd5f::7")], who="alice")
+    with pytest.raises(Refused, match=r"has 10.29.0.7/32, which is not within network red \(10.28.0.0/16 fd5f::/64\)"):
+        editor.change([on("red", 2, "10.29.0.7")], who="alice")
+
+
+def test_a_network_does_not_go_before_its_endpoints(editor: Editor) -> None:
+    editor.change([network("red", "10.28.0.0/16"), *(on("red", n, f"10.28.0.{n}") for n in (1, 2, 3))], who="alice")
+    with pytest.raises(Refused, match=r"network red has endpoints \(holdfast-w1-eth0 and 2 more\)"):
+        editor.change([Wanted(NETWORK, "red")], who="alice")
+    everything = [Wanted(NETWORK, "red"), *(Wanted(ENDPOINT, endpoint_name(n)) for n in (1, 2, 3))]
+    assert {edit.did for edit in editor.change(everything, who="alice")} == {Did.DELETED}
+
+
+def test_a_network_is_not_narrowed_below_its_endpoints(editor: Editor) -> None:
+    editor.change([network("red", "10.28.0.0/16"), on("red", 1, "10.28.9.1")], who="alice")
+    with pytest.raises(Refused, match=r"holdfast-w1-eth0 has 10.28.9.1/32, which is not within network red"):
+        editor.change([network("red", "10.28.0.0/24")], who="alice")
+    (edit,) = editor.change([network("red", "10.28.0.0/20")], who="alice")
+    assert edit.did is Did.CHANGED
+
+
+def test_what_was_done_to_a_network_is_undone(editor: Editor) -> None:
+    editor.change([network("red", "10.28.0.0/16")], who="alice")
+    editor.change([network("red", "10.28.0.0/15")], who="alice")
+    assert editor.undo(NETWORK, "red", who="bob").did is Did.CHANGED
+    assert b'"10.28.0.0/16"' in editor.objects(NETWORK)[0].doc

@@ -1,0 +1,67 @@
+"""Frontends with pools and backends in the inventory: taken when every balancer would understand them, else refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
+from holdfast.model.backend import BACKEND, Backend
+from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
+from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
+from tests.inventory.things import REGION
+
+CHECK = wanted(HEALTH_CHECK, REGION, "http", HealthCheck(type="http"))
+
+
+def backend(number: int, *, address: str = "", check: str = "http") -> Wanted:
+    made = Backend(address=address or f"192.0.2.{number}", port=80, healthcheck=(check,))
+    return wanted(BACKEND, REGION, f"web-{number}", made)
+
+
+def frontend(name: str, *numbers: int, port: int = 80, address: str = "203.0.113.1") -> Wanted:
+    pool = Pool(backends={f"web-{number}": PoolMember() for number in numbers})
+    return wanted(FRONTEND, REGION, name, Frontend(address=address, port=port, pools=(pool,)))
+
+
+def test_a_frontend_is_applied_with_its_pools_and_backends(editor: Editor) -> None:
+    edits = editor.change([frontend("web", 1, 2), backend(1), backend(2), CHECK], who="alice")
+    assert {edit.did for edit in edits} == {Did.CREATED}
+    assert [held.key for held in editor.objects(FRONTEND)] == [b"/holdfast/v1/no-region/balancing/frontends/web"]
+    assert [held.name for held in editor.objects(BACKEND)] == ["web-1", "web-2"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ([frontend("other", 3, port=81)], "frontends.other.pools[0].backends.web-3 is not in balancer.backends"),
+        ([backend(3, check="tcp")], "names the check 'tcp', which is not in healthchecks"),
+        ([backend(3, address="2001:db8::3"), frontend("other", 3, port=81)], "not of the family of the frontend"),
+        ([frontend("other", 1, port=70_000)], "frontend other: port"),
+        ([Wanted(BACKEND, "web-1")], "frontends.web.pools[0].backends.web-1 is not in balancer.backends"),
+        ([Wanted(HEALTH_CHECK, "http")], "names the check 'http', which is not in healthchecks"),
+        ([frontend("other", 1)], "frontend other cannot have 203.0.113.1 tcp/80: it is the address of frontend web"),
+    ],
+    ids=["no backend", "no check", "family", "port", "backend in use", "check in use", "taken"],
+)
+def test_what_makes_no_sense_together_is_refused_and_nothing_is_changed(
+    editor: Editor, wish: list[Wanted], words: str
+) -> None:
+    editor.change([frontend("web", 1, 2), backend(1), backend(2), CHECK], who="alice")
+    with pytest.raises(Refused) as refused:
+        editor.change(wish, who="alice")
+    assert words in str(refused.value)
+    assert len(editor.objects(FRONTEND)) == 1
+    assert len(editor.objects(BACKEND)) == 2
+
+
+def test_a_frontend_goes_together_with_what_only_it_uses(editor: Editor) -> None:
+    editor.change([frontend("web", 1), backend(1), CHECK], who="alice")
+    edits = editor.change([Wanted(FRONTEND, "web"), Wanted(BACKEND, "web-1")], who="alice", why="moved")
+    assert [edit.did for edit in edits] == [Did.DELETED, Did.DELETED]
+    assert editor.undo(BACKEND, "web-1", who="bob").did is Did.CREATED
+    assert editor.undo(FRONTEND, "web", who="bob").did is Did.CREATED
+
+
+def test_two_frontends_share_an_address_on_different_ports(editor: Editor) -> None:
+    editor.change([frontend("web", 1), frontend("tls", 1, port=443), backend(1), CHECK], who="alice")
+    assert len(editor.objects(FRONTEND)) == 2
