@@ -95,6 +95,16 @@ class Netlink:
                     _raise_if_refused(message)
                     return
 
+    def exchange(self, packed: bytes) -> list[Message]:
+        """Sends requests as they are; all that the kernel says to them. It has said it when the send returns."""
+        self._socket.send(packed)
+        said: list[Message] = []
+        while True:
+            try:
+                said += wire.messages(self._socket.recv(_LARGEST_ANSWER, socket.MSG_DONTWAIT))
+            except BlockingIOError:
+                return said
+
     def dump(self, request: bytes) -> list[bytes]:
         """All datagrams of a dump, whole. Raises `Interrupted`."""
         for _ in range(_TRIES):

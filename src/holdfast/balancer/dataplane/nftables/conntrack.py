@@ -1,0 +1,48 @@
+"""Flows as connection tracking knows them: requests to count and to end those of one mark, or of all of ours. Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from holdfast.balancer.dataplane.nftables.layout import MARK_MASK, MARKS
+from holdfast.runtime.netlink import wire
+from holdfast.runtime.netlink.columns import columns
+
+_GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2
+_MARK, _MASK = 8, 21
+_WHOLE = 0xFFFF_FFFF
+_FIXED = np.dtype([*wire.HEADER, ("family", "u1"), ("version", "u1"), ("resource", ">u2")])
+
+
+def ending(mark: int) -> bytes:
+    """Ends every flow of this mark, and no other."""
+    return wire.request(_DELETE, wire.Flag.ACK, _any_family() + _marked(mark, _WHOLE))
+
+
+def listing(mark: int | None = None) -> bytes:
+    """The flows of this mark, or of all marks of ours."""
+    filtered = _marked(MARKS, MARK_MASK) if mark is None else _marked(mark, _WHOLE)
+    return wire.request(_GET, wire.Flag.DUMP, _any_family() + filtered)
+
+
+def by_mark(datagrams: list[bytes]) -> Mapping[int, int]:
+    """How many flows each mark has."""
+    found: Counter[int] = Counter()
+    for alike in columns(datagrams, _FIXED):
+        marks = alike.attributes.get(_MARK)
+        if marks is not None:
+            each, counts = np.unique(marks.view(">u4")[:, 0], return_counts=True)
+            found.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
+    return found
+
+
+def _any_family() -> bytes:
+    return struct.pack(">BBH", 0, 0, 0)
+
+
+def _marked(mark: int, mask: int) -> bytes:
+    return wire.attribute(_MARK, struct.pack(">I", mark)) + wire.attribute(_MASK, struct.pack(">I", mask))

@@ -1,0 +1,176 @@
+"""Where things lie in our table: which maps there are, what their keys and data look like, how objects are named.
+
+A VIP is an element of one of three maps per family, by how much of it is given: port, protocol, or the address alone.
+They are asked in this order, so that the narrower one wins. It leads to the VIP's own chain, which has a map of buckets
+beside it. A backend under a VIP is a mark; two maps per family say which address, or address and port, that is.
+
+The table tells by itself what it holds: an element's comment has what the packet path does not need (weight, whether
+flows were ended). So a balancer that starts reads everything from the kernel, and a person reads it with `nft list`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import PROTOCOLS, Entry, Key, Settings, Vip, shown
+
+MARKS = 0x4800_0000
+"""Marks of ours have this in their upper eight bits; buckets, which share the field for a moment, never do."""
+MARK_MASK = 0xFF00_0000
+FIRST_MARK, LAST_MARK = MARKS + 1, MARKS + 0xFF_FFFF
+
+TRAFFIC = "traffic"
+"""The set of all marks of ours; each element counts what passes."""
+
+_WIDTHS = {4: 4, 6: 16}
+_PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
+_STICKY = "sticky"
+_ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class VipMap:
+    """A map from VIPs to their chains."""
+
+    family: int
+    has_protocol: bool
+    has_port: bool
+
+    @property
+    def name(self) -> str:
+        what = "port" if self.has_port else "protocol" if self.has_protocol else "address"
+        return f"vip{self.family}-{what}"
+
+    def key(self, vip: Vip) -> bytes:
+        """Each part of a key begins at a multiple of four bytes."""
+        made = vip.address.to_bytes(_WIDTHS[self.family], "big")
+        if self.has_protocol:
+            made += bytes([vip.protocol, 0, 0, 0])
+        if self.has_port:
+            made += vip.port.to_bytes(2, "big") + b"\0\0"
+        return made
+
+    def vip(self, key: bytes) -> Vip:
+        """Raises ValueError for a key that is not of this map."""
+        width = _WIDTHS[self.family]
+        if len(key) != width + 4 * (self.has_protocol + self.has_port):
+            raise ValueError("a key of another length")
+        protocol = key[width] if self.has_protocol else PROTOCOLS["any"]
+        if protocol not in _PROTOCOL_NAMES:
+            raise ValueError("a protocol that no VIP has")
+        port = int.from_bytes(key[width + 4 : width + 6], "big") if self.has_port else 0
+        return Vip(self.family, int.from_bytes(key[:width], "big"), protocol, port)
+
+
+VIP_MAPS = tuple(
+    VipMap(family, has_protocol, has_port)
+    for family in (4, 6)
+    for has_protocol, has_port in ((True, True), (True, False), (False, False))
+)
+
+
+def vip_map(vip: Vip) -> VipMap:
+    return VipMap(vip.family, vip.protocol != PROTOCOLS["any"], vip.port != 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendMap:
+    """A map from marks to where packets go."""
+
+    family: int
+    has_port: bool
+
+    @property
+    def name(self) -> str:
+        return f"backend{self.family}-{'port' if self.has_port else 'address'}"
+
+    def data(self, backend: Identity) -> bytes:
+        made = backend.address.to_bytes(_WIDTHS[self.family], "big")
+        return made + backend.port.to_bytes(2, "big") + b"\0\0" if self.has_port else made
+
+
+BACKEND_MAPS = tuple(BackendMap(family, has_port) for family in (4, 6) for has_port in (True, False))
+
+
+def backend_map(key: Key) -> BackendMap:
+    """Without a port of its own a backend gets the one that the client used; so does one of a VIP for all protocols."""
+    return BackendMap(key.vip.family, bool(key.backend.port) and key.vip.protocol != PROTOCOLS["any"])
+
+
+MAPS = frozenset((TRAFFIC, *(one.name for one in VIP_MAPS), *(one.name for one in BACKEND_MAPS)))
+"""The maps that are always there."""
+
+
+def name_of(vip: Vip) -> str:
+    """The VIP as a name may be: `192.0.2.1-tcp-80`, `2001.db8..1-udp-all`."""
+    address = str(IPv4Address(vip.address) if vip.family == 4 else IPv6Address(vip.address)).replace(":", ".")
+    return f"{address}-{_PROTOCOL_NAMES[vip.protocol]}-{vip.port or 'all'}"
+
+
+def chain_of(vip: Vip) -> str:
+    return f"vip-{name_of(vip)}"
+
+
+def buckets_of(vip: Vip, size: int) -> str:
+    """A map cannot grow or shrink: a table of another size is another map, filled before the chain goes over to it."""
+    return f"buckets-{name_of(vip)}-{size}"
+
+
+def belongs_to_a_vip(name: str) -> bool:
+    """Whether a chain or map of this name is one of those that come and go with VIPs."""
+    return name.startswith(("vip-", "buckets-"))
+
+
+def vip_comment(settings: Settings) -> str:
+    return _STICKY if settings.sticky else ""
+
+
+def settings_from(comment: str) -> Settings:
+    return Settings(sticky=comment == _STICKY)
+
+
+def entry_comment(key: Key, entry: Entry) -> str:
+    """What the comment of a backend's element says: of which VIP, who, and how much."""
+    ended = f" {_ENDED}" if entry.kill else ""
+    return f"{key.vip} {shown(key.backend)} weight {entry.weight}{ended}"
+
+
+_PLACE = r"(?:([\d.]+)|\[([\da-f:.]+)\]):(\*|\d{1,5})"
+_VIP = re.compile(rf"{_PLACE}/(\w+)").fullmatch
+_BACKEND = re.compile(_PLACE).fullmatch
+_ENTRY = re.compile(rf"(\S+) (\S+) weight (\d{{1,3}})( {_ENDED})?").fullmatch
+
+
+def entry_from(comment: str) -> tuple[Key, Entry]:
+    """Raises ValueError for what is not a comment of ours."""
+    if (found := _ENTRY(comment)) is None:
+        raise ValueError(f"not an entry: {comment!r}")
+    return Key(vip_from(found[1]), backend_from(found[2])), Entry(int(found[3]), kill=found[4] is not None)
+
+
+def vip_from(text: str) -> Vip:
+    """A VIP as `vip.Vip` shows it: ADDRESS:PORT/PROTOCOL, IPv6 in brackets, `*` for all ports. Raises ValueError."""
+    if (found := _VIP(text)) is None or found[4] not in PROTOCOLS:
+        raise ValueError(f"not a VIP: {text!r}")
+    return Vip(*_place(found), PROTOCOLS[found[4]], _port(found[3]))
+
+
+def backend_from(text: str) -> Identity:
+    """Raises ValueError."""
+    if (found := _BACKEND(text)) is None:
+        raise ValueError(f"not a backend: {text!r}")
+    return Identity(*_place(found), _port(found[3]))
+
+
+def _place(found: re.Match[str]) -> tuple[int, int]:
+    return (4, int(IPv4Address(found[1]))) if found[1] is not None else (6, int(IPv6Address(found[2])))
+
+
+def _port(text: str) -> int:
+    port = 0 if text == "*" else int(text)
+    if port > 65_535:
+        raise ValueError(f"not a port: {text}")
+    return port

@@ -1,0 +1,172 @@
+"""What our table holds, made of what the kernel lists. Pure.
+
+Nothing is believed that does not fit together: an element that is not ours to read, an entry whose address is not the
+one that its comment names, a VIP that leads elsewhere than to its own chain. Such elements are strays, and go with the
+next change. A VIP is whole when its rules are the wanted ones and its map of buckets is there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from holdfast.balancer import maglev
+from holdfast.balancer.dataplane import Counters
+from holdfast.balancer.dataplane.nftables import elements, structure
+from holdfast.balancer.dataplane.nftables.elements import Element, Marks
+from holdfast.balancer.dataplane.nftables.layout import (
+    FIRST_MARK,
+    LAST_MARK,
+    MAPS,
+    BackendMap,
+    VipMap,
+    backend_map,
+    belongs_to_a_vip,
+    buckets_of,
+    chain_of,
+    entry_from,
+    settings_from,
+    vip_map,
+)
+from holdfast.balancer.dataplane.nftables.structure import Shape
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip
+from holdfast.runtime.netlink import wire
+
+_EXPRESSION, _EXPRESSION_DATA = 7, 2
+_COUNTER_BYTES, _COUNTER_PACKETS = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A backend under a VIP, and the mark of its flows."""
+
+    mark: int
+    entry: Entry
+
+
+@dataclass(slots=True)
+class Service:
+    """One VIP. Without settings no packet is led to it: it was being removed."""
+
+    settings: Settings | None = None
+    entries: dict[Identity, Placed] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Picture:
+    """The table at one moment."""
+
+    shape: Shape
+    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    maps: frozenset[str] = frozenset()
+    services: dict[Vip, Service] = field(default_factory=dict)
+    traffic: Mapping[int, Counters] = field(default_factory=dict)
+    strays: list[tuple[str, Element]] = field(default_factory=list)
+
+    @property
+    def has_frame(self) -> bool:
+        wanted = structure.fingerprints(structure.frame_rules(self.shape))
+        found = {chain: rules for chain, rules in self.rules.items() if not belongs_to_a_vip(chain)}
+        return self.maps >= MAPS and found == wanted
+
+    def has_chain(self, vip: Vip, settings: Settings) -> bool:
+        """Whether the chain of the VIP is as it should be with these settings."""
+        wanted = structure.fingerprints(structure.vip_rules(self.shape, vip, settings))
+        return self.rules.get(chain_of(vip)) == wanted[chain_of(vip)]
+
+    def has_buckets(self, vip: Vip) -> bool:
+        return buckets_of(vip, self.shape.size) in self.maps
+
+    def is_whole(self, vip: Vip) -> bool:
+        service = self.services[vip]
+        if service.settings is None or not self.has_buckets(vip) or not self.has_chain(vip, service.settings):
+            return False
+        return all(placed.mark in self.traffic for placed in service.entries.values())
+
+    def objects(self, *, lenient: bool = False) -> dict[Key, Value]:
+        """What is served. What is not whole is not there, and so will be made; unless one only wants to know."""
+        if not lenient and not self.has_frame:
+            return {}
+        found: dict[Key, Value] = {}
+        for vip, service in self.services.items():
+            if not lenient and service.settings is not None and not self.is_whole(vip):
+                continue
+            if service.settings is not None:
+                found[Key(vip)] = service.settings
+            found |= {Key(vip, backend): placed.entry for backend, placed in service.entries.items()}
+        return found
+
+    def orphans(self) -> tuple[list[str], list[str]]:
+        """Chains and maps of VIPs that are no more, or of tables of another size."""
+        active = [vip for vip, service in self.services.items() if service.settings is not None]
+        chains = {chain_of(vip) for vip in active}
+        maps = {buckets_of(vip, self.shape.size) for vip in active}
+        return (
+            sorted(name for name in self.rules if belongs_to_a_vip(name) and name not in chains),
+            sorted(name for name in self.maps if belongs_to_a_vip(name) and name not in maps),
+        )
+
+    def marks(self) -> Iterator[int]:
+        for service in self.services.values():
+            for placed in service.entries.values():
+                yield placed.mark
+
+    def take_vips(self, where: VipMap, datagrams: list[bytes]) -> None:
+        """Takes the elements of a map of VIPs into the picture."""
+        for element in elements.elements(datagrams):
+            key = elements.key_of(element)
+            try:
+                vip = where.vip(key)
+            except ValueError:
+                self.strays.append((where.name, Element(key)))
+                continue
+            if vip_map(vip) != where or elements.data_of(element).decode() != chain_of(vip):
+                self.strays.append((where.name, Element(key)))
+                continue
+            settings = settings_from(elements.comment_of(element))
+            self.services.setdefault(vip, Service()).settings = settings
+
+    def take_backends(self, where: BackendMap, datagrams: list[bytes]) -> None:
+        for element in elements.elements(datagrams):
+            raw = elements.key_of(element)
+            (mark,) = struct.unpack("=I", raw)
+            try:
+                key, entry = entry_from(elements.comment_of(element))
+            except ValueError:
+                self.strays.append((where.name, Element(raw)))
+                continue
+            fits = backend_map(key) == where and where.data(key.backend) == elements.data_of(element)
+            entries = self.services.setdefault(key.vip, Service()).entries
+            if not fits or key.backend in entries or not FIRST_MARK <= mark <= LAST_MARK:
+                self.strays.append((where.name, Element(raw)))
+                continue
+            entries[key.backend] = Placed(mark, entry)
+
+    def take_traffic(self, datagrams: list[bytes]) -> None:
+        self.traffic = dict(map(_counted, elements.elements(datagrams)))
+
+
+def mark_key(mark: int) -> bytes:
+    return struct.pack("=I", mark)
+
+
+def table_of(placed: Iterable[tuple[Identity, int, int]], size: int) -> Marks:
+    """Per bucket the mark, from backends with their marks and weights."""
+    known = {backend: (mark, weight) for backend, mark, weight in placed}
+    serving, table = maglev.table({backend: weight for backend, (_, weight) in known.items()}, size)
+    # The last one is what an empty table's -1 points to.
+    marks = np.asarray([*(known[backend][0] for backend in serving), 0], np.uint32)
+    return marks[table]
+
+
+def _counted(element: dict[int, memoryview]) -> tuple[int, Counters]:
+    (mark,) = struct.unpack("=I", elements.key_of(element))
+    if _EXPRESSION not in element:
+        return mark, Counters()
+    data = wire.attributes(wire.attributes(element[_EXPRESSION], 0)[_EXPRESSION_DATA], 0)
+    packets, octets = (struct.unpack(">Q", data[kind])[0] for kind in (_COUNTER_PACKETS, _COUNTER_BYTES))
+    return mark, Counters(packets=packets, bytes=octets)

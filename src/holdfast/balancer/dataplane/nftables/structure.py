@@ -1,0 +1,154 @@
+"""The text of our table, as the `nft` tool takes it: the frame, and per VIP a chain and a map of buckets. Pure.
+
+    prerouting, output ─► vip maps ─► chain of the VIP ─► bucket by jhash ─► mark by bucket ─► dnat by mark
+                                                       └► no backend: reset, or unreachable
+
+Only the first packet of a flow comes by here; connection tracking carries the others to the same backend, whatever
+becomes of the table (B19). Every rule has a comment that is a fingerprint of its text, so that a look at the kernel
+tells, also after a restart or an upgrade, whether the rules are the ones that are wanted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.balancer.dataplane.nftables.layout import (
+    BACKEND_MAPS,
+    MARK_MASK,
+    MARKS,
+    TRAFFIC,
+    VIP_MAPS,
+    BackendMap,
+    VipMap,
+    buckets_of,
+    chain_of,
+)
+from holdfast.balancer.vip import PROTOCOLS, Settings, Vip
+
+SEED = 0x5EED
+_ADDRESS = {4: "ip", 6: "ip6"}
+_TYPE = {4: "ipv4_addr", 6: "ipv6_addr"}
+_REFUSE = "refuse"
+_HOOKS = {
+    "prerouting": "type nat hook prerouting priority -100",
+    "output": "type nat hook output priority -100",
+    "counted-in": "type filter hook prerouting priority -90",
+    "counted-out": "type filter hook output priority -90",
+    "postrouting": "type nat hook postrouting priority 100",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides the text, apart from the VIPs."""
+
+    table: str
+    size: int
+    snat: bool = False
+
+
+Rules = Mapping[str, Sequence[str]]
+"""Per chain its rules, in order."""
+
+
+def frame_rules(shape: Shape) -> Rules:
+    """The rules that are always there. A VIP is looked up by port first, then by protocol, then by address alone."""
+    dispatch = [_dispatch(each) for each in VIP_MAPS]
+    ours = f"ct mark and {MARK_MASK:#x} == {MARKS:#x}"
+    return {
+        # Without a backend the flow is nobody's: whoever reads marks shall not see the number of a bucket.
+        _REFUSE: ["ct mark set 0", "meta l4proto tcp reject with tcp reset", "reject"],
+        "prerouting": dispatch,
+        "output": dispatch,
+        "counted-in": [f'iifname != "lo" ct mark @{TRAFFIC}'],
+        "counted-out": [f"ct mark @{TRAFFIC}"],
+        "postrouting": [f"{ours} ct direction original masquerade"] if shape.snat else [],
+    }
+
+
+def vip_rules(shape: Shape, vip: Vip, settings: Settings) -> Rules:
+    """The rules of one VIP's chain."""
+    dnat = f"dnat {_ADDRESS[vip.family]}"
+    by_port, by_address = (BackendMap(vip.family, has_port).name for has_port in (True, False))
+    rules = [*_hashing(shape, vip, settings), f"ct mark set ct mark map @{buckets_of(vip, shape.size)}"]
+    if vip.protocol != PROTOCOLS["any"]:
+        rules.append(f"meta l4proto {vip.protocol} {dnat} addr . port to ct mark map @{by_port}")
+    return {chain_of(vip): [*rules, f"{dnat} to ct mark map @{by_address}", f"goto {_REFUSE}"]}
+
+
+def _hashing(shape: Shape, vip: Vip, settings: Settings) -> list[str]:
+    source = f"{_ADDRESS[vip.family]} saddr"
+    into = f"mod {shape.size} seed {SEED:#x}"
+    if settings.sticky:
+        return [f"ct mark set jhash {source} {into}"]
+    if vip.protocol != PROTOCOLS["any"]:
+        return [f"meta l4proto {vip.protocol} ct mark set jhash {source} . th sport {into}"]
+    # What has no ports is spread by address; then what has them is given its own bucket.
+    return [
+        f"ct mark set jhash {source} {into}",
+        f"meta l4proto {{ 6, 17 }} ct mark set jhash {source} . th sport {into}",
+    ]
+
+
+def _dispatch(each: VipMap) -> str:
+    parts = [f"{_ADDRESS[each.family]} daddr"]
+    parts += ["meta l4proto"] * each.has_protocol + ["th dport"] * each.has_port
+    return f"{' . '.join(parts)} vmap @{each.name}"
+
+
+def fingerprint(rule: str) -> str:
+    """What the comment of a rule says."""
+    return hashlib.blake2b(rule.encode(), digest_size=6, person=b"holdfast-rule").hexdigest()
+
+
+def fingerprints(rules: Rules) -> dict[str, tuple[str, ...]]:
+    """Per chain that has rules their comments, in order: what a look at the kernel must find."""
+    return {chain: tuple(map(fingerprint, found)) for chain, found in rules.items() if found}
+
+
+def frame(shape: Shape) -> str:
+    """Makes the table, or brings an older one's frame to this text. Maps and their elements stay."""
+    lines = [f"add table inet {shape.table}"]
+    for vips in VIP_MAPS:
+        parts = [_TYPE[vips.family], *["inet_proto"] * vips.has_protocol, *["inet_service"] * vips.has_port]
+        lines.append(f"add map inet {shape.table} {vips.name} {{ type {' . '.join(parts)} : verdict; }}")
+    for each in BACKEND_MAPS:
+        data = _TYPE[each.family] + " . inet_service" * each.has_port
+        lines.append(f"add map inet {shape.table} {each.name} {{ type mark : {data}; }}")
+    lines.append(f"add set inet {shape.table} {TRAFFIC} {{ type mark; counter; }}")
+    for chain in frame_rules(shape):
+        hook = f" {{ {_HOOKS[chain]}; policy accept; }}" if chain in _HOOKS else ""
+        lines.append(f"add chain inet {shape.table} {chain}{hook}")
+    return "\n".join([*lines, *_replaced(shape, frame_rules(shape))]) + "\n"
+
+
+def buckets(shape: Shape, vips: Iterable[Vip]) -> str:
+    """Makes the bucket maps of these VIPs."""
+    end = f"{{ type mark : mark; size {shape.size}; }}"
+    return "".join(f"add map inet {shape.table} {buckets_of(vip, shape.size)} {end}\n" for vip in vips)
+
+
+def chains(shape: Shape, vips: Iterable[tuple[Vip, Settings]]) -> str:
+    """Makes the chains of these VIPs, or changes those that are there; their bucket maps exist."""
+    lines = []
+    for vip, settings in vips:
+        lines.append(f"add chain inet {shape.table} {chain_of(vip)}")
+        lines += _replaced(shape, vip_rules(shape, vip, settings))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _replaced(shape: Shape, rules: Rules) -> list[str]:
+    lines = []
+    for chain, found in rules.items():
+        lines.append(f"flush chain inet {shape.table} {chain}")
+        lines += [f'add rule inet {shape.table} {chain} {rule} comment "{fingerprint(rule)}"' for rule in found]
+    return lines
+
+
+def removed(shape: Shape, chain_names: Iterable[str], map_names: Iterable[str]) -> str:
+    """Removes chains that nothing leads to any more, then the maps that their rules used."""
+    lines = [f"{do} chain inet {shape.table} {chain}" for chain in chain_names for do in ("flush", "delete")]
+    lines += [f"delete map inet {shape.table} {each}" for each in map_names]
+    return "".join(f"{line}\n" for line in lines)

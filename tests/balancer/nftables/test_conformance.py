@@ -1,0 +1,31 @@
+"""The conformance suite of all dataplanes, on the real kernel in a network namespace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.balancer.dataplane.nftables import open_nftables
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import Namespace, network
+from tests.balancer.conformance import CASES, Case
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[Namespace]:
+    with network() as net:
+        yield net.namespace("lb")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_it_conforms(namespace: Namespace, case: Case) -> None:
+    async def prove() -> None:
+        dataplane = open_nftables(case.__name__, 251)
+        try:
+            await case(dataplane)
+        finally:
+            dataplane.close()
+
+    inside(namespace.system_name, lambda: asyncio.run(prove()))
