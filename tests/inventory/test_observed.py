@@ -28,12 +28,12 @@ def observed(engine: Engine) -> SqlObserved:
 
 
 def rows(observed: SqlObserved, prefix: bytes = b"/a/") -> dict[bytes, bytes]:
-    return {seen.key: seen.doc for seen in observed.read(prefix, None, 100)}
+    return {seen.key: seen.doc for seen in observed.read("agent", prefix, None, 100)}
 
 
 def test_what_was_written_is_read_with_its_time(observed: SqlObserved) -> None:
     observed.write(OLD, "agent", [(b"/a/1", b"{}")], [], AT)
-    assert observed.read(b"/a/", None, 10) == [(b"/a/1", b"{}", AT)]
+    assert observed.read("agent", b"/a/", None, 10) == [(b"/a/1", b"{}", AT)]
 
 
 def test_a_row_that_is_there_is_replaced_and_one_that_is_gone_goes(observed: SqlObserved) -> None:
@@ -46,8 +46,8 @@ def test_a_row_that_is_there_is_replaced_and_one_that_is_gone_goes(observed: Sql
 def test_pages_come_in_the_order_of_bytes(observed: SqlObserved) -> None:
     keys = [b"/a/\xff", b"/a/-", b"/a/A", b"/a/a"]
     observed.write(OLD, "agent", [(key, b"") for key in keys], [], AT)
-    first = observed.read(b"/a/", None, 3)
-    rest = observed.read(b"/a/", first[-1].key, 3)
+    first = observed.read("agent", b"/a/", None, 3)
+    rest = observed.read("agent", b"/a/", first[-1].key, 3)
     assert [seen.key for seen in (*first, *rest)] == sorted(keys)
 
 
@@ -80,7 +80,14 @@ def test_changes_since_a_revision_name_the_keys_before_and_after(observed: SqlOb
     before = observed.touched("endpoint", 0).newest
     editor.change([endpoint(1, on="r2"), Wanted(ENDPOINT, "holdfast-w2-eth0"), host(1, last=9)], who="alice")
     touched = observed.touched("endpoint", before)
-    assert set(touched.keys) == {endpoint_key(1), endpoint_key(1, on="r2"), endpoint_key(2)}
-    assert touched.newest > before
-    assert observed.touched("host", before).names == ["r1"]
-    assert observed.touched("endpoint", touched.newest).keys == []
+    assert touched.present == {endpoint_key(1, on="r2")}
+    assert touched.gone == {endpoint_key(1), endpoint_key(2)}
+    assert touched.newest == observed.newest() > before
+    assert observed.touched("host", before).present == {HOST.key(REGION, "r1")}
+    assert observed.touched("endpoint", touched.newest).present == set()
+
+
+def test_rows_of_another_kind_under_the_same_prefix_are_not_read(observed: SqlObserved) -> None:
+    observed.write(OLD, "agent", [(b"/a/1", b"1")], [], AT)
+    observed.write(OLD, "endpoint", [(b"/a/2", b"2")], [], AT)
+    assert rows(observed) == {b"/a/1": b"1"}

@@ -49,9 +49,11 @@ class Narrator(Generic[K, V]):
             )
 
     def applied(self, outcomes: Sequence[Outcome[K, V]]) -> None:
-        for outcome in outcomes:
-            result = "failed" if outcome.error else "applied"
-            self._metrics.writes.labels(op=outcome.change.op.name.lower(), outcome=result).inc()
+        counts = Counter((outcome.change.op, "failed" if outcome.error else "applied") for outcome in outcomes)
+        for (op, result), count in counts.items():
+            self._metrics.writes.labels(op=op.name.lower(), outcome=result).inc(count)
+        routine = self._place.routine
+        outcomes = [one for one in outcomes if one.error or not routine(one.change)]
         self._write(self._records(outcomes))
         self._metrics.decisions_lost.set(self._decisions.lost)
         for op in Op:

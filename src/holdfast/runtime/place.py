@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from holdfast.model.time import Duration
 from holdfast.reconcile import Brake, Change, Gate, Kinds, Outcome, Owned
 from holdfast.reconcile.change import K, V
+from holdfast.runtime.moves import Moves
 
 K_co = TypeVar("K_co", covariant=True)
 
@@ -88,8 +89,12 @@ class Place(Generic[K, V]):
     same: Callable[[V, V], bool]
     brake: Brake[K, V] | None = None
     feed: Feed[K] | None = None
+    moves: Moves[K, V] | None = None
+    """Where objects can get another key: finds the two halves of such a change in a full pass."""
     term: Callable[[], int] = field(default=lambda: 0)
     quiet: Collection[str] = ()
     """Gates whose holds are nothing to tell anybody: they belong to every start, and open by themselves."""
+    routine: Callable[[Change[K, V]], bool] = field(default=lambda _change: False)
+    """Changes that come all the time, such as heartbeats: counted, and nothing to tell anybody."""
     read_back: bool = True
     """Whether what was applied is looked up again at once; not needed where applying is itself a proof."""
