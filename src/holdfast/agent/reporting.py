@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from holdfast.model.agent_report import AgentReport
 from holdfast.model.time import NEVER, Duration, Instant
 
-
 STEADY = frozenset({"peers", "programmed"})
 """Counts that every host's agent changes when the fleet does: they ride on the next sign of life."""
 

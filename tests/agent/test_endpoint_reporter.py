@@ -1,0 +1,163 @@
+"""Statuses of this host's endpoints: Felix's keys, what up, down and error mean, and when a status goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast.agent.claims import Claim, Key, Local, Owner, Remote, Shape, route
+from holdfast.agent.endpoint_reporter import EndpointReporter
+from holdfast.agent.endpoint_states import states
+from holdfast.model.endpoint import Endpoint, EndpointName, EndpointSpec
+from holdfast.model.endpoint_status import State
+from holdfast.model.region import Region
+from holdfast.model.time import Instant
+from holdfast.reconcile import Change, Op, Owned, Story
+from holdfast.testing import World, simulate
+
+REGION = Region()
+NAME = EndpointName("r1", "openstack", "vm-1", "port-1")
+KEY = b"/calico/felix/v2/no-region/host/r1/workload/openstack/openstack%2fvm-1/endpoint/port-1"
+ROUTE = route("10.28.0.7/32")
+
+
+def endpoint(interface: str = "tap1") -> Endpoint:
+    spec = EndpointSpec(
+        orchestrator="openstack",
+        workload="vm-1",
+        node="r1",
+        endpoint="port-1",
+        interface_name=interface,
+        ip_networks=("10.28.0.7/32",),
+    )
+    return Endpoint.of(REGION, spec)
+
+
+def made(shape: Shape, *, missing: bool = False) -> Owned[Claim]:
+    return Owned(Claim(shape, Owner("r1"), missing), "region", 1)
+
+
+def state(
+    present: dict[Key, Owned[Claim]], *, error: str = "", obstacle: str | None = None, interface: str = "tap1"
+) -> State:
+    story = Story(Change(Op.CREATE, ROUTE, None, made(Local(interface))), Instant(1), error=error) if error else None
+    found = states([endpoint(interface)], present, lambda _key: story, lambda _key, _shape: obstacle)
+    return found[NAME]
+
+
+@pytest.mark.parametrize(
+    ("present", "error", "obstacle", "expected"),
+    [
+        ({ROUTE: made(Local("tap1"))}, "", None, State.UP),
+        ({}, "", None, State.DOWN),
+        ({ROUTE: made(Local("tap1"), missing=True)}, "", None, State.DOWN),
+        ({ROUTE: made(Local("tap2"))}, "", None, State.DOWN),
+        ({ROUTE: made(Remote("192.0.2.9"))}, "", None, State.DOWN),
+        ({ROUTE: made(Local("tap1"))}, "", "interface tap1 does not exist", State.DOWN),
+        ({}, "out of memory", None, State.ERROR),
+    ],
+)
+def test_up_is_an_endpoint_whose_routes_reach_its_interface(
+    present: dict[Key, Owned[Claim]], error: str, obstacle: str | None, expected: State
+) -> None:
+    assert state(present, error=error, obstacle=obstacle) is expected
+
+
+def test_an_endpoint_without_an_interface_is_down() -> None:
+    assert state({}, interface="") is State.DOWN
+
+
+class Said:
+    """The reporter of host r1, with what it finds there."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.states: dict[EndpointName, State] | None = {NAME: State.UP}
+        machine = world.node("r1")
+        reporter = EndpointReporter(machine.store(), REGION, "r1", lambda: self.states, machine.clock.now)
+        self.task = asyncio.create_task(reporter.run())
+
+    def value(self, key: bytes = KEY) -> bytes | None:
+        entry = self.world.store.keys.get(key)
+        assert entry is None or entry.lease == 0
+        return None if entry is None else entry.value
+
+
+def scene(story: Callable[[Said], Coroutine[Any, Any, None]]) -> None:
+    async def play(world: World) -> None:
+        said = Said(world)
+        await story(said)
+        said.task.cancel()
+
+    simulate(1, play)
+
+
+def test_a_status_is_written_as_felix_writes_it_without_a_lease_and_followed() -> None:
+    async def story(said: Said) -> None:
+        await asyncio.sleep(1)
+        assert said.value() == b'{"status":"up"}'
+        said.states = {NAME: State.DOWN}
+        await asyncio.sleep(1)
+        assert said.value() == b'{"status":"down"}'
+
+    scene(story)
+
+
+def test_a_status_that_is_right_is_not_written_again() -> None:
+    async def story(said: Said) -> None:
+        await asyncio.sleep(60)
+        assert len(said.world.store.history) == 1
+
+    scene(story)
+
+
+def test_what_somebody_else_wrote_there_is_put_right() -> None:
+    async def story(said: Said) -> None:
+        await asyncio.sleep(1)
+        await said.world.connect("other").put(KEY, b"rubbish")
+        await asyncio.sleep(1)
+        assert said.value() == b'{"status":"up"}'
+
+    scene(story)
+
+
+def test_a_status_goes_with_its_endpoint_but_not_because_nothing_is_known() -> None:
+    async def story(said: Said) -> None:
+        await asyncio.sleep(1)
+        said.states = None
+        await asyncio.sleep(10)
+        assert said.value() == b'{"status":"up"}'
+        said.states = {}
+        await asyncio.sleep(1)
+        assert said.value() is None
+
+    scene(story)
+
+
+def test_the_statuses_of_other_hosts_are_left_alone() -> None:
+    async def story(said: Said) -> None:
+        others = KEY.replace(b"/r1/", b"/r10/")
+        await said.world.connect("other").put(others, b'{"status":"up"}')
+        said.states = {}
+        await asyncio.sleep(2)
+        assert said.value(others) == b'{"status":"up"}'
+
+    scene(story)
+
+
+def test_a_store_that_was_away_is_told_when_it_is_back() -> None:
+    async def story(said: Said) -> None:
+        await asyncio.sleep(1)
+        for client in said.world.store._clients:
+            client.link.cut()
+        said.states = {NAME: State.ERROR}
+        await asyncio.sleep(30)
+        for client in said.world.store._clients:
+            client.link.heal()
+        await asyncio.sleep(15)
+        assert said.value() == b'{"status":"error"}'
+
+    scene(story)
