@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.reconcile import Change, Outcome
+from holdfast.reconcile import Change, Op, Outcome
+from holdfast.runtime.moves import Moves
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.server.syncer_source import Outbox
 from holdfast.server.syncer_target import EtcdTarget
@@ -32,3 +33,8 @@ def first_failure_ends_it(_self: EtcdTarget, change: Change[bytes, Entry], resul
 
 def believed(revision: int, _known: int) -> int:
     return revision
+
+
+def creates_flow(_self: Moves[Any, Any], changes: Sequence[Change[Any, Any]]) -> list[Change[Any, Any]]:
+    """Every create goes with its page, whatever is still to be deleted."""
+    return [change for change in changes if change.op is not Op.DELETE]

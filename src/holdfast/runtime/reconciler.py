@@ -25,6 +25,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.dirty import Dirty
 from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.moves import Moves
 from holdfast.runtime.narrate import Narrator
 from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.vitals import Vitals
@@ -184,8 +185,12 @@ class Reconciler(Generic[K, V]):
     async def _full_pass(self) -> None:
         """Merges source and target page by page, in constant memory for what is unchanged.
 
-        Creates and replaces flow with their page; deletes wait for the end, so that the brake sees their total.
+        Creates and replaces flow with their page; deletes wait for the end, so that the brake sees their total, and so
+        does whatever may turn out to be a move.
         """
+        moves = self.place.moves
+        if moves is not None:
+            moves.begin()
         deletes: list[Change[K, V]] = []
         counts: Counter[str] = Counter()
         before = self._have.copy()
@@ -199,16 +204,28 @@ class Reconciler(Generic[K, V]):
             counts.update(self.place.kinds.of(key) for key, _ in present)
             deletes += [change for change in changes if change.op is Op.DELETE]
             flowing = [change for change in changes if change.op is not Op.DELETE]
+            if moves is not None:
+                flowing = moves.kept_back(changes)
             await self._carry_out(flowing, {change.key for change in flowing})
             if upto is None:
                 break
             after = upto
         self._have = counts + (self._have - before)  # what was there, and what this pass has created since
         self.ledger.note(Plan((), (), settled), self._clock.now())
+        if moves is not None:
+            deletes = await self._move(moves, deletes)
         await self._carry_out(deletes, {change.key for change in deletes} | settled)
         self.passes += 1
         self._audit = self._clock.now() + self._pace.audit
         self._vitals.audited(self._pace.audit)
+
+    async def _move(self, moves: Moves[K, V], deletes: list[Change[K, V]]) -> list[Change[K, V]]:
+        """Carries out what was kept back; the deletes that are left."""
+        new = moves.rest()
+        await self._carry_out(new, {change.key for change in new})
+        for halves in moves.found(self._pace.batch):
+            await self._carry_out(halves, {change.key for change in halves})
+        return [change for change in deletes if not moves.is_moving(change.key)]
 
     async def _carry_out(self, changes: list[Change[K, V]], looked: set[K]) -> None:
         now = self._clock.now()

@@ -28,6 +28,7 @@ from holdfast.reconcile import Away, Intent, Op, Sync
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.moves import Moves
 from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.vitals import Vitals
@@ -91,6 +92,7 @@ class Reign:
         self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now)
         self.target = EtcdTarget(self.fenced, self.layout, self.source.bound, conflict=around.figures.conflicts.inc)
         self.outbox = Outbox(around.inventory, around.aside, fence)
+        self.moves: Moves[bytes, Entry] = Moves(self.layout.individual)
         interval = around.resync_interval or _ONCE
         self.reconciler = Reconciler(
             self._place(),
@@ -113,11 +115,15 @@ class Reign:
             self.layout.kinds,
             self.layout.show,
             self.layout.same,
-            brake=SyncerBrake(f"{NAME}/brake", self.layout.kinds, self.outbox.has_moved),
+            brake=SyncerBrake(f"{NAME}/brake", self.layout.kinds, self._has_moved),
             feed=self.outbox,
+            moves=self.moves,
             term=lambda: self.fence.term,
             read_back=False,  # a transaction that compared is its own proof
         )
+
+    def _has_moved(self, key: bytes) -> bool:
+        return self.outbox.has_moved(key) or self.moves.is_moving(key)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Works until cancelled or told to stop. Raises `Deposed`."""
