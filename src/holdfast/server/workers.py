@@ -16,6 +16,7 @@ from holdfast import __version__
 from holdfast.config.root import Config
 from holdfast.config.store import Store as StoreConfig
 from holdfast.model.leader import LEADER, Leader
+from holdfast.model.name import NameRefused
 from holdfast.model.region import Region
 from holdfast.model.server import Server, WorkerHealth
 from holdfast.model.time import Duration
@@ -27,6 +28,7 @@ from holdfast.runtime.process import boot_id
 from holdfast.runtime.report import WorkerReport, report
 from holdfast.runtime.wishes import Wish, WishBook, Wishes, wish
 from holdfast.runtime.worker import Spec, Worker
+from holdfast.server import hosts
 from holdfast.server.about import About, StoreSeen
 from holdfast.server.election import Election, Lost, Phase
 from holdfast.server.elector import Elector, Surroundings
@@ -115,6 +117,7 @@ class ElectorJob:
         self.registrar = Registrar(self._store, self._region, self._me.name, worker.config.server.ttl, ours)
         worker.handlers |= {
             "about": self._about,
+            "host": self._host,
             "step-down": self._step_down,
             "pause": self._pause,
             "resume": self._resume,
@@ -288,6 +291,13 @@ class ElectorJob:
             opens=refusal.opens if refusal else "",
         )
         return msgspec.to_builtins(about)
+
+    async def _host(self, request: Request, _who: Who) -> Any:
+        name = str(request.args.get("name", ""))
+        try:
+            return msgspec.to_builtins(await hosts.seen(self._store, self._region, name))
+        except (StoreAway, StoreError, NameRefused) as error:
+            raise Declined(str(error)) from error
 
     def _pause_told(self) -> str:
         pause = self._book.wishes.pause
