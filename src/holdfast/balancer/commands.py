@@ -8,10 +8,12 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from holdfast.balancer.health import Event, Impossible, Signal, State, step
 from holdfast.balancer.keeper import NAME, Keeper
+from holdfast.balancer.outlook import outlook
 from holdfast.balancer.view import View
 from holdfast.balancer.vip import Key
 from holdfast.balancer.wishes import Wishes
@@ -53,6 +55,7 @@ class Commands:
             "balancer": self._status,
             "moves": self._plan,
             "explain": self._explain,
+            "outlook": self._outlook,
             "backend": self._backend,
             "frontend": self._frontend,
         }
@@ -69,6 +72,13 @@ class Commands:
 
     async def _plan(self, _request: Request, _who: Who) -> Any:
         return self._view().plan()
+
+    async def _outlook(self, request: Request, _who: Who) -> Any:
+        """For the announcer, which tells in return what is announced."""
+        farewell, now = self._keeper.farewell, self._clock.now()
+        farewell.announced, farewell.told = frozenset(request.args.get("announced") or ()), now
+        farewell.obstacles = request.args.get("why") or {}
+        return msgspec.to_builtins(outlook(self._keeper, now))
 
     async def _explain(self, request: Request, _who: Who) -> Any:
         kind, name = str(request.args.get("kind")), str(request.args.get("name"))

@@ -19,6 +19,7 @@ import structlog
 from holdfast.balancer import digest
 from holdfast.balancer.core import Balancer, Transition
 from holdfast.balancer.dataplane import Dataplane
+from holdfast.balancer.farewell import Farewell, host_of
 from holdfast.balancer.gates import HealthGate, PauseGate, WarmUpGate
 from holdfast.balancer.health import State
 from holdfast.balancer.metrics import BalancerMetrics
@@ -89,6 +90,8 @@ class Keeper:
         self.sync = Sync({source.name: Synced(balancer.warm.started)})
         self.warm_up = WarmUpGate(balancer.warm, balancer.standing)
         self.health = HealthGate(balancer.standing, since=balancer.warm.started)
+        self.brake: Brake[Key, Value] = Brake(f"{NAME}/brake", KINDS)
+        self.farewell = Farewell(self.brake, self._is_announced)
         self.target = Vips(dataplane, self._moves)
         self.metrics = BalancerMetrics(around.metrics.registry)
         self._prober = prober
@@ -116,13 +119,18 @@ class Keeper:
             name=NAME,
             source=self.source,
             target=self.target,
-            gates=(self.intent, self.pauses, self.warm_up, self.health, self.sync),
+            gates=(self.intent, self.pauses, self.warm_up, self.health, self.sync, self.farewell),
             kinds=KINDS,
             show=str,
             same=_same,
-            brake=Brake(f"{NAME}/brake", KINDS),
+            brake=self.brake,
             quiet=("warm_up",),
         )
+
+    def _is_announced(self, host: str) -> bool:
+        """Whether a frontend wants that address announced."""
+        frontends = self.balancer.roster.frontends.values()
+        return any(one.announce is not None and host_of(one.vip) == host for one in frontends)
 
     def complete(self, revision: int, unreadable: tuple[str, ...] = ()) -> None:
         """The configuration is known to be all there is, at this revision."""

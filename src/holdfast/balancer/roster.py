@@ -53,6 +53,14 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
+class Announcement:
+    """Where the address of a frontend is announced, and how long it has to be down to lose that."""
+
+    device: str
+    withdraw_delay: Duration
+
+
+@dataclass(frozen=True, slots=True)
 class Frontend:
     """A VIP and who may serve it: per pool the backends with their weights."""
 
@@ -64,6 +72,7 @@ class Frontend:
     slow_start: Duration = Duration(0)
     panic_below: float = 0.0
     description: str = ""
+    announce: Announcement | None = None
 
     def backends(self) -> Iterable[str]:
         return (name for pool in self.pools for name, _ in pool)
@@ -201,6 +210,7 @@ def _frontend(name: str, one: FrontendConfig, config: Configuration, backends: M
         slow_start=one.slow_start,
         panic_below=one.panic_threshold / 100,
         description=one.description or "",
+        announce=None if one.announce is None else Announcement(one.announce.device, one.announce.withdraw_delay),
     )
 
 

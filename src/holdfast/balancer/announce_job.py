@@ -1,0 +1,183 @@
+"""The announcer: a worker of its own that keeps the announced addresses as the outlook of the VIPs' keeper wants them.
+
+It asks the keeper several times a second and never acts on old news: while the keeper does not answer, every address
+stays as it is. In return it tells the keeper what is announced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import msgspec
+import structlog
+from prometheus_client import Gauge
+
+from holdfast.balancer.announce import KINDS, Announcements, Outlook, Spot
+from holdfast.balancer.announce_target import Addresses
+from holdfast.balancer.keeper import NAME as KEEPER
+from holdfast.model.time import NEVER, Duration
+from holdfast.reconcile import Away, Intent, Owned, Story, Sync, Synced
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.control import Request, ask
+from holdfast.runtime.intents import Intents
+from holdfast.runtime.netlink import ifaddr
+from holdfast.runtime.netlink.socket import Netlink
+from holdfast.runtime.place import Pace, Place
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.worker import Spec, Worker
+
+log = structlog.get_logger(__name__)
+
+NAME = "announce"
+ANNOUNCE = Spec(NAME, "holdfast.balancer.announce_job:announce")
+OUTLOOK = "outlook"
+"""The command that the keeper answers with an `Outlook`."""
+_ASK_EVERY = Duration(milliseconds=250)
+_ASK_IDLE = Duration(seconds=1)
+_ASK_TIMEOUT = 2.0
+_STALE_AFTER = Duration(seconds=3)
+
+
+class WantedAddresses:
+    """The source: what the last outlook wants, as long as that is fresh."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.known = Announcements(Outlook(NEVER))
+        self._clock = clock
+        self._heard = NEVER
+
+    def hear(self, outlook: Outlook) -> None:
+        self._heard = self._clock.now()
+        self.known.hear(outlook, self._heard)
+
+    async def read(self, after: Spot | None, upto: Spot | None) -> Sequence[tuple[Spot, Owned[None]]]:
+        wanted = self._wanted()
+        return [
+            (spot, owned)
+            for spot, owned in wanted.items()
+            if (after is None or after < spot) and (upto is None or spot <= upto)
+        ]
+
+    async def look(self, keys: Collection[Spot]) -> Mapping[Spot, Owned[None]]:
+        wanted = self._wanted()
+        return {spot: wanted[spot] for spot in keys if spot in wanted}
+
+    async def refresh(self) -> None:
+        self._wanted()
+
+    def _wanted(self) -> dict[Spot, Owned[None]]:
+        if not self._heard or self._clock.now() - self._heard > _STALE_AFTER:
+            raise Away(KEEPER, "it does not say how the frontends are")
+        revision = self.known.outlook.revision or 0
+        return {spot: Owned(None, KEEPER, revision) for spot, _ in self.known.wanted()}
+
+
+class Announcer:
+    def __init__(self, worker: Worker, addresses: Addresses) -> None:
+        self._worker = worker
+        self._addresses = addresses
+        self._source = WantedAddresses(worker.clock)
+        self._sync = Sync({KEEPER: Synced(worker.clock.now())})
+        self._wanted: frozenset[Spot] = frozenset()
+        self._gauge = Gauge(
+            "holdfast_frontend_announced",
+            "Whether its address is on its device.",
+            ["frontend"],
+            registry=worker.metrics.registry,
+        )
+        intent: Intent[Spot] = Intent(NAME)
+        self._reconciler: Reconciler[Spot, None] = Reconciler(
+            Place(
+                name=NAME,
+                source=self._source,
+                target=addresses,
+                gates=(intent, self._source.known, self._sync),
+                kinds=KINDS,
+                show=str,
+                same=lambda _wanted, _held: True,
+                quiet=("warm_up", "withdraw_delay"),
+            ),
+            clock=worker.clock,
+            vitals=worker.vitals,
+            decisions=worker.decisions,
+            metrics=worker.metrics,
+            pace=Pace(audit=worker.config.balancer.sync_interval, recheck=Duration(milliseconds=500)),
+        )
+        Intents(worker, self._reconciler, intent, self._sync).offer()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [tasks.create_task(self._listen(), name="outlook")]
+            with _events(self._reconciler.dirty.mark_all):
+                await tasks.create_task(self._reconciler.run(self._worker.stopping), name="reconciler")
+            for helper in helpers:
+                helper.cancel()
+
+    async def _listen(self) -> None:
+        while True:
+            answer = await ask(self._worker.paths.socket(KEEPER), self._question(), timeout=_ASK_TIMEOUT)
+            if not answer.error:
+                self._hear(msgspec.convert(answer.result, Outlook))
+            idle = not self._source.known.outlook.stands and not self._addresses.held
+            await asyncio.sleep((_ASK_IDLE if idle else _ASK_EVERY).total_seconds())
+
+    def _question(self) -> Request:
+        """Asks, and tells: what is announced, and what is in the way of what is not as wanted."""
+        stories = self._reconciler.ledger
+        obstacles = {story.change.key.host: _obstacle(story) for story in stories}
+        return Request(OUTLOOK, {"announced": [spot.host for spot in sorted(self._addresses.held)], "why": obstacles})
+
+    def _hear(self, outlook: Outlook) -> None:
+        self._source.hear(outlook)
+        known = self._sync.sources.get(KEEPER)
+        if known is None or (known.revision, known.unreadable) != (outlook.revision, outlook.unreadable):
+            self._sync.note_source(KEEPER, Synced(self._worker.clock.now(), outlook.revision, outlook.unreadable))
+        wanted = frozenset(spot for spot, _ in self._source.known.wanted())
+        self._reconciler.dirty.mark(wanted ^ self._wanted)
+        self._wanted = wanted
+        self._source.known.forget(self._addresses.held)
+        self._gauge.clear()
+        for stand in outlook.stands:
+            self._gauge.labels(frontend=stand.frontend).set(stand.spot in self._addresses.held)
+
+
+def _obstacle(story: Story[Spot, None]) -> str:
+    if story.closed is None:
+        return story.error or "about to be done"
+    return f"held by {story.closed.gate}: {story.closed.sentence}; opens by: {story.closed.opens}"
+
+
+@contextlib.contextmanager
+def _events(tell: Callable[[], None]) -> Iterator[None]:
+    """Tells whenever an address of this namespace has come or gone."""
+    heard = Netlink(socket.NETLINK_ROUTE, ifaddr.GROUPS)
+
+    def hear() -> None:
+        try:
+            list(heard.receive())
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:  # that one says that more has happened than there was room for
+                raise
+        tell()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(heard, hear)
+    try:
+        yield
+    finally:
+        loop.remove_reader(heard)
+        heard.close()
+
+
+async def announce(worker: Worker) -> None:
+    kind: str = worker.config.balancer.dataplane.kind
+    if kind == "dry-run":
+        worker.vitals.state = "nothing is announced with dry-run"
+        await worker.stopping.wait()
+        return
+    with contextlib.closing(Addresses(worker.paths.state / "announced.json")) as addresses:
+        await Announcer(worker, addresses).run()

@@ -1,0 +1,108 @@
+"""Announced addresses on the real kernel: put there, found again, taken away; what is not ours stays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from holdfast.balancer.announce import Spot
+from holdfast.balancer.announce_target import Addresses, keeps_marks
+from holdfast.reconcile import Change, Op, Owned
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import Namespace, Network
+
+T = TypeVar("T")
+
+FOUR, SIX = Spot.of("192.0.2.80", "lo"), Spot.of("2001:db8::80", "lo")
+OURS = Owned(None, "", 0)
+
+
+class Machine:
+    """A namespace, and what an announcer there does. `marks`: the kernel keeps whose an address is."""
+
+    def __init__(self, namespace: Namespace, file: Path, *, marks: bool) -> None:
+        self.namespace = namespace
+        self._file = file
+        self._marks = marks
+
+    def found(self) -> set[Spot]:
+        """By an announcer that has just been started."""
+        return {spot for spot, _ in self._do(lambda made: asyncio.run(made.read(None)))[0]}
+
+    def change(self, op: Op, *spots: Spot) -> list[str | None]:
+        old, new = (OURS, None) if op is Op.DELETE else (None, OURS)
+        changes = [Change(op, spot, old, new) for spot in spots]
+        return [outcome.error for outcome in self._do(lambda made: asyncio.run(made.apply(changes)))]
+
+    def shown(self) -> str:
+        return self.namespace.run("ip", "-oneline", "address", "show", "dev", "lo")
+
+    def _do(self, work: Callable[[Addresses], T]) -> T:
+        with contextlib.closing(Addresses(self._file, marks=self._marks)) as made:
+            return inside(self.namespace.system_name, lambda: work(made))
+
+
+@pytest.fixture(params=[True, False], ids=["marks", "file"])
+def machine(request: pytest.FixtureRequest, namespaces: Network, tmp_path: Path) -> Machine:
+    return Machine(namespaces.namespace("lb"), tmp_path / "announced.json", marks=request.param)
+
+
+def test_what_is_announced_is_there_and_is_found_again(machine: Machine) -> None:
+    assert machine.change(Op.CREATE, FOUR, SIX) == [None, None]
+    assert "192.0.2.80/32" in machine.shown()
+    assert "2001:db8::80/128" in machine.shown()
+    assert "tentative" not in machine.shown()
+    assert machine.found() == {FOUR, SIX}
+
+
+def test_what_is_withdrawn_is_gone(machine: Machine) -> None:
+    machine.change(Op.CREATE, FOUR, SIX)
+    assert machine.change(Op.DELETE, SIX) == [None]
+    assert machine.found() == {FOUR}
+    assert "2001:db8::80" not in machine.shown()
+
+
+def test_a_foreign_address_is_not_seen_and_not_taken(machine: Machine) -> None:
+    machine.namespace.run("ip", "address", "add", "192.0.2.80/32", "dev", "lo")
+    assert machine.found() == set()
+    (refused,) = machine.change(Op.CREATE, FOUR)
+    assert refused is not None
+    assert "192.0.2.80/32 dev lo is there already, and not by us" in refused
+
+
+def test_a_device_that_is_not_there_is_a_sentence_and_holds_up_no_other(machine: Machine) -> None:
+    refused, done = machine.change(Op.CREATE, Spot.of("192.0.2.80", "anycast0"), SIX)
+    assert refused == "there is no device anycast0: make it, or change announce.device"
+    assert done is None
+
+
+def test_the_address_of_a_device_that_is_gone_is_gone_with_it(machine: Machine) -> None:
+    assert machine.change(Op.DELETE, Spot.of("192.0.2.80", "anycast0")) == [None]
+
+
+def test_without_the_right_to_it_is_one_sentence(namespaces: Network, tmp_path: Path) -> None:
+    script = (
+        "import asyncio, pathlib, sys\n"
+        "from holdfast.balancer.announce import Spot\n"
+        "from holdfast.balancer.announce_target import Addresses\n"
+        "from holdfast.reconcile import Change, Op, Owned\n"
+        "change = Change(Op.CREATE, Spot.of('192.0.2.80', 'lo'), None, Owned(None, '', 0))\n"
+        "print(asyncio.run(Addresses(pathlib.Path(sys.argv[1])).apply([change]))[0].error)\n"
+    )
+    machine = namespaces.namespace("lb")
+    words = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", "--", sys.executable, "-c", script]
+    assert machine.run(*words, str(tmp_path / "f")) == "it is not permitted: give CAP_NET_ADMIN\n"
+
+
+@pytest.mark.parametrize(
+    ("release", "kept"),
+    [("5.17.9", False), ("5.18.0-1-amd64", True), ("6.1.0", True), ("4.19.0", False), ("odd", False)],
+)
+def test_the_kernel_keeps_marks_from_5_18_on(release: str, kept: bool) -> None:
+    assert keeps_marks(release) is kept
