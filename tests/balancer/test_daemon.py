@@ -49,6 +49,7 @@ class Daemon:
         self.config.write_text(f"""\
 paths: {{state: {self.base}/state, runtime: {self.base}/run}}
 balancer:
+  dataplane: {{kind: dry-run}}
   startup-min-delay: 500ms
   startup-max-delay: 20s
   healthchecks: {{web: {{type: tcp, interval: 100ms, timeout: 5s}}}}
@@ -144,7 +145,7 @@ class FromStore(Daemon):
         self.config.write_text(f"""\
 paths: {{state: {self.base}/state, runtime: {self.base}/run}}
 store: {{endpoints: ["{self._etcd.endpoints[0]}"], region: {self._region.name}}}
-balancer: {{source: etcd, startup-min-delay: 500ms, startup-max-delay: 20s}}
+balancer: {{source: etcd, dataplane: {{kind: dry-run}}, startup-min-delay: 500ms, startup-max-delay: 20s}}
 """)
 
     def fill(self) -> None:

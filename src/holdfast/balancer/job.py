@@ -11,7 +11,7 @@ from holdfast import __version__
 from holdfast.balancer.commands import Commands
 from holdfast.balancer.core import Balancer
 from holdfast.balancer.dataplane import Dataplane
-from holdfast.balancer.dataplane.dryrun import DryRun
+from holdfast.balancer.dataplane.choice import open_dataplane
 from holdfast.balancer.follower import Follower, News
 from holdfast.balancer.herald import Herald, by_input, own_key
 from holdfast.balancer.keeper import NAME, Around, Keeper, Prober
@@ -22,7 +22,6 @@ from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warmup import WarmUp
 from holdfast.balancer.wishes import WishesFile
 from holdfast.config.balancer import Balancer as Configuration
-from holdfast.config.balancer import Dataplane as DataplaneConfig
 from holdfast.model.balancer_report import BalancerReport
 from holdfast.model.region import Region
 from holdfast.model.time import Duration, Instant
@@ -37,13 +36,6 @@ VIPS = Spec(NAME, "holdfast.balancer.job:keep")
 WORKERS: tuple[Spec, ...] = (PROBER, VIPS)
 _AT_START = ("source", "dataplane", "sync_interval", "startup_min_delay", "startup_max_delay", "transition_history")
 _MEASURE_EVERY = Duration(seconds=5)
-
-
-def open_dataplane(config: DataplaneConfig) -> Dataplane:
-    """The dataplane that is configured."""
-    match config.kind:
-        case "dry-run":
-            return DryRun(config.table_size)
 
 
 class BalancerJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -21,13 +22,23 @@ def _table_size(given: str) -> int:
     return int(given)
 
 
+def _table_name(given: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,62}", given):
+        raise Unfit(f"is {quote(given)}: write a letter, then letters, digits, '.', '_' or '-', 63 at most")
+    return given
+
+
+TableName = Annotated[str, Kind("name of a table", _table_name, quoted=True)]
 TableSize = Annotated[int, Kind(f"one of {', '.join(map(str, TABLE_SIZES))}", _table_size)]
 
 
 class Dataplane(Section, frozen=True, kw_only=True):
     """What carries the traffic."""
 
-    kind: Annotated[Literal["dry-run"], About("Which dataplane: `dry-run` only says what it would do.")] = "dry-run"
+    kind: Annotated[
+        Literal["nftables", "dry-run"],
+        About("Which dataplane: `nftables` is the kernel's own, `dry-run` only says what it would do."),
+    ] = "nftables"
     table_size: Annotated[
         TableSize,
         About(
@@ -35,6 +46,20 @@ class Dataplane(Section, frozen=True, kw_only=True):
             "moves every flow that is not established."
         ),
     ] = 65537
+    table: Annotated[
+        TableName,
+        About(
+            "nftables: the name of our table of family `inet`. All that is in it is ours, and nothing else is. A new "
+            "name makes a new table; the old one stays until somebody deletes it."
+        ),
+    ] = "holdfast"
+    snat: Annotated[
+        bool,
+        About(
+            "nftables: whether backends see the balancer's address as the client's. For backends whose replies do "
+            "not come back through the balancer; without it such replies are lost, with it clients' addresses are."
+        ),
+    ] = False
 
 
 class Balancer(Section, frozen=True, kw_only=True):

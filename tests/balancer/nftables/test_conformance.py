@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import open_nftables
+from holdfast.balancer.dataplane.nftables import Nftables, Shape
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, network
 from tests.balancer.conformance import CASES, Case
@@ -22,7 +22,7 @@ def namespace() -> Iterator[Namespace]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_it_conforms(namespace: Namespace, case: Case) -> None:
     async def prove() -> None:
-        dataplane = open_nftables(case.__name__, 251)
+        dataplane = Nftables(Shape(case.__name__, 251))
         try:
             await case(dataplane)
         finally:

@@ -6,9 +6,13 @@ from holdfast.balancer.dataplane.nftables.kernel import Kernel, KernelError
 from holdfast.balancer.dataplane.nftables.plane import Nftables
 from holdfast.balancer.dataplane.nftables.structure import Shape
 
-__all__ = ["KernelError", "Nftables", "Shape", "open_nftables"]
+__all__ = ["Nftables", "Shape", "refusal_of_nftables"]
 
 
-def open_nftables(table: str, size: int, *, snat: bool = False) -> Nftables:
-    """The dataplane in this process's network namespace. Raises `KernelError`: one sentence."""
-    return Nftables(Kernel(table), Shape(table, size, snat))
+def refusal_of_nftables(table: str) -> str | None:
+    """One sentence why this process cannot use it, if so."""
+    try:
+        Kernel(table).close()
+    except KernelError as error:
+        return str(error)
+    return None

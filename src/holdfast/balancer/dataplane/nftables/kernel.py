@@ -41,10 +41,17 @@ class Kernel:
         self._tool = shutil.which("nft") or shutil.which("nft", path=_TOOL_PATH)
         if self._tool is None:
             raise KernelError("the nft tool is not installed: install nftables, or choose another balancer.dataplane")
-        self._netlink = Netlink(_NETFILTER)
         self.writes = 0
         """Transactions that were committed, by us."""
-        self.generation()  # whoever may not write may not ask for this either
+        try:
+            self._netlink = Netlink(_NETFILTER)
+        except OSError as error:
+            raise KernelError(f"the kernel has no netfilter netlink ({error.strerror}): it must support it") from error
+        try:
+            self.generation()  # whoever may not write may not ask for this either
+        except KernelError:
+            self._netlink.close()
+            raise
 
     def close(self) -> None:
         self._netlink.close()

@@ -52,10 +52,10 @@ _VERIFIED = 4
 
 
 class Nftables:
-    """The table of this name in the network namespace of this process."""
+    """A table of this shape in the network namespace of this process. The kernel is first met when it is needed."""
 
-    def __init__(self, kernel: Kernel, shape: Shape) -> None:
-        self._kernel = kernel
+    def __init__(self, shape: Shape) -> None:
+        self._met: Kernel | None = None
         self._shape = shape
         self._lock = threading.Lock()
         self._generation: int | None = None
@@ -127,10 +127,18 @@ class Nftables:
     @property
     def writes(self) -> int:
         """Transactions that were committed since the start."""
-        return self._kernel.writes
+        return 0 if self._met is None else self._met.writes
 
     def close(self) -> None:
-        self._kernel.close()
+        if self._met is not None:
+            self._met.close()
+            self._met = None
+
+    @property
+    def _kernel(self) -> Kernel:
+        if self._met is None:
+            self._met = Kernel(self._shape.table)
+        return self._met
 
     async def _do(self, work: Callable[[], T]) -> T:
         """Off the event loop: a large table takes longer than a pulse should wait."""
