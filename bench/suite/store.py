@@ -8,6 +8,7 @@ of the reader are the reader's. Ranges and decoding are the median of three roun
 - write: one plan through `FencedStore.bulk`, every transaction comparing the term.
 - watch, batched: events of such a plan as `Store.watch` delivers them, from when its writer begins.
 - watch, single: the same for single puts at 2,500/s.
+- bare: listing, and writing a fifth as many keys, without our client (bench/bare.py): how fast etcd is here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import Annotated
 import msgspec
 
 from bench import fleet
+from bench.bare import bare_reader, bare_writer
 from bench.benchmark import Benchmark, Unmeasurable
+from bench.cost import Cost, Work
 from bench.gauges import LoopBlock, PeakMemory, Stopwatch
 from bench.parts import started
 from bench.server import etcd_in_memory
@@ -57,30 +60,8 @@ class Figures(msgspec.Struct, frozen=True):
     watch_events_per_s: float
     watch_batched_cpu_us_per_event: float
     watch_single_cpu_us_per_event: float
-
-
-class Work(msgspec.Struct, frozen=True):
-    """What a writer is told: where, and which endpoints of which generation."""
-
-    endpoint: str
-    keys: int
-    generation: int = 0
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """What a piece of work took. A writer reports one of nothing when it is about to begin."""
-
-    items: int = 0
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-
-    @property
-    def per_s(self) -> float:
-        return self.items / self.wall_s
-
-    @property
-    def cpu_us(self) -> float:
-        return self.cpu_s / self.items * 1e6
+    bare_range_keys_per_s: float
+    bare_write_keys_per_s: float
 
 
 def measure(options: Options) -> Figures:
@@ -95,7 +76,9 @@ async def _measure(keys: int) -> Figures:
             ranged, growth_mb = await _range(store, keys)
             mirrored, block_s = await _mirror(store, keys)
             batched = await _watched(store, bulk_writer, Work(etcd.endpoint, keys, 1))
+            bare_read = await _bare(bare_reader, Work(etcd.endpoint, keys))
             single = await _watched(store, single_writer, Work(etcd.endpoint, min(keys, SINGLE_PUTS), 2))
+            bare_written = await _bare(bare_writer, Work(etcd.endpoint, max(1, keys // 5), 3))
         finally:
             await store.close()
     return Figures(
@@ -108,6 +91,8 @@ async def _measure(keys: int) -> Figures:
         watch_events_per_s=batched.per_s,
         watch_batched_cpu_us_per_event=batched.cpu_us,
         watch_single_cpu_us_per_event=single.cpu_us,
+        bare_range_keys_per_s=bare_read.per_s,
+        bare_write_keys_per_s=bare_written.per_s,
     )
 
 
@@ -115,6 +100,13 @@ async def _written(work: Work) -> Cost:
     async with started(bulk_writer, work) as writer:
         await writer.report()
         return await writer.report()
+
+
+async def _bare(part: Callable[[Work], AsyncIterator[Cost]], work: Work) -> Cost:
+    async with started(part, work) as running:
+        cost = await running.report()
+    _expect(cost.items, work.keys, "keys without our client")
+    return cost
 
 
 async def _range(store: Store, keys: int) -> tuple[Cost, float]:

@@ -27,6 +27,8 @@ KEYS: dict[str, list[str]] = {
         "watch_events_per_s",
         "watch_batched_cpu_us_per_event",
         "watch_single_cpu_us_per_event",
+        "bare_range_keys_per_s",
+        "bare_write_keys_per_s",
     ],
     "fanout": ["etcd_cpu_us_per_delivery", "delivery_p99_ms", "relist_etcd_cpu_s", "agents_supported"],
     "maglev": [
