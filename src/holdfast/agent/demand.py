@@ -42,12 +42,12 @@ class Contest:
 
 
 class Demand:
-    """Store keys stand for objects; `revision` is asked only where a claim is contested."""
+    """Store keys stand for objects."""
 
     def __init__(self, here: Here, revision: Revision = lambda _by: 0) -> None:
         self._given = here
         self._here = here
-        self._revision = revision
+        self.revision = revision
         self._peers: dict[str, Peer] = {}
         self._hosts: dict[bytes, Host] = {}
         self._endpoints: dict[bytes, Endpoint] = {}
@@ -82,6 +82,10 @@ class Demand:
 
     def peers(self) -> int:
         return len(self._peers)
+
+    def on(self, host: str) -> list[Endpoint]:
+        """The endpoints of that host."""
+        return [self._endpoints[by] for by in sorted(self._on.get(host, ()))]
 
     def host(self, by: bytes, host: Host | None) -> set[Key]:
         """That host has changed, or is gone."""
@@ -183,7 +187,7 @@ class Demand:
         return Contest(key, first, tuple(rest))
 
     def _rank(self, rival: Wanted) -> tuple[bool, int, bytes]:
-        return self._arrives(rival), self._revision(rival.by), rival.by
+        return self._arrives(rival), self.revision(rival.by), rival.by
 
     def _arrives(self, rival: Wanted) -> bool:
         """Whether it is a workload on its way to this host, which is programmed here beside where it comes from."""

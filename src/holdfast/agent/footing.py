@@ -8,7 +8,7 @@ moved onto what is not there yet: a peer that changes its address keeps its rout
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, Key, leans_on
@@ -28,8 +28,9 @@ class Present:
     claims: dict[Key, Owned[Claim]] = field(default_factory=dict)
     version: int = 0
     """Rises whenever what is present, or its shape, changes."""
+    freed: set[Key] = field(default_factory=set)
+    """What may go on since it was last asked: nothing leans on it any more, or its foot is there now."""
     _leaning: Counter[Key] = field(default_factory=Counter)
-    _freed: set[Key] = field(default_factory=set)
     _refused: dict[Key, set[Key]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -55,7 +56,7 @@ class Present:
         self.claims[key] = owned
         if (foot := leans_on(key, owned.value.shape)) is not None:
             self._leaning[foot] += 1
-        self._freed |= self._refused.pop(key, set())
+        self.freed |= self._refused.pop(key, set())
 
     def drop(self, key: Key) -> None:
         self.version += 1
@@ -72,9 +73,8 @@ class Present:
         """That change waits for its foot."""
         self._refused.setdefault(foot, set()).add(key)
 
-    def freed(self) -> Collection[Key]:
-        """What may go on now: nothing leans on it any more, or its foot is there. Told once."""
-        freed, self._freed = self._freed, set()
+    def take_freed(self) -> set[Key]:
+        freed, self.freed = self.freed, set()
         return freed
 
     def _lift(self, key: Key, old: Owned[Claim] | None) -> None:
@@ -84,7 +84,7 @@ class Present:
         self._leaning[foot] -= 1
         if not self._leaning[foot]:
             del self._leaning[foot]
-            self._freed.add(foot)
+            self.freed.add(foot)
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ What this release cannot read stays in the journal as it is: it may be in the ke
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.agent.claims import Claim, Key, Sort
 from holdfast.reconcile import Owned
@@ -40,7 +41,9 @@ def read_key(text: bytes) -> Key | None:
 
 
 def write(owned: Owned[Claim]) -> bytes:
-    return _encode(Record(owned.value, owned.source, owned.revision))
+    """What is missing now is not worth remembering: that is found out again."""
+    claim = replace(owned.value, missing=False) if owned.value.missing else owned.value
+    return _encode(Record(claim, owned.source, owned.revision))
 
 
 def read(body: bytes) -> Owned[Claim] | None:

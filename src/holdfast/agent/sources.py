@@ -8,7 +8,7 @@ comes first of all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, Key, Owner, Shape
@@ -26,44 +26,44 @@ class PrecedenceReason(Reason):
 
 @dataclass
 class Sources:
-    """`demands` are in order of precedence. A source counts from its first complete list on."""
+    """`demands` are in order of precedence. A source counts from its first complete list on (`complete`)."""
 
     host: str
     demands: Mapping[str, Demand] = field(default_factory=dict)
     own: Mapping[Key, Shape] = field(default_factory=dict)
-    revisions: dict[str, int] = field(default_factory=dict)
-    """Up to which revision of its store each demand is; a source that has no complete list yet is not in it."""
-
-    def wanted(self, key: Key) -> Owned[Claim] | None:
-        """Who wants that claim, and how."""
-        if key in self.own:
-            return Owned(Claim(self.own[key], Owner(self.host)), OWN, 0)
-        for name, revision in self._complete():
-            found = self.demands[name].wanted(key)
-            if found is not None:
-                return Owned(found.claim, name, revision)
-        return None
+    complete: set[str] = field(default_factory=set)
 
     def keys(self) -> set[Key]:
         """Every claim that is wanted."""
-        return set(self.own).union(*(self.demands[name] for name, _ in self._complete()))
+        return set(self.own).union(*(demand for _, demand in self._speaking()))
 
     def among(self, keys: Collection[Key]) -> dict[Key, Owned[Claim]]:
-        return {key: owned for key in keys if (owned := self.wanted(key)) is not None}
+        """Those of these claims that are wanted, in the order given: by whom, and how."""
+        speaking = self._speaking()
+        return {key: owned for key in keys if (owned := self._wanted(key, speaking)) is not None}
 
     def disputes(self) -> list[str]:
         """Sentences on claims that several make, and on hosts that are refused."""
         sentences: list[str] = []
-        for name, _ in self._complete():
-            sentences += [str(contest) for contest in self.demands[name].contests()]
-            sentences += self.demands[name].refusals()
+        for _, demand in self._speaking():
+            sentences += [str(contest) for contest in demand.contests()]
+            sentences += demand.refusals()
         return sentences
 
     def peers(self) -> int:
-        return sum(self.demands[name].peers() for name, _ in self._complete())
+        return sum(demand.peers() for _, demand in self._speaking())
 
-    def _complete(self) -> Iterable[tuple[str, int]]:
-        return [(name, self.revisions[name]) for name in self.demands if name in self.revisions]
+    def _wanted(self, key: Key, speaking: Sequence[tuple[str, Demand]]) -> Owned[Claim] | None:
+        if key in self.own:
+            return Owned(Claim(self.own[key], Owner(self.host)), OWN, 0)
+        for name, demand in speaking:
+            found = demand.wanted(key)
+            if found is not None:
+                return Owned(found.claim, name, demand.revision(found.by))
+        return None
+
+    def _speaking(self) -> Sequence[tuple[str, Demand]]:
+        return [(name, demand) for name, demand in self.demands.items() if name in self.complete]
 
 
 @dataclass(slots=True)

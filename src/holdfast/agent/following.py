@@ -1,0 +1,139 @@
+"""Following one source: the hosts, endpoints and migrations of a region in the store, as a demand.
+
+Nothing of a source counts before every one of its prefixes has delivered a complete list: half a source could hand a
+claim to the wrong owner. From then on what is taken over is always whole: never the half of a list or of a batch of
+events, in which an address has left its old owner and not yet reached its new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import structlog
+
+from holdfast.agent.claims import Key
+from holdfast.agent.demand import Demand
+from holdfast.agent.peers import Here
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.host import HOST
+from holdfast.model.migration import MIGRATION
+from holdfast.model.region import Region
+from holdfast.model.time import Duration
+from holdfast.reconcile import Away, Synced
+from holdfast.runtime.clock import Clock
+from holdfast.store.api import OwnKey, Store, StoreError
+from holdfast.store.mirror import Mirror
+
+log = structlog.get_logger(__name__)
+
+LOOK_AGAIN = Duration(seconds=5)
+
+
+class Following:
+    def __init__(
+        self, name: str, store: Store, region: Region, here: Here, clock: Clock, own: OwnKey | None = None
+    ) -> None:
+        """`own` is a key that this host writes under one of the followed prefixes, if there is one."""
+        self.name = name
+        self.store = store
+        self.region = region
+        self._clock = clock
+        self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own, now=clock.now)
+        self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
+        self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
+        self.demand = Demand(here, self._revision)
+        self._waiting: dict[Mirror[Any], set[bytes]] = {mirror: set() for mirror in self._mirrors()}
+        self.synced = Synced(clock.now())
+
+    async def run(self, wake: Callable[[], None]) -> None:
+        """Follows for ever; `wake` is called when there is something to take over."""
+        async with asyncio.TaskGroup() as tasks:
+            for mirror in self._mirrors():
+                tasks.create_task(self._follow(mirror))
+                tasks.create_task(self._gather(mirror, wake))
+
+    async def catch_up(self) -> set[Key]:
+        """Takes over all that the mirrors show, as a whole; the claims that it may have touched."""
+        while any(not mirror.settled or mirror.backlog for mirror in self._mirrors()):  # noqa: ASYNC110
+            await asyncio.sleep(0)  # taking in and gathering need nothing but turns of the loop
+        if not all(mirror.synced for mirror in self._mirrors()):
+            return set()
+        touched = self._take_over()
+        self._note()
+        return touched
+
+    async def refresh(self) -> None:
+        """Returns when a fresh, linearizable list is exactly what is known here. Raises `Away`."""
+        for mirror, prefix in zip(self._mirrors(), self._prefixes(), strict=True):
+            listed = await self._list(prefix)
+            known = {*mirror.objects, *mirror.bad}
+            if known != listed.keys() or any(mirror.mod_revision(key) != at for key, at in listed.items()):
+                raise Away("store", "its list is ahead of its watch")
+
+    def host(self, name: str) -> bool | None:
+        """Whether the source knows a host of that name; None before it has spoken."""
+        return HOST.key(self.region, name) in self._hosts.objects if self._hosts.synced else None
+
+    def bad(self) -> list[str]:
+        """Sentences on values that cannot be read."""
+        return sorted(str(bad) for mirror in self._mirrors() for bad in mirror.bad.values())
+
+    def _take_over(self) -> set[Key]:
+        touched: set[Key] = set()
+        for key in self._taken(self._migrations):
+            touched |= self.demand.migration(key, self._migrations.objects.get(key))
+        for key in self._taken(self._hosts):
+            touched |= self.demand.host(key, self._hosts.objects.get(key))
+        for key in self._taken(self._endpoints):
+            touched |= self.demand.endpoint(key, self._endpoints.objects.get(key))
+        return touched
+
+    def _taken(self, mirror: Mirror[Any]) -> Collection[bytes]:
+        taken, self._waiting[mirror] = self._waiting[mirror], set()
+        return sorted(taken)
+
+    def _note(self) -> None:
+        revision = min(mirror.revision for mirror in self._mirrors())
+        unreadable = tuple(_text(key) for mirror in self._mirrors() for key in mirror.unreadable)
+        if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
+            news = self.synced.revision is None or unreadable != self.synced.unreadable
+            self.synced = Synced(self._clock.now() if news else self.synced.since, revision, unreadable)
+
+    async def _follow(self, mirror: Mirror[Any]) -> None:
+        """A store that refuses us is waited for like one that is away: what is programmed stays."""
+        while True:
+            try:
+                await mirror.run()
+            except StoreError as refusal:
+                log.error(f"{self.name} cannot be followed, what is programmed stays: {refusal}")
+            await asyncio.sleep(LOOK_AGAIN.total_seconds())
+
+    async def _gather(self, mirror: Mirror[Any], wake: Callable[[], None]) -> None:
+        while True:
+            self._waiting[mirror].update(delta.key for delta in await mirror.take())
+            wake()
+            await asyncio.sleep(0)
+
+    async def _list(self, prefix: bytes) -> dict[bytes, int]:
+        listed: dict[bytes, int] = {}
+        try:
+            async for page in self.store.list(prefix):
+                listed |= {entry.key: entry.mod_revision for entry in page.entries}
+        except StoreError as error:
+            raise Away("store", str(error)) from error
+        return listed
+
+    def _mirrors(self) -> tuple[Mirror[Any], ...]:
+        return self._hosts, self._endpoints, self._migrations
+
+    def _prefixes(self) -> Iterable[bytes]:
+        return HOST.prefix(self.region), ENDPOINT.prefix(self.region), MIGRATION.prefix(self.region)
+
+    def _revision(self, key: bytes) -> int:
+        return self._endpoints.mod_revision(key) or self._hosts.mod_revision(key)
+
+
+def _text(key: bytes) -> str:
+    return key.decode(errors="backslashreplace")

@@ -1,0 +1,51 @@
+"""What the agent measures beyond what every worker does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from holdfast.reconcile import Synced
+
+
+class AgentMetrics:
+    """Labels are bounded: states and sorts are enums, sources come from the configuration."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.peers = Gauge("holdfast_agent_peers", "Other hosts, by state.", ["state"], registry=registry)
+        self.claims = Gauge(
+            "holdfast_agent_claims", "Objects that may be in the kernel, by sort.", ["sort"], registry=registry
+        )
+        self.journal_bytes = Gauge("holdfast_agent_journal_bytes", "Bytes of the journal on disk.", registry=registry)
+        self.pending_deletes = Gauge(
+            "holdfast_agent_pending_deletes",
+            "Deletions that not every handler has acknowledged.",
+            registry=registry,
+        )
+        self.oldest_delete = Gauge(
+            "holdfast_agent_oldest_delete_seconds", "Age of the oldest deletion that is not over.", registry=registry
+        )
+        self.source_synced = Gauge(
+            "holdfast_agent_source_synced",
+            "Whether the source has delivered a complete list.",
+            ["source"],
+            registry=registry,
+        )
+        self.unreadable = Gauge(
+            "holdfast_agent_source_unreadable",
+            "Values of the source that were never understood.",
+            ["source"],
+            registry=registry,
+        )
+        self.disputes = Gauge(
+            "holdfast_agent_disputes", "Claims that several live owners make, and hosts refused.", registry=registry
+        )
+
+    def show_sources(self, sources: Mapping[str, Synced]) -> None:
+        """Sources that are not configured any more disappear."""
+        self.source_synced.clear()
+        self.unreadable.clear()
+        for name, synced in sources.items():
+            self.source_synced.labels(source=name).set(synced.revision is not None)
+            self.unreadable.labels(source=name).set(len(synced.unreadable))

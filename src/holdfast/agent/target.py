@@ -1,0 +1,163 @@
+"""The target of the agent's reconciler: the journal in front of the kernel and whatever else handles claims.
+
+What may be in the kernel is in the journal before the kernel is touched, and leaves it only when every handler has let
+go (N5, N11). What is there is what the journal remembers and what carries our tag, both: the kernel says in which
+shape, the journal whose it is. A claim that only changes its owner is written down, and the kernel is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import structlog
+from msgspec.structs import replace
+
+from holdfast.agent import record
+from holdfast.agent.claims import Claim, Key, Shape
+from holdfast.agent.dataplane import ClaimChange, Dataplane, Handler
+from holdfast.agent.deletions import Deletions
+from holdfast.agent.footing import Present
+from holdfast.agent.frames import Entry
+from holdfast.agent.frames import Op as Entering
+from holdfast.agent.journal import Journal, JournalUnwritable
+from holdfast.reconcile import Away, Op, Outcome, Owned
+
+log = structlog.get_logger(__name__)
+
+ClaimOutcome = Outcome[Key, Claim]
+
+
+class Kernel:
+    def __init__(self, journal: Journal, dataplane: Dataplane, others: Sequence[Handler] = ()) -> None:
+        self.journal = journal
+        self.dataplane = dataplane
+        self.handlers: Sequence[Handler] = (dataplane, *others)
+        self.present = Present()
+        self.deletions = Deletions([handler.name for handler in self.handlers])
+        self._remembered: dict[Key, Owned[Claim]] = {}
+        self.unreadable = 0
+        """Records of the journal that only another release understands; they stay where they are."""
+        self._recall()
+
+    def _recall(self) -> None:
+        """What earlier lives have left: remembered, and nothing of it is programmed."""
+        for text, body in (*self.journal.live.items(), *self.journal.going.items()):
+            key, owned = record.read_key(text), record.read(body)
+            if key is None or owned is None:
+                self.unreadable += 1
+                continue
+            self._remembered[key] = owned
+            self.present.put(key, owned)
+            if text in self.journal.going:
+                self.deletions.begin([key])
+        if self.unreadable:
+            log.error(f"{self.unreadable:,} records of the journal are of another release: they stay, and are not used")
+
+    async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
+        shapes = await self.dataplane.read()
+        found = {key: self._found(key, shapes) for key in {*self._remembered, *shapes}}
+        self.present.replace_all(found)
+        return [(key, found[key]) for key in sorted(found) if after is None or after < key], None
+
+    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
+        shapes = await self.dataplane.read(keys)
+        found = {key: self._found(key, shapes) for key in keys if key in self._remembered or key in shapes}
+        for key in keys:
+            if key in found:
+                self.present.put(key, found[key])
+            else:
+                self.present.drop(key)
+        return found
+
+    async def apply(self, ready: Sequence[ClaimChange]) -> Sequence[ClaimOutcome]:
+        self._write_ahead(ready)
+        errors: dict[Key, list[str]] = {}
+        steps = [change for change in ready if touches_kernel(change)]
+        for handler in self.handlers:
+            await self._hand_over(handler, steps, errors)
+        outcomes = [self._outcome(change, errors.get(change.key)) for change in ready]
+        self._finish([outcome.change.key for outcome in outcomes if is_over(outcome)])
+        return outcomes
+
+    def _found(self, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim]:
+        """Whose it is, by the journal; how it is, by the kernel."""
+        remembered, shape = self._remembered.get(key), shapes.get(key)
+        if remembered is None:
+            assert shape is not None
+            return Owned(Claim(shape), "", 0)
+        claim = remembered.value
+        if shape is None or key in self.deletions:
+            claim = replace(claim, shape=shape or claim.shape, missing=True)
+        elif shape != claim.shape:
+            claim = replace(claim, shape=shape)
+        return remembered if claim is remembered.value else Owned(claim, remembered.source, remembered.revision)
+
+    def _write_ahead(self, changes: Sequence[ClaimChange]) -> None:
+        """On the disk before the kernel is touched, or the kernel is not touched."""
+        self._journal(_entry(change) for change in changes)
+        for change in changes:
+            if change.new is not None:
+                self.deletions.call_off(change.key)
+                self._remembered[change.key] = change.new
+            else:
+                assert change.old is not None
+                self.deletions.begin([change.key])
+                self._remembered.setdefault(change.key, change.old)
+
+    async def _hand_over(self, handler: Handler, steps: Sequence[ClaimChange], errors: dict[Key, list[str]]) -> None:
+        asked = [step for step in steps if step.op is not Op.DELETE or self.deletions.asks(step.key, handler.name)]
+        answers = await handler.apply(asked) if asked else ()
+        for step, error in zip(asked, answers, strict=True):
+            if step.op is Op.DELETE:
+                self.deletions.answered(step.key, handler.name, error)
+            if error is not None:
+                errors.setdefault(step.key, []).append(self._told(handler, error))
+
+    def _told(self, handler: Handler, error: str) -> str:
+        return error if len(self.handlers) == 1 else f"{handler.name}: {error}"
+
+    def _outcome(self, change: ClaimChange, errors: Sequence[str] | None) -> ClaimOutcome:
+        if errors:
+            if change.new is not None and change.key not in self.present:
+                self.present.put(change.key, Owned(replace(change.new.value, missing=True), *_origin(change.new)))
+            return Outcome(change, "; ".join(errors))
+        if change.new is not None:
+            self.present.put(change.key, change.new)
+        return Outcome(change)
+
+    def _finish(self, keys: Sequence[Key]) -> None:
+        """N5: only what every handler has let go of is forgotten."""
+        self._journal(Entry(Entering.DONE, record.write_key(key)) for key in keys)
+        for key in keys:
+            self.deletions.call_off(key)
+            self._remembered.pop(key, None)
+            self.present.drop(key)
+
+    def _journal(self, entries: Iterable[Entry]) -> None:
+        try:
+            self.journal.write(list(entries))
+        except JournalUnwritable as sentence:
+            raise Away("journal", str(sentence)) from sentence
+
+
+def touches_kernel(change: ClaimChange) -> bool:
+    """Whether the kernel would show a difference; a change of owner alone is for the journal."""
+    if change.old is None or change.new is None or change.old.value.missing:
+        return True
+    return change.old.value.shape != change.new.value.shape
+
+
+def is_over(outcome: ClaimOutcome) -> bool:
+    return outcome.change.op is Op.DELETE and outcome.error is None
+
+
+def _entry(change: ClaimChange) -> Entry:
+    key = record.write_key(change.key)
+    if change.new is not None:
+        return Entry(Entering.ADD, key, record.write(change.new))
+    assert change.old is not None
+    return Entry(Entering.INTENT, key, record.write(change.old))
+
+
+def _origin(owned: Owned[Claim]) -> tuple[str, int]:
+    return owned.source, owned.revision

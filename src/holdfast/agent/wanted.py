@@ -1,0 +1,62 @@
+"""What is wanted in the kernel: the source of the agent's reconciler, always as of the last whole state of each source.
+
+Whatever is asked is answered after everything that has arrived was taken over, so a claim that came back while
+deletions are being sent is seen in time (N4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from holdfast.agent.claims import Claim, Key
+from holdfast.agent.following import Following
+from holdfast.agent.footing import Present
+from holdfast.agent.sources import Sources
+from holdfast.reconcile import Owned, Sync
+
+
+class WantedClaims:
+    """Source and feed at once: marks say what has changed since the last turn, and what may go on."""
+
+    def __init__(self, sources: Sources, followings: Sequence[Following], sync: Sync, present: Present) -> None:
+        self.sources = sources
+        self.followings = followings
+        self._sync = sync
+        self._present = present
+        self._touched: set[Key] = set()
+
+    async def fetch(self) -> Collection[Key]:
+        await self._catch_up()
+        touched, self._touched = self._touched, set()
+        return touched | self._present.take_freed()
+
+    async def settle(self, is_open: Callable[[Key], bool]) -> bool:
+        return bool(self._touched or self._present.freed)
+
+    async def read(self, after: Key | None, upto: Key | None) -> Sequence[tuple[Key, Owned[Claim]]]:
+        await self._catch_up()
+        keys = sorted(
+            key
+            for key in self.sources.keys()  # noqa: SIM118 -- a method that computes them, not a dict's
+            if (after is None or after < key) and (upto is None or key <= upto)
+        )
+        return list(self.sources.among(keys).items())
+
+    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
+        await self._catch_up()
+        return self.sources.among(keys)
+
+    async def refresh(self) -> None:
+        for following in self.followings:
+            if following.synced.revision is not None:
+                await following.refresh()
+
+    async def _catch_up(self) -> None:
+        for following in self.followings:
+            before = following.synced
+            self._touched |= await following.catch_up()
+            if following.synced.revision is not None:
+                self.sources.complete.add(following.name)
+            # A source that an operator has told us to forget is not asked for again.
+            if following.synced != before and following.name in self._sync.sources:
+                self._sync.note_source(following.name, following.synced)
