@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}
 """Of an address of that many octets."""
+SIZES = {4: 4, 6: 16}
+"""Octets of an address of IPv4 and IPv6."""
 
 
 def octets(text: str) -> bytes:

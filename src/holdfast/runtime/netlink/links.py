@@ -27,8 +27,10 @@ class Link(NamedTuple):
 
     number: int
     name: str
+    is_on: bool
+    """Somebody switched it on: it may have routes."""
     is_up: bool
-    """Somebody switched it on, and it has a carrier."""
+    """It is on, and has a carrier."""
     kind: str
     mac: bytes
     alias: str
@@ -40,7 +42,6 @@ class Vxlan(NamedTuple):
 
     vni: int
     port: int
-    local: bytes
 
 
 def dump(kernel: Netlink) -> dict[str, Link]:
@@ -63,6 +64,7 @@ def read(message: wire.Message) -> Link:
     return Link(
         number,
         _text(attributes.get(_NAME)),
+        bool(state & _UP),
         bool(state & _UP and state & _LOWER_UP),
         kind,
         bytes(attributes.get(_MAC, b"")),
@@ -71,9 +73,12 @@ def read(message: wire.Message) -> Link:
     )
 
 
-def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, mac: bytes, alias: str) -> None:
-    """Makes the device, up, without learning: where a MAC is, only we say."""
-    local = attribute(_LOCAL if len(vxlan.local) == 4 else _LOCAL6, vxlan.local)
+def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes, *, mtu: int, alias: str) -> None:
+    """Makes the device, up, on an underlay of IPv4 or IPv6, without learning: where a MAC is, only we say.
+
+    It sends from any address: the underlay's routing chooses, and goes on choosing when this host's addresses change.
+    """
+    local = attribute(_LOCAL, bytes(4)) if family == 4 else attribute(_LOCAL6, bytes(16))
     data = (
         attribute(_VNI, _NUMBER.pack(vxlan.vni))
         + local
@@ -81,7 +86,7 @@ def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, mac: bytes, alias: str) 
         + attribute(_PORT, struct.pack(">H", vxlan.port))
     )
     info = attribute(_LINK_INFO, attribute(_KIND, b"vxlan") + attribute(_DATA, data))
-    named = attribute(_NAME, name.encode() + b"\0") + attribute(_MAC, mac)
+    named = attribute(_NAME, name.encode() + b"\0") + attribute(_MAC, mac) + attribute(_MTU, _NUMBER.pack(mtu))
     kernel.ask(wire.request(NEW, Flag.CREATE | Flag.EXCLUSIVE | Flag.ACK, _FIXED.pack(0, 0, 0, 0, 0, 0) + named + info))
     # The alias cannot be given at birth. Until the device has it, it is down and nobody's: made again, see `remove`.
     kernel.ask(
@@ -99,8 +104,7 @@ def remove(kernel: Netlink, number: int) -> None:
 
 def _vxlan(data: memoryview) -> Vxlan:
     found = wire.attributes(data, 0)
-    local = bytes(found.get(_LOCAL, found.get(_LOCAL6, b"")))
-    return Vxlan(_NUMBER.unpack(found[_VNI])[0], struct.unpack(">H", found[_PORT])[0], local)
+    return Vxlan(_NUMBER.unpack(found[_VNI])[0], struct.unpack(">H", found[_PORT])[0])
 
 
 def _text(octets: memoryview | None) -> str:

@@ -30,12 +30,16 @@ FIXED = (
 RECORD = np.dtype([*wire.HEADER, *FIXED])
 
 
-def _layout(size: int, kind: int) -> Layout:
-    place = (Attribute("table", TABLE, "=u4"), Attribute("destination", DESTINATION, f"V{size}"))
-    return Layout(FIXED, (*place, Attribute("way", kind, "=u4")))
+def _place(size: int) -> tuple[Attribute, ...]:
+    return Attribute("table", TABLE, "=u4"), Attribute("destination", DESTINATION, f"V{size}")
 
 
-_LAYOUTS = {(size, kind): _layout(size, kind) for size in (4, 16) for kind in (NEXTHOP, DEVICE)}
+_LAYOUTS = {
+    (size, kind): Layout(FIXED, (*_place(size), Attribute("way", kind, "=u4")))
+    for size in (4, 16)
+    for kind in (NEXTHOP, DEVICE)
+}
+_REMOVALS = {size: Layout(FIXED, _place(size)) for size in (4, 16)}
 
 
 class Route(NamedTuple):
@@ -59,28 +63,29 @@ def additions(wanted: Sequence[Route], mark: Mark, *, replace: bool) -> Batch:
 
     Without `replace`, a route that is there at the same place already, whosoever it is, refuses the new one.
     """
-    made = _batch(wanted, mark, NEW, Flag.CREATE | (Flag.REPLACE if replace else Flag.EXCLUSIVE))
+    by_nexthop = bool(wanted[0].nexthop)
+    layout = _LAYOUTS[len(wanted[0].destination), NEXTHOP if by_nexthop else DEVICE]
+    made = _batch(layout, wanted, mark, NEW, Flag.CREATE | (Flag.REPLACE if replace else Flag.EXCLUSIVE))
     made["kind"] = _UNICAST
-    made["scope"] = 0 if wanted[0].nexthop else _SCOPE_LINK
+    made["scope"] = 0 if by_nexthop else _SCOPE_LINK
+    made["way"] = [route.nexthop if by_nexthop else route.device for route in wanted]
     return made
 
 
 def removals(gone: Sequence[Route], mark: Mark) -> Batch:
-    """Requests that delete exactly these routes; one with another way or protocol number at the same place stays."""
-    made = _batch(gone, mark, DELETE, 0)
+    """Requests that delete our routes to these destinations, whichever way they lead; those of others stay."""
+    made = _batch(_REMOVALS[len(gone[0].destination)], gone, mark, DELETE, 0)
     made["scope"] = 255  # any
     return made
 
 
-def _batch(routes: Sequence[Route], mark: Mark, kind: int, flags: int) -> Batch:
-    size, by_nexthop = len(routes[0].destination), bool(routes[0].nexthop)
-    made = _LAYOUTS[size, NEXTHOP if by_nexthop else DEVICE].batch(len(routes), kind, flags)
-    made["family"] = FAMILIES[size]
+def _batch(layout: Layout, routes: Sequence[Route], mark: Mark, kind: int, flags: int) -> Batch:
+    made = layout.batch(len(routes), kind, flags)
+    made["family"] = FAMILIES[len(routes[0].destination)]
     made["protocol"] = mark.protocol
     made["table"] = mark.table
     made["length_bits"] = [route.length for route in routes]
     made["destination"] = packed([route.destination for route in routes])
-    made["way"] = [route.nexthop if by_nexthop else route.device for route in routes]
     return made
 
 

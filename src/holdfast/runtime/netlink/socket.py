@@ -6,9 +6,11 @@ taken again; `Interrupted` says that it never held still long enough, and nobody
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import socket
+import struct
 from collections.abc import Iterator, Sequence
 
 from holdfast.runtime.netlink import wire
@@ -18,6 +20,7 @@ from holdfast.runtime.netlink.wire import Batch, Flag, Message, Refusal
 _SOL_NETLINK = 270
 _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 1, 10, 11, 12
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_SO_ATTACH_FILTER = 26
 _BUFFER = 8 << 20
 _LARGEST_ANSWER = 1 << 20
 _IN_ONE_SEND = 2_048  # each may be refused, and a refusal occupies about a kilobyte of the receive buffer
@@ -35,9 +38,11 @@ class NetlinkError(OSError):
 class Netlink:
     """One socket of a netlink family, in the network namespace in which it was made."""
 
-    def __init__(self, family: int, groups: Sequence[int] = ()) -> None:
+    def __init__(self, family: int, groups: Sequence[int] = (), *, is_blocking: bool = True) -> None:
+        """With groups, a socket that listens to what happens; see `receive`."""
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
         self._socket = socket.socket(socket.AF_NETLINK, kind, family)
+        self._socket.setblocking(is_blocking)
         for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
             self._enlarge(option)
         for option in (_CAP_ACK, _EXT_ACK, _STRICT_CHECK):
@@ -51,6 +56,18 @@ class Netlink:
             self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
         except PermissionError:  # without the right to force, what the system allows must do
             self._socket.setsockopt(socket.SOL_SOCKET, {32: socket.SO_SNDBUF, 33: socket.SO_RCVBUF}[option], _BUFFER)
+
+    @property
+    def port(self) -> int:
+        """By which the kernel names this socket as the cause of a change."""
+        port: int = self._socket.getsockname()[0]
+        return port
+
+    def filter(self, program: bytes) -> None:
+        """Has the kernel drop what this program of classic BPF instructions does not let through."""
+        kept = ctypes.create_string_buffer(program)
+        described = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(kept))
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -1,0 +1,152 @@
+"""Linux as a dataplane: reads whole, applies packed, and hears what others do to what is ours.
+
+A picture of our objects is kept: taken whole from the kernel, carried on by what the kernel acknowledged to us, and
+thrown away when something happened that it cannot follow. A question about a few objects is answered from it; a
+question about all of them always reads the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from holdfast.agent.claims import Key, Local, Mode, Nexthop, Shape
+from holdfast.agent.dataplane import ClaimChange, Description, Interrupted
+from holdfast.agent.linux import picture
+from holdfast.agent.linux.capability import missing_capability
+from holdfast.agent.linux.devices import Devices
+from holdfast.agent.linux.events import Ear, Overrun
+from holdfast.agent.linux.ground import Ground, octets
+from holdfast.agent.linux.hearing import Hearing
+from holdfast.agent.linux.orders import carry_out
+from holdfast.agent.linux.picture import Picture
+from holdfast.agent.linux.settings import Settings
+from holdfast.reconcile import Away
+from holdfast.runtime.netlink import socket as netlink
+
+_AT_ONCE = 1_000  # changes between two moments in which others may run
+_WHAT = "the kernel"
+
+
+class LinuxDataplane:
+    """The kernel of the network namespace in which this is made. Raises `Away` where it cannot be talked to."""
+
+    name = "linux"
+
+    def __init__(self, settings: Settings | None = None, host: str | None = None) -> None:
+        self._settings = settings or Settings()
+        with _trouble():
+            kernel = netlink.Netlink(socket.NETLINK_ROUTE)
+            self._ear = Ear(kernel, self._settings.protocol)
+            devices = Devices(kernel, self._settings, host or socket.gethostname())
+        self._ground = Ground(kernel, self._settings, devices, Picture(self._settings.first_nexthop))
+        self._hearing = Hearing(self._ground)
+        self._is_known = False
+        """Whether the picture is of the kernel as it is now."""
+        self._disturbed: set[Key] | None = set()
+        self._lock = asyncio.Lock()
+
+    def close(self) -> None:
+        self._ear.close()
+        self._ground.kernel.close()
+
+    def ready(self) -> str | None:
+        return missing_capability()
+
+    def describe(self) -> Description:
+        return Description(self.name, self._settings.own())
+
+    async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
+        async with self._lock:
+            await self._be_current(afresh=keys is None)
+            shapes = self._ground.picture.shapes
+            return dict(shapes) if keys is None else {key: shapes[key] for key in keys if key in shapes}
+
+    async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
+        answers: list[str | None] = []
+        async with self._lock:
+            for start in range(0, len(changes), _AT_ONCE):
+                await self._be_current()
+                with _trouble():
+                    answers += carry_out(self._ground, changes[start : start + _AT_ONCE])
+        if any(answers):
+            self._is_known = False  # a refusal says that the kernel is not as we thought
+        return answers
+
+    def obstacle(self, key: Key, shape: Shape) -> str | None:
+        found = self._obstacle(key, shape)
+        if found is None:
+            self._hearing.waiting.discard(key)
+        else:
+            self._hearing.waiting.add(key)
+        return found
+
+    async def disturbed(self) -> Collection[Key] | None:
+        while True:
+            async with self._lock:
+                self._listen()
+                keys, self._disturbed = self._disturbed, set()
+            if keys is None or keys:
+                return keys
+            await self._heard()
+
+    def is_disturbed(self) -> bool:
+        """Whether `disturbed` would return at once."""
+        self._listen()
+        return self._disturbed is None or bool(self._disturbed)
+
+    def _obstacle(self, key: Key, shape: Shape) -> str | None:
+        if isinstance(shape, Local):
+            return self._ground.devices.obstacle_at(shape.interface)
+        if isinstance(shape, Nexthop) and shape.mode is Mode.DIRECT:
+            is_near = self._ground.devices.towards(octets(key)) is not None
+            return None if is_near else f"{key.text} is on no network of this host"
+        return None
+
+    async def _be_current(self, *, afresh: bool = False) -> None:
+        """Makes the picture one of the kernel as it is."""
+        self._listen()
+        await asyncio.sleep(0)
+        if self._is_known and not afresh:
+            return
+        # What is heard from here on happened after the reading began, and is folded into what it finds.
+        with _trouble():
+            self._ground.picture = await picture.take(self._ground.kernel, self._settings, self._ground.devices)
+        self._is_known = True
+        self._listen()
+
+    def _listen(self) -> None:
+        """Takes in what was heard."""
+        try:
+            with _trouble():
+                for message in self._ear.messages():
+                    self._hearing.take_in(message)
+        except Overrun:
+            self._hearing.is_lost = True
+        told = self._hearing.tell()
+        if told is None:
+            self._is_known = False
+        self._disturbed = None if told is None or self._disturbed is None else self._disturbed | told
+
+    async def _heard(self) -> None:
+        """Returns when there is something to listen to."""
+        loop = asyncio.get_running_loop()
+        heard = asyncio.Event()
+        loop.add_reader(self._ear.fileno(), heard.set)
+        try:
+            await heard.wait()
+        finally:
+            loop.remove_reader(self._ear.fileno())
+
+
+@contextlib.contextmanager
+def _trouble() -> Iterator[None]:
+    """The kernel's side of the story: an interrupted dump is one thing, a kernel that cannot be talked to another."""
+    try:
+        yield
+    except netlink.Interrupted as interrupted:
+        raise Interrupted(_WHAT, str(interrupted)) from interrupted
+    except OSError as error:
+        raise Away(_WHAT, error.strerror or str(error)) from error

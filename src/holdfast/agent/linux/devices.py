@@ -1,0 +1,102 @@
+"""The devices of this network namespace: our tunnels, the workloads' interfaces, the networks of the underlay.
+
+A tunnel device is made when something first needs it, under our name and with our alias. One of that name that is not
+ours is left alone, and the sentence says so (N14); one of ours that is not as it has to be is made anew.
+"""
+
+from __future__ import annotations
+
+from holdfast.agent.linux.settings import OWNED, Settings, tunnel_mac
+from holdfast.runtime.netlink import links, networks
+from holdfast.runtime.netlink.addresses import mac_octets
+from holdfast.runtime.netlink.links import Link, Vxlan
+from holdfast.runtime.netlink.socket import Netlink
+
+
+class Foreign(Exception):
+    """A device has the name that ours is to have; the message is one sentence."""
+
+
+class Devices:
+    def __init__(self, kernel: Netlink, settings: Settings, host: str) -> None:
+        self._kernel = kernel
+        self._settings = settings
+        self._host = host
+        self.links: dict[str, Link] = {}
+        self._networks: list[networks.Network] = []
+        self.look()
+
+    def look(self) -> None:
+        """Reads devices and networks again."""
+        self.links = links.dump(self._kernel)
+        self._networks = networks.dump(self._kernel)
+
+    def heard(self, link: Link, *, gone: bool) -> bool:
+        """Takes in what the kernel says about a device; whether that makes a difference to what can be programmed."""
+        before = {name: one for name, one in self.links.items() if one.number == link.number}
+        for name in before:
+            del self.links[name]
+        if not gone:
+            self.links[link.name] = link
+        known = before.get(link.name)
+        return known is None or gone or (known.is_on, known.is_up) != (link.is_on, link.is_up)
+
+    def names(self) -> dict[int, str]:
+        """Names by number."""
+        return {link.number: name for name, link in self.links.items()}
+
+    def tunnel_numbers(self) -> dict[int, int]:
+        """The families of our tunnel devices, by the device's number."""
+        return {found.number: family for family in (4, 6) if (found := self.tunnel(family)) is not None}
+
+    def tunnel(self, family: int) -> Link | None:
+        """Our tunnel device for that family of the underlay, if it is there."""
+        found = self.links.get(self._settings.device_name(family))
+        return found if found is not None and found.alias == OWNED else None
+
+    def make_tunnel(self, family: int) -> Link:
+        """Our tunnel device as it has to be. Raises `Foreign`."""
+        name = self._settings.device_name(family)
+        there = self.links.get(name)
+        if there is not None and self._is_as_wanted(there, family):
+            return there if there.is_on else self._switched_on(there)
+        if there is not None:
+            if there.alias != OWNED and not self._is_unfinished(there):
+                raise Foreign(f"device {name} is not Holdfast's: rename it, or choose another name for ours")
+            links.remove(self._kernel, there.number)
+        mtu = self._settings.mtu(family)
+        links.add_vxlan(self._kernel, name, self._vxlan(), family, self._mac(family), mtu=mtu, alias=OWNED)
+        self.look()
+        return self.links[name]
+
+    def obstacle_at(self, interface: str) -> str | None:
+        """Why no route can lead to that interface now."""
+        link = self.links.get(interface)
+        if link is None:
+            return f"interface {interface} does not exist"
+        if not link.is_on:
+            return f"interface {interface} is down"
+        return None if link.is_up else f"interface {interface} has no carrier"
+
+    def towards(self, address: bytes) -> int | None:
+        """The device on whose network that address is."""
+        return networks.device_towards(address, self._networks)
+
+    def _switched_on(self, link: Link) -> Link:
+        links.switch_on(self._kernel, link.number)
+        self.look()
+        return self.links[link.name]
+
+    def _is_as_wanted(self, link: Link, family: int) -> bool:
+        return link.alias == OWNED and link.vxlan == self._vxlan() and link.mac == self._mac(family)
+
+    def _is_unfinished(self, link: Link) -> bool:
+        """A crash between making a device and naming its owner leaves one that is exactly like ours, and down."""
+        return not link.alias and not link.is_on and link.vxlan is not None and link.vxlan.vni == self._settings.vni
+
+    def _vxlan(self) -> Vxlan:
+        return Vxlan(self._settings.vni, self._settings.port)
+
+    def _mac(self, family: int) -> bytes:
+        end = self._settings.ends.get(family)
+        return mac_octets(end.mac if end is not None else tunnel_mac(self._host, family))

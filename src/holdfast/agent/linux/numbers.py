@@ -1,0 +1,52 @@
+"""Numbers of nexthop objects: which gateway has which, and which is free.
+
+A number is given once and stays with its gateway as long as the kernel holds the object; after a restart of the agent
+it is read from the kernel. A number that anybody uses, ours or not, is not free.
+"""
+
+from __future__ import annotations
+
+
+class Numbers:
+    def __init__(self, first: int) -> None:
+        self._taken: set[int] = set()
+        self._next = first
+        self._of: dict[bytes, int] = {}
+        self._gateways: dict[int, bytes] = {}
+
+    def take(self, number: int) -> None:
+        """Somebody uses that number."""
+        self._taken.add(number)
+
+    def learn(self, gateway: bytes, number: int) -> bool:
+        """A gateway that is in the kernel under that number; False when it is there under another one already."""
+        self._taken.add(number)
+        if gateway in self._of:
+            return self._of[gateway] == number
+        self._of[gateway] = number
+        self._gateways[number] = gateway
+        return True
+
+    def of(self, gateway: bytes) -> int | None:
+        """Its number, if there is one."""
+        return self._of.get(gateway)
+
+    def gateway(self, number: int) -> bytes | None:
+        return self._gateways.get(number)
+
+    def give(self, gateway: bytes) -> int:
+        """Its number, if need be a new one."""
+        known = self._of.get(gateway)
+        if known is not None:
+            return known
+        while self._next in self._taken:
+            self._next += 1
+        self.learn(gateway, self._next)
+        return self._of[gateway]
+
+    def free(self, gateway: bytes) -> None:
+        """The object is gone. Its number may be given again, but not before all others."""
+        number = self._of.pop(gateway, None)
+        if number is not None:
+            del self._gateways[number]
+            self._taken.discard(number)

@@ -1,0 +1,145 @@
+"""Rules, nexthops and routes: the part of the dataplane that every mode has.
+
+Each class makes and removes objects of one sort and one family. What is known to be there and ours is replaced in
+place, without a moment in which it is not there. What is not known to be there is made only where nothing is: a route
+or nexthop that somebody else put at that place refuses ours, and stays (N14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Rule, Shape
+from holdfast.agent.linux.devices import Foreign
+from holdfast.agent.linux.ground import Ground, Refused, octets, sentence
+from holdfast.agent.linux.picture import SOCKET_FAMILIES, mark
+from holdfast.runtime.netlink import addresses, nexthops, routes, rules
+from holdfast.runtime.netlink.routes import Mark, Route
+from holdfast.runtime.netlink.socket import NetlinkError, is_gone
+
+Wanted = Sequence[tuple[Key, Shape]]
+_NO_NEXTHOP = "its nexthop is not in the kernel"
+
+
+class Rules:
+    def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
+        refused = {}
+        for key, shape in wanted:
+            assert isinstance(shape, Rule)
+            before = ground.picture.shapes.get(key)
+            try:
+                if before != shape:
+                    rules.add(ground.kernel, self._rule(key, shape), ground.settings.protocol)
+                # Only now: for a moment there are two, but never none.
+                if isinstance(before, Rule) and before != shape:
+                    rules.remove(ground.kernel, self._rule(key, before), ground.settings.protocol)
+            except NetlinkError as error:
+                refused[key] = sentence(error.errno or 0, error.strerror or "")
+        return refused
+
+    def remove(self, ground: Ground, family: int, keys: Sequence[Key]) -> Refused:
+        """With a rule go our routes in a table that is no longer ours: nobody would find them there."""
+        refused = {}
+        for key in keys:
+            before = ground.picture.shapes.get(key)
+            try:
+                if isinstance(before, Rule):
+                    rules.remove(ground.kernel, self._rule(key, before), ground.settings.protocol)
+                if key.number != ground.settings.table:
+                    self._clear(ground, key)
+            except NetlinkError as error:
+                if not is_gone(error.errno or 0):
+                    refused[key] = sentence(error.errno or 0, error.strerror or "")
+        return refused
+
+    def _clear(self, ground: Ground, key: Key) -> None:
+        left = Mark(key.number, ground.settings.protocol)
+        found = routes.dump(ground.kernel, left, addresses.SIZES[key.family])
+        if found:
+            ground.kernel.transact(routes.removals(found, left))
+
+    def _rule(self, key: Key, shape: Rule) -> rules.Rule:
+        return rules.Rule(SOCKET_FAMILIES[key.family], shape.priority, key.number)
+
+
+class Nexthops:
+    def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
+        refused: Refused = {}
+        there: list[tuple[Key, nexthops.Nexthop]] = []
+        new: list[tuple[Key, nexthops.Nexthop]] = []
+        tunnel = self._tunnel(ground, family) if Nexthop(Mode.VXLAN) in (shape for _, shape in wanted) else ""
+        for key, shape in wanted:
+            assert isinstance(shape, Nexthop)
+            device = tunnel if shape.mode is Mode.VXLAN else self._device(ground, key)
+            if isinstance(device, str):
+                refused[key] = device
+                continue
+            gateway = octets(key)
+            is_there = ground.picture.numbers.of(gateway) is not None
+            number = ground.picture.numbers.give(gateway)
+            found = nexthops.Nexthop(number, gateway, device, ground.settings.protocol)
+            ground.picture.carriers.add(device)
+            (there if is_there else new).append((key, found))
+        for group, replace in ((there, True), (new, False)):
+            if group:
+                batch = nexthops.additions([one for _, one in group], replace=replace)
+                refused |= ground.make([key for key, _ in group], batch)
+        for key, one in new:
+            if key in refused:
+                ground.picture.numbers.free(one.gateway)
+        return refused
+
+    def remove(self, ground: Ground, family: int, keys: Sequence[Key]) -> Refused:
+        numbered = [(key, number) for key in keys if (number := ground.picture.numbers.of(octets(key))) is not None]
+        if not numbered:
+            return {}
+        refused = ground.remove([key for key, _ in numbered], nexthops.removals([number for _, number in numbered]))
+        gone = [key for key, _ in numbered if key not in refused]
+        for key in gone:
+            ground.picture.numbers.free(octets(key))
+        ground.picture.lose_routes_via({key.text for key in gone})
+        return refused
+
+    def _tunnel(self, ground: Ground, family: int) -> int | str:
+        try:
+            return ground.devices.make_tunnel(family).number
+        except Foreign as foreign:
+            return str(foreign)
+
+    def _device(self, ground: Ground, key: Key) -> int | str:
+        """The device on whose network the gateway is, or that there is none."""
+        device = ground.devices.towards(octets(key))
+        return f"{key.text} is on no network of this host" if device is None else device
+
+
+class Routes:
+    def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
+        refused: Refused = {}
+        groups: dict[tuple[bool, bool], list[tuple[Key, Route]]] = {}
+        for key, shape in wanted:
+            found = self._route(ground, key, shape)
+            if isinstance(found, str):
+                refused[key] = found
+                continue
+            groups.setdefault((isinstance(shape, Remote), key in ground.picture.shapes), []).append((key, found))
+        for (_, is_there), group in groups.items():
+            batch = routes.additions([one for _, one in group], mark(ground.settings), replace=is_there)
+            refused |= ground.make([key for key, _ in group], batch)
+        return refused
+
+    def remove(self, ground: Ground, family: int, keys: Sequence[Key]) -> Refused:
+        there = [key for key in keys if key in ground.picture.shapes]
+        if not there:
+            return {}
+        gone = [Route(octets(key), key.length, 0) for key in there]
+        return ground.remove(there, routes.removals(gone, mark(ground.settings)))
+
+    def _route(self, ground: Ground, key: Key, shape: Shape) -> Route | str:
+        if isinstance(shape, Remote):
+            number = ground.picture.numbers.of(addresses.octets(shape.via))
+            return _NO_NEXTHOP if number is None else Route(octets(key), key.length, number)
+        assert isinstance(shape, Local)
+        obstacle = ground.devices.obstacle_at(shape.interface)
+        if obstacle is not None:
+            return obstacle
+        return Route(octets(key), key.length, 0, ground.devices.links[shape.interface].number)

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.agent.linux import LinuxDataplane
+from holdfast.testing.netns import Network
+from tests.agent.linux.site import Site
+
+
+@pytest.fixture
+def site(namespaces: Network) -> Site:
+    return Site(namespaces)
+
+
+@pytest.fixture
+def dataplane(site: Site) -> Iterator[LinuxDataplane]:
+    with site.dataplane() as made:
+        yield made

@@ -1,0 +1,200 @@
+"""The kernel is not ours alone: what others have there stays, and what they do to ours is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Shape, nexthop, route
+from holdfast.agent.linux import LinuxDataplane
+from tests.agent.linux.site import Site, creates, deletes, direct_peer, vxlan_peer
+
+PATIENCE_S = 20
+
+
+async def disturbed(dataplane: LinuxDataplane) -> Collection[Key] | None:
+    return await asyncio.wait_for(dataplane.disturbed(), PATIENCE_S)
+
+
+async def programmed(dataplane: LinuxDataplane, wanted: Mapping[Key, Shape]) -> None:
+    """All of it is there, and nothing is left that was heard on the way."""
+    assert not any(await dataplane.apply(creates(wanted)))
+    assert await dataplane.read() == wanted
+
+
+def test_N14_what_others_have_is_neither_seen_nor_touched(site: Site, dataplane: LinuxDataplane) -> None:
+    site.ip("route add 10.28.0.7/32 via 10.0.0.254 proto static")
+    site.ip("route add 10.30.0.0/16 via 10.0.0.254 proto 175")
+    site.ip("route add 10.31.0.0/16 via 10.0.0.254 table 7500 proto static")
+    site.ip("nexthop add id 750000000 via 10.0.0.254 dev", site.uplink, "proto static")
+    site.ip("neighbour add 10.0.0.77 lladdr 02:00:00:00:00:77 dev", site.uplink, "nud permanent")
+    site.ip("rule add priority 19000 table 7500")
+    foreign = _everything(site)
+
+    async def scene() -> None:
+        wanted = {**vxlan_peer(7), **direct_peer(9)}
+        assert await dataplane.read() == {}
+        await programmed(dataplane, wanted)
+        assert not any(await dataplane.apply(deletes(wanted)))
+
+    asyncio.run(scene())
+    assert _everything(site) == foreign
+
+
+def test_N14_a_route_of_somebody_else_in_our_table_refuses_ours_and_stays(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
+    site.ip("route add 10.28.0.7/32 via 10.0.0.254 table 7500 proto static")
+
+    async def scene() -> None:
+        wanted = vxlan_peer(7)
+        changes = creates(wanted)
+        answers = dict(zip([change.key for change in changes], await dataplane.apply(changes), strict=True))
+        assert answers.pop(route("10.28.0.7/32")) == (
+            "something that is not ours is at this place in the kernel: remove it, or change what is wanted"
+        )
+        assert not any(answers.values())
+        assert not any(await dataplane.apply(deletes(wanted)))
+
+    asyncio.run(scene())
+    assert "10.28.0.7 via 10.0.0.254" in site.ip("route show table 7500 proto static")
+
+
+def test_a_device_of_somebody_else_with_our_name_is_left_alone(site: Site, dataplane: LinuxDataplane) -> None:
+    site.ip("link add holdfast4 type vxlan id 7500 dstport 4789 local 10.0.0.1")
+    site.ip("link set holdfast4 up")
+
+    async def scene() -> None:
+        wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
+        answers = await dataplane.apply(creates(wanted))
+        assert set(answers) == {
+            "device holdfast4 is not Holdfast's: rename it, or choose another name for ours",
+            "its nexthop is not in the kernel",
+        }
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("route del 10.28.0.7/32 table 7500", route("10.28.0.7/32")),
+        ("-6 route del fd00:28::7/128 table 7500", route("fd00:28::7/128")),
+    ],
+)
+def test_a_deleted_route_is_named(site: Site, dataplane: LinuxDataplane, words: str, key: Key) -> None:
+    wanted = vxlan_peer(7)
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        site.ip(words)
+        assert await disturbed(dataplane) == {key}
+        assert await dataplane.read([key]) == {}
+        assert not any(await dataplane.apply(creates({key: wanted[key]})))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "link set holdfast4 down",
+        "link del holdfast6",
+        "nexthop flush proto 175",
+        "rule del priority 20000",
+        "neighbour flush dev holdfast4 nud permanent",
+    ],
+)
+def test_what_others_break_is_noticed_and_can_be_made_again(site: Site, dataplane: LinuxDataplane, words: str) -> None:
+    wanted = {**vxlan_peer(7), **dataplane.describe().own}
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        site.ip(words)
+        await disturbed(dataplane)
+        there = await dataplane.read()
+        assert there != wanted
+        missing = {key: shape for key, shape in wanted.items() if there.get(key) != shape}
+        assert not any(await dataplane.apply(creates(missing)))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+
+
+def test_an_uplink_that_flaps_is_noticed_and_what_it_took_can_be_made_again(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
+    wanted = {key: shape for key, shape in direct_peer(9).items() if key.family == 4}
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        site.ip("link set", site.uplink, "down")
+        site.ip("link set", site.uplink, "up")
+        assert await disturbed(dataplane) is None
+        there = await dataplane.read()
+        assert not any(await dataplane.apply(creates({k: s for k, s in wanted.items() if k not in there})))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+
+
+def test_our_own_doing_disturbs_nobody(dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        wanted = {**vxlan_peer(7), **vxlan_peer(8)}
+        assert not any(await dataplane.apply(creates(wanted)))
+        while dataplane.is_disturbed():  # our tunnel devices have come up meanwhile
+            await disturbed(dataplane)
+        assert not any(await dataplane.apply(deletes(wanted)))
+        assert not any(await dataplane.apply(creates(wanted)))
+        assert not dataplane.is_disturbed()
+
+    asyncio.run(scene())
+
+
+def test_an_interface_that_comes_and_goes_is_an_obstacle_that_is_told(site: Site, dataplane: LinuxDataplane) -> None:
+    key, shape = route("10.28.0.5/32"), Local("tap1")
+
+    async def until(obstacle: str | None) -> None:
+        while dataplane.obstacle(key, shape) != obstacle:
+            assert key in (await disturbed(dataplane) or {key})
+
+    async def scene() -> None:
+        await until("interface tap1 does not exist")
+        site.interface("tap1")
+        await until(None)
+        assert await dataplane.apply(creates({key: shape})) == [None]
+        site.ip("link set tap1-w down")
+        await until("interface tap1 has no carrier")
+        site.ip("link del tap1")
+        await until("interface tap1 does not exist")
+        assert await dataplane.read([key]) == {}
+
+    asyncio.run(scene())
+
+
+def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, dataplane: LinuxDataplane) -> None:
+    key, shape = nexthop("10.77.0.9"), Nexthop(Mode.DIRECT)
+
+    async def scene() -> None:
+        assert dataplane.obstacle(key, shape) == "10.77.0.9 is on no network of this host"
+        site.ip("address add 10.77.0.1/24 dev", site.uplink)
+        while dataplane.obstacle(key, shape) is not None:
+            await disturbed(dataplane)
+        wanted: dict[Key, Shape] = {key: shape, route("10.28.0.9/32"): Remote("10.77.0.9")}
+        assert not any(await dataplane.apply(creates(wanted)))
+
+    asyncio.run(scene())
+
+
+def _everything(site: Site) -> list[str]:
+    """All that the kernel holds but our own tunnel devices, which stay once they are made."""
+    shown = [
+        site.ip("route show table all"),
+        site.ip("nexthop show"),
+        site.ip("neighbour show dev", site.uplink, "nud permanent"),
+        site.ip("rule show"),
+    ]
+    return sorted(line for text in shown for line in text.splitlines() if "holdfast" not in line)
