@@ -1,7 +1,8 @@
 """An operator's `allow` at the syncer, recorded in the store: agents need not be asked for the same deletes again.
 
-It is recorded after the deletes were written, with the store's revision at that moment. Agents honour it for changes
-up to that revision: what the operator saw, and nothing that came later.
+`--once` is recorded after the deletes were written, with the store's revision at that moment. Agents honour it for
+changes up to that revision: what the operator saw, and nothing that came later. `--for` is recorded before it takes
+effect, so that it follows a takeover; the revision that agents honour rises with what is deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -10,54 +11,69 @@ from typing import Any
 
 import structlog
 
-from holdfast.config.text import duration
-from holdfast.model.allowance import ALLOWANCE, Allowance
-from holdfast.model.scope import Scope, Target
-from holdfast.runtime.control import Handler, Request, Who
+from holdfast.model.allowance import Allowance
+from holdfast.reconcile import Away
+from holdfast.runtime.control import Declined, Handler, Request, Who
+from holdfast.runtime.decisions import Decision
+from holdfast.runtime.wishes import Wish, wish
 from holdfast.server.resync import next_pass
-from holdfast.server.syncer import Reign
-from holdfast.store.api import StoreAway, StoreError
+from holdfast.server.syncer import NAME, Reign
+from holdfast.server.syncer_words import BRAKE
+from holdfast.store.api import StoreError
 from holdfast.store.identity import read_identity
 
 log = structlog.get_logger(__name__)
 
 
 class Allowing:
-    """Answers `allow` for one reign; `allow` is what opens the brake itself."""
+    """Answers `allow` for one reign; `once` is what lets exactly the held deletes through."""
 
-    def __init__(self, reign: Reign, allow: Handler) -> None:
+    def __init__(self, reign: Reign, once: Handler) -> None:
         self._reign = reign
-        self._allow = allow
+        self._once = once
 
     async def answer(self, request: Request, who: Who) -> Any:
+        asked = wish(request, who, self._reign.around.clock)
+        if asked.until is not None:
+            return await self._for_a_time(asked)
         passes = self._reign.reconciler.passes
-        said = await self._allow(request, who)
-        self._reign.start(self._record_after(passes, request, who))
+        said = await self._once(request, who)
+        self._reign.start(self._record_after(passes, asked))
         return said
 
-    async def _record_after(self, passes: int, request: Request, who: Who) -> None:
+    async def _for_a_time(self, asked: Wish) -> str:
+        try:
+            await self._record(asked)
+            await self._reign.hear()
+        except (Away, StoreError) as error:
+            raise Declined(f"not done, because it could not be kept: {error}") from error
+        sentence = f"{asked.who} lets everything through {NAME}/brake{asked.lasting}: “{asked.why}”"
+        log.info(sentence)
+        self._reign.around.decisions.write([Decision(asked.at, NAME, "allow", NAME, "asked", sentence)])
+        self._reign.reconciler.dirty.mark_all()
+        return f"{NAME}/brake lets everything through{asked.lasting}"
+
+    async def _record_after(self, passes: int, asked: Wish) -> None:
         await next_pass(self._reign.reconciler, passes)
         try:
-            revision = await self._record(request, who)
-        except (StoreAway, StoreError) as error:
+            revision = await self._record(asked)
+        except (Away, StoreError) as error:
             log.warning(f"the allowance could not be recorded in the store, so agents may ask for it again: {error}")
         else:
-            log.info(f"what {who.name} allowed is recorded: agents honour it up to revision {revision}")
+            log.info(f"what {asked.who} allowed is recorded: agents honour it up to revision {revision}")
 
-    async def _record(self, request: Request, who: Who) -> int:
-        around, within = self._reign.around, request.args.get("for")
-        found = await read_identity(around.store, around.region)
-        now = around.clock.wall()
+    async def _record(self, asked: Wish) -> int:
+        around = self._reign.around
+        revision = (await read_identity(around.store, around.region)).revision
         allowance = Allowance(
-            gate="brake",
-            scope=Scope(Target.SYNCER),
-            revision=found.revision,
-            who=who.name,
-            why=str(request.args["reason"]).strip(),
-            since=now,
-            once=within is None,
-            until=None if within is None else now + duration(str(within)),
+            gate=BRAKE.gate,
+            scope=BRAKE.scope,
+            revision=revision,
+            who=asked.who,
+            why=asked.why,
+            since=asked.at,
+            once=asked.until is None,
+            until=asked.until,
         )
-        key = ALLOWANCE.key(around.region, allowance.name)
-        await self._reign.fenced.put(key, ALLOWANCE.encode(allowance))
-        return found.revision
+        await self._reign.words.allow(self._reign.fenced, allowance)
+        return revision

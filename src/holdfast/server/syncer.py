@@ -39,6 +39,7 @@ from holdfast.server.syncer_brake import SyncerBrake
 from holdfast.server.syncer_metrics import SyncerMetrics
 from holdfast.server.syncer_source import InventorySource, Outbox
 from holdfast.server.syncer_target import EtcdTarget
+from holdfast.server.syncer_words import Words
 from holdfast.store.api import Deposed, Entry, Store, StoreError
 from holdfast.store.fenced import FencedStore
 from holdfast.store.identity import Remembered, create_identity, read_identity
@@ -87,6 +88,7 @@ class Reign:
         self.belonging = belonging
         self.layout = Layout(around.region, around.inventory.kinds)
         self.fenced = FencedStore(around.store, LEADER.key(around.region, "leader"), fence.term, now=around.clock.now)
+        self.words = Words(around.store, around.region, around.clock)
         self.sync = Sync()
         self.intent: Intent[bytes] = Intent(NAME)
         self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now)
@@ -162,6 +164,8 @@ class Reign:
         while True:
             await asyncio.sleep(LOOK_EVERY.total_seconds())
             try:
+                await self.hear()
+                await self.words.keep_up(self.fenced, self.target.known)
                 await look(self.around, self.belonging)
                 await self.name()
                 await self._after_a_resync()
@@ -169,6 +173,16 @@ class Reign:
                 raise
             except (Away, StoreError) as obstacle:  # out of space, too: the identity is written when there is some
                 log.debug(f"inventory and store cannot be compared now: {obstacle}")
+
+    async def hear(self) -> None:
+        """What operators said, here or to another server, takes effect."""
+        await self.words.read()
+        before, self.intent.pause = self.intent.pause, self.words.pause
+        until, brake = self.words.allowed_until, self.reconciler.place.brake
+        if until is not None and brake is not None:
+            brake.allow(until=until)
+        if (before is None) != (self.intent.pause is None):
+            self.reconciler.dirty.mark_all()
 
     async def _after_a_resync(self) -> None:
         self.around.figures.outbox.set(len(self.outbox))
@@ -220,8 +234,10 @@ async def begin(around: Surroundings, leading: Leading) -> Reign:
         try:
             fence = Fence(around.region.segment, await look(around, belonging), leading.term)
             await around.aside(partial(around.inventory.raise_fence, fence))
+            reign = Reign(around, fence, belonging)
+            await reign.hear()
             log.info(f"{NAME} begins under term {fence.term}, epoch {fence.epoch}")
-            return Reign(around, fence, belonging)
+            return reign
         except Away as away:
             around.vitals.attempted(success=False, state=f"waiting: {away.what}")
             log.warning(f"{NAME} waits: {away}")

@@ -18,7 +18,7 @@ from holdfast.inventory.wake import waker
 from holdfast.model.leader import LEADER
 from holdfast.model.region import Region
 from holdfast.model.time import NEVER, Duration
-from holdfast.reconcile import Away
+from holdfast.reconcile import Away, Intent
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.intents import Intents
@@ -26,6 +26,7 @@ from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.worker import Worker
 from holdfast.server.allowing import Allowing
 from holdfast.server.leadership import Leading, while_leading
+from holdfast.server.pausing import Pausing
 from holdfast.server.resync import Resync
 from holdfast.server.syncer import NAME, Surroundings, begin
 from holdfast.server.workers import leadership, server_name
@@ -35,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 _OVERDUE = 74
 _IDLE = Duration(seconds=1)
-_COMMANDS = ("pause", "resume", "allow", "forget", "held", "sync", "resync")
+_COMMANDS = ("allow", "forget", "held", "sync", "resync")
 
 
 class _Nothing:
@@ -53,6 +54,7 @@ class SyncerJob:
         self._worker = worker
         self._around = around
         self._leader_key = LEADER.key(around.region, "leader")
+        self._pausing = Pausing(around)
         self._follow()
 
     async def run(self) -> None:
@@ -73,7 +75,9 @@ class SyncerJob:
             return
         try:
             reign = await begin(self._around, confirmed)
-            Intents(self._worker, reign.reconciler, reign.intent, reign.sync).offer()
+            self._pausing.reign = reign
+            Intents(self._worker, reign.reconciler, Intent(NAME), reign.sync).offer()
+            self._worker.handlers |= self._pausing.handlers()
             self._worker.handlers["resync"] = Resync(reign).answer
             self._worker.handlers["allow"] = Allowing(reign, self._worker.handlers["allow"]).answer
             await reign.run(self._worker.stopping)
@@ -88,6 +92,8 @@ class SyncerJob:
         self._around.figures.outbox.set(0)
         declined: Handler = self._declined
         self._worker.handlers.update(dict.fromkeys(_COMMANDS, declined))
+        self._pausing.reign = None
+        self._worker.handlers |= self._pausing.handlers()
 
     async def _show_following(self) -> None:
         """A follower has nothing to do, and does it well."""

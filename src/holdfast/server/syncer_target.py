@@ -60,7 +60,7 @@ class EtcdTarget:
         self._bound = bound
         self._page = page
         self._pinned = 0
-        self._known = fenced.term
+        self.known = fenced.term
         """The latest revision that the store is known to have had: the one that we won at, or wrote last."""
         self._conflict = conflict
 
@@ -98,7 +98,7 @@ class EtcdTarget:
         for unit, result in zip(units, results, strict=True):
             if isinstance(result.error, Deposed):
                 raise result.error
-            self._known = max(self._known, result.revision)
+            self.known = max(self.known, result.revision)
             for change in unit:
                 outcomes[change.key] = self._outcome(change, result)
 
@@ -144,7 +144,7 @@ class EtcdTarget:
         pages: AsyncIterator[Page] = self._store.list(prefix, after=above, revision=self._pinned, page=most)
         async for page in pages:
             await _end(pages)
-            self._pinned = self._pinned or not_stale(page.revision, self._known)
+            self._pinned = self._pinned or not_stale(page.revision, self.known)
             return page
         raise StoreError("the store answered a list with nothing at all")
 

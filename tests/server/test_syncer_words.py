@@ -1,0 +1,179 @@
+"""What operators say to the syncer is kept in the store: a pause and an allowance for a time follow a takeover."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.inventory.edit import Wanted
+from holdfast.model.allowance import ALLOWANCE, Allowance
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.intent import INTENT
+from holdfast.model.time import seconds
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.server.allowing import Allowing
+from holdfast.server.pausing import Pausing
+from holdfast.server.syncer import Reign
+from holdfast.server.syncer_words import BRAKE, PAUSE
+from tests.inventory.things import REGION, endpoint, endpoint_name
+from tests.server.syncing import Realm, realm
+
+ALICE = Who(1000, 1, "alice")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Realm]:
+    with realm(tmp_path) as made:
+        yield made
+
+
+async def say(reign: Reign, what: str, reason: str = "", *, within: str | None = None, leads: bool = True) -> str:
+    """A command to the server of this reign, or to another one."""
+    args = {"reason": reason, **({"for": within} if within else {})}
+    pausing = Pausing(reign.around)
+    pausing.reign = reign if leads else None
+    return str(await pausing.handlers()[what](Request(what, args), ALICE))
+
+
+async def allow(reign: Reign, **args: str) -> str:
+    async def once(_request: Request, _who: Who) -> str:
+        raise AssertionError("asked for a time, not for once")
+
+    return str(await Allowing(reign, once).answer(Request("allow", args), ALICE))
+
+
+def gone(*numbers: int) -> list[Wanted]:
+    return [Wanted(ENDPOINT, endpoint_name(number)) for number in numbers]
+
+
+def recorded(here: Realm) -> Allowance:
+    (entry,) = here.entries(ALLOWANCE.key(REGION, BRAKE))
+    found = ALLOWANCE.decode(entry.key, entry.value)
+    assert isinstance(found, Allowance)
+    return found
+
+
+def test_a_pause_holds_the_next_leader_before_its_first_write(here: Realm) -> None:
+    async def scenario() -> tuple[str, str]:
+        reign = await here.settled()
+        said = await say(reign, "pause", "migration")
+        here.editor.change([endpoint(1)], who="bob")
+        after = await here.lead()
+        await after.reconciler.turn()
+        return said, after.around.vitals.state
+
+    said, state = asyncio.run(scenario())
+    assert said == "syncer is paused; end it with: holdfast resume syncer"
+    assert (state, here.stored()) == ("held: intent", {})
+    assert here.inventory.waiting() == 1, "nothing is forgotten"
+
+
+def test_a_pause_is_said_at_any_server_and_ended_at_any_other(here: Realm) -> None:
+    async def scenario() -> tuple[str, bool, str]:
+        reign = await here.settled()
+        said = await say(reign, "pause", "migration", leads=False)
+        await reign.hear()
+        paused = reign.intent.pause is not None
+        here.editor.change([endpoint(1)], who="bob")
+        await reign.reconciler.turn()
+        assert here.stored() == {}
+        ended = await say(reign, "resume")
+        await reign.reconciler.turn()
+        return said, paused, ended
+
+    said, paused, ended = asyncio.run(scenario())
+    assert "on whoever leads, within 2 s" in said
+    assert (paused, ended) == (True, "syncer goes on")
+    assert here.stored() == here.wanted()
+
+
+def test_a_pause_runs_out_by_itself(here: Realm) -> None:
+    async def scenario() -> None:
+        reign = await here.settled()
+        await say(reign, "pause", "migration", within="30m")
+        here.editor.change([endpoint(1)], who="bob")
+        await reign.reconciler.turn()
+        assert here.stored() == {}
+        here.clock.advance(seconds(1_801))
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert here.stored() == here.wanted()
+
+
+def test_a_pause_that_cannot_be_read_is_a_pause(here: Realm) -> None:
+    async def scenario() -> str:
+        await here.settled()
+        await here.operator.put(INTENT.key(REGION, PAUSE), b"\xff")
+        here.editor.change([endpoint(1)], who="bob")
+        reign = await here.lead()
+        await reign.reconciler.turn()
+        return reign.around.vitals.state
+
+    assert asyncio.run(scenario()) == "held: intent"
+
+
+def test_what_is_not_paused_cannot_be_resumed(here: Realm) -> None:
+    async def scenario() -> None:
+        await say(await here.settled(), "resume")
+
+    with pytest.raises(Declined, match="syncer is not paused"):
+        asyncio.run(scenario())
+
+
+def test_without_the_store_a_pause_is_declined_in_one_sentence(here: Realm) -> None:
+    async def scenario() -> None:
+        reign = await here.settled()
+        reign.around.store.link.cut()  # type: ignore[attr-defined]
+        await say(reign, "pause", "migration")
+
+    with pytest.raises(Declined, match="not done, because it could not be kept: store is away"):
+        asyncio.run(scenario())
+
+
+def test_an_allowance_for_a_time_covers_what_comes_in_that_time_and_no_more(here: Realm) -> None:
+    async def scenario() -> str:
+        here.editor.change([endpoint(n) for n in range(60)], who="bob")
+        reign = await here.settled()
+        said = await allow(reign, reason="rack 12", **{"for": "30m"})
+        here.editor.change(gone(*range(40)), who="bob")
+        await reign.reconciler.turn()
+        assert len(here.stored()) == 20
+        here.clock.advance(seconds(1_801))
+        here.editor.change(gone(*range(40, 60)), who="bob")
+        await reign.reconciler.turn()
+        return said
+
+    assert asyncio.run(scenario()) == "syncer/brake lets everything through until 00:46:40Z"
+    assert len(here.stored()) == 20, "held again"
+
+
+def test_an_allowance_for_a_time_follows_a_takeover(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(n) for n in range(40)], who="bob")
+        await allow(await here.settled(), reason="rack 12", **{"for": "30m"})
+        here.editor.change(gone(*range(40)), who="bob")
+        await here.settled()
+
+    asyncio.run(scenario())
+    assert here.stored() == {}
+
+
+def test_agents_honour_an_allowance_for_what_was_deleted_while_it_lasted(here: Realm) -> None:
+    async def scenario() -> int:
+        here.editor.change([endpoint(n) for n in range(40)], who="bob")
+        reign = await here.settled()
+        await allow(reign, reason="rack 12", **{"for": "30m"})
+        before = recorded(here).revision
+        here.editor.change(gone(*range(40)), who="bob")
+        await reign.reconciler.turn()
+        await reign.words.keep_up(reign.fenced, reign.target.known)
+        return before
+
+    before = asyncio.run(scenario())
+    last_delete = max(write.revision for write in here.fake.history if any(e.entry is None for e in write.events))
+    assert before < last_delete <= recorded(here).revision
+    assert recorded(here).covers(last_delete, here.clock.wall())
