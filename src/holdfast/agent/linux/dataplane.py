@@ -18,10 +18,11 @@ from holdfast.agent.linux import picture
 from holdfast.agent.linux.capability import missing_capability
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.events import Ear, Overrun
-from holdfast.agent.linux.ground import Ground, octets
+from holdfast.agent.linux.ground import Ground
 from holdfast.agent.linux.hearing import Hearing
 from holdfast.agent.linux.orders import carry_out
 from holdfast.agent.linux.picture import Picture
+from holdfast.agent.linux.routing import straight_device
 from holdfast.agent.linux.settings import Settings
 from holdfast.reconcile import Away
 from holdfast.runtime.netlink import socket as netlink
@@ -43,8 +44,7 @@ class LinuxDataplane:
             devices = Devices(kernel, self._settings, host or socket.gethostname())
         self._ground = Ground(kernel, self._settings, devices, Picture(self._settings.first_nexthop))
         self._hearing = Hearing(self._ground)
-        self._is_known = False
-        """Whether the picture is of the kernel as it is now."""
+        self._hearing.must_read = True
         self._disturbed: set[Key] | None = set()
         self._lock = asyncio.Lock()
 
@@ -72,7 +72,7 @@ class LinuxDataplane:
                 with _trouble():
                     answers += carry_out(self._ground, changes[start : start + _AT_ONCE])
         if any(answers):
-            self._is_known = False  # a refusal says that the kernel is not as we thought
+            self._hearing.must_read = True  # a refusal says that the kernel is not as we thought
         return answers
 
     def obstacle(self, key: Key, shape: Shape) -> str | None:
@@ -101,33 +101,31 @@ class LinuxDataplane:
         if isinstance(shape, Local):
             return self._ground.devices.obstacle_at(shape.interface)
         if isinstance(shape, Nexthop) and shape.mode is Mode.DIRECT:
-            is_near = self._ground.devices.towards(octets(key)) is not None
-            return None if is_near else f"{key.text} is on no network of this host"
+            device = straight_device(self._ground, key)
+            return device if isinstance(device, str) else None
         return None
 
     async def _be_current(self, *, afresh: bool = False) -> None:
         """Makes the picture one of the kernel as it is."""
         self._listen()
         await asyncio.sleep(0)
-        if self._is_known and not afresh:
+        if not self._hearing.must_read and not afresh:
             return
         # What is heard from here on happened after the reading began, and is folded into what it finds.
         with _trouble():
             self._ground.picture = await picture.take(self._ground.kernel, self._settings, self._ground.devices)
-        self._is_known = True
+        self._hearing.must_read = False
         self._listen()
 
     def _listen(self) -> None:
         """Takes in what was heard."""
-        try:
-            with _trouble():
+        with _trouble():
+            try:
                 for message in self._ear.messages():
                     self._hearing.take_in(message)
-        except Overrun:
-            self._hearing.is_lost = True
-        told = self._hearing.tell()
-        if told is None:
-            self._is_known = False
+            except Overrun:
+                self._hearing.is_lost = True
+            told = self._hearing.tell()
         self._disturbed = None if told is None or self._disturbed is None else self._disturbed | told
 
     async def _heard(self) -> None:

@@ -31,16 +31,6 @@ class Devices:
         self.links = links.dump(self._kernel)
         self._networks = networks.dump(self._kernel)
 
-    def heard(self, link: Link, *, gone: bool) -> bool:
-        """Takes in what the kernel says about a device; whether that makes a difference to what can be programmed."""
-        before = {name: one for name, one in self.links.items() if one.number == link.number}
-        for name in before:
-            del self.links[name]
-        if not gone:
-            self.links[link.name] = link
-        known = before.get(link.name)
-        return known is None or gone or (known.is_on, known.is_up) != (link.is_on, link.is_up)
-
     def names(self) -> dict[int, str]:
         """Names by number."""
         return {link.number: name for name, link in self.links.items()}
@@ -78,9 +68,10 @@ class Devices:
             return f"interface {interface} is down"
         return None if link.is_up else f"interface {interface} has no carrier"
 
-    def towards(self, address: bytes) -> int | None:
+    def towards(self, address: bytes) -> Link | None:
         """The device on whose network that address is."""
-        return networks.device_towards(address, self._networks)
+        number = networks.device_towards(address, self._networks)
+        return next((link for link in self.links.values() if link.number == number), None)
 
     def _switched_on(self, link: Link) -> Link:
         links.switch_on(self._kernel, link.number)

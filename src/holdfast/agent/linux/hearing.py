@@ -26,7 +26,14 @@ class Hearing:
         self.keys: set[Key] = set()
         """To be looked at."""
         self.is_lost = False
-        """The picture is worthless, and anything may have changed."""
+        """Anything may have changed."""
+        self.must_read = False
+        """The picture is worthless, until it is taken anew."""
+        self._devices = dict(ground.devices.links)
+        """As they were when their changes were last told."""
+        self._fell: set[int] = set()
+        """Devices that were down at some time since then, if only for a moment."""
+        self._has_news_of_devices = False
         self.waiting: set[Key] = set()
         """Objects that an obstacle was in the way of: looked at again whenever devices or networks change."""
 
@@ -36,8 +43,7 @@ class Hearing:
         if kind in (links.NEW, links.DELETE):
             self._link(message)
         elif kind in (networks.NEW, networks.DELETE):
-            self._ground.devices.look()
-            self.keys |= self.waiting
+            self._has_news_of_devices = True
         elif kind == neighbours.DELETE:
             self._neighbour(message)
         elif kind == routes.DELETE:
@@ -48,25 +54,41 @@ class Hearing:
             self.is_lost = True
 
     def tell(self) -> set[Key] | None:
-        """What has to be looked at since the last time; None is everything."""
+        """What has to be looked at since the last time; None is everything. Raises OSError."""
+        if self._has_news_of_devices:
+            self._look_at_devices()
         keys, self.keys = self.keys, set()
         is_lost, self.is_lost = self.is_lost, False
+        self.must_read |= is_lost
         return None if is_lost else keys
 
     def _link(self, message: Message) -> None:
         if message.body[0] != 0:
             return  # about its place in a bridge, not about the device
+        self._has_news_of_devices = True
         link = links.read(message)
-        is_gone = message.type == links.DELETE
-        if not self._ground.devices.heard(link, gone=is_gone):
-            return
-        if link.number in self._ground.picture.carriers:
-            self.is_lost = True
-        local = self._local(link.name)
-        if is_gone or not link.is_on:
-            self._went(local)  # the kernel drops them without a word
-        self.keys |= local
+        if not link.is_up or message.type == links.DELETE:
+            self._fell.add(link.number)
+
+    def _look_at_devices(self) -> None:
+        """Level, not edge: messages may be older than what we have read since; only a fall is taken at its word."""
+        self._has_news_of_devices = False
+        self._ground.devices.look()
+        before, self._devices = self._devices, dict(self._ground.devices.links)
+        fell, self._fell = self._fell, set()
+        for name in before.keys() | self._devices.keys():
+            old, new = before.get(name), self._devices.get(name)
+            if old != new or (old is not None and old.number in fell):
+                self._changed(name, old, new)
         self.keys |= self.waiting
+
+    def _changed(self, name: str, old: links.Link | None, new: links.Link | None) -> None:
+        # The kernel drops the nexthops of a device that goes down, and without a word the routes to it.
+        if old is not None and old.number in self._ground.picture.carriers:
+            self.is_lost = True
+        local = self._local(name)
+        self.must_read |= bool(local)
+        self.keys |= local
 
     def _local(self, interface: str) -> set[Key]:
         way = Local(interface)

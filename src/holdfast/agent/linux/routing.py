@@ -70,7 +70,7 @@ class Nexthops:
         tunnel = self._tunnel(ground, family) if Nexthop(Mode.VXLAN) in (shape for _, shape in wanted) else ""
         for key, shape in wanted:
             assert isinstance(shape, Nexthop)
-            device = tunnel if shape.mode is Mode.VXLAN else self._device(ground, key)
+            device = tunnel if shape.mode is Mode.VXLAN else straight_device(ground, key)
             if isinstance(device, str):
                 refused[key] = device
                 continue
@@ -106,11 +106,6 @@ class Nexthops:
         except Foreign as foreign:
             return str(foreign)
 
-    def _device(self, ground: Ground, key: Key) -> int | str:
-        """The device on whose network the gateway is, or that there is none."""
-        device = ground.devices.towards(octets(key))
-        return f"{key.text} is on no network of this host" if device is None else device
-
 
 class Routes:
     def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
@@ -143,3 +138,11 @@ class Routes:
         if obstacle is not None:
             return obstacle
         return Route(octets(key), key.length, 0, ground.devices.links[shape.interface].number)
+
+
+def straight_device(ground: Ground, key: Key) -> int | str:
+    """The device on whose network the gateway is, or why there is none."""
+    device = ground.devices.towards(octets(key))
+    if device is None:
+        return f"{key.text} is on no network of this host"
+    return ground.devices.obstacle_at(device.name) or device.number
