@@ -40,6 +40,7 @@ _ASK_EVERY = Duration(milliseconds=250)
 _ASK_IDLE = Duration(seconds=1)
 _ASK_TIMEOUT = 2.0
 _STALE_AFTER = Duration(seconds=3)
+_FIRST_WORD = Duration(seconds=10)
 
 
 class WantedAddresses:
@@ -48,11 +49,11 @@ class WantedAddresses:
     def __init__(self, clock: Clock) -> None:
         self.known = Announcements(Outlook(NEVER))
         self._clock = clock
-        self._heard = NEVER
+        self.heard = NEVER
 
     def hear(self, outlook: Outlook) -> None:
-        self._heard = self._clock.now()
-        self.known.hear(outlook, self._heard)
+        self.heard = self._clock.now()
+        self.known.hear(outlook, self.heard)
 
     async def read(self, after: Spot | None, upto: Spot | None) -> Sequence[tuple[Spot, Owned[None]]]:
         wanted = self._wanted()
@@ -70,7 +71,7 @@ class WantedAddresses:
         self._wanted()
 
     def _wanted(self) -> dict[Spot, Owned[None]]:
-        if not self._heard or self._clock.now() - self._heard > _STALE_AFTER:
+        if not self.heard or self._clock.now() - self.heard > _STALE_AFTER:
             raise Away(KEEPER, "it does not say how the frontends are")
         revision = self.known.outlook.revision or 0
         return {spot: Owned(None, KEEPER, revision) for spot, _ in self.known.wanted()}
@@ -110,12 +111,21 @@ class Announcer:
         Intents(worker, self._reconciler, intent, self._sync).offer()
 
     async def run(self) -> None:
+        """Until told to stop. What is announced stays."""
         async with asyncio.TaskGroup() as tasks:
-            helpers = [tasks.create_task(self._listen(), name="outlook")]
+            listening = tasks.create_task(self._listen(), name="outlook")
+            await self._first_word()
             with _events(self._reconciler.dirty.mark_all):
                 await tasks.create_task(self._reconciler.run(self._worker.stopping), name="reconciler")
-            for helper in helpers:
-                helper.cancel()
+            listening.cancel()
+
+    async def _first_word(self) -> None:
+        """At a start the keeper is a moment behind; only if it stays away is that worth telling."""
+        self._worker.vitals.state = f"waiting: {KEEPER}"
+        began = self._worker.clock.now()
+        while not self._source.heard and self._worker.clock.now() - began < _FIRST_WORD:
+            if await self._worker.stopped(_ASK_EVERY):
+                return
 
     async def _listen(self) -> None:
         while True:

@@ -8,6 +8,7 @@ import socket
 import structlog
 
 from holdfast import __version__
+from holdfast.balancer.announce_job import ANNOUNCE
 from holdfast.balancer.commands import Commands
 from holdfast.balancer.core import Balancer
 from holdfast.balancer.dataplane import Dataplane
@@ -33,7 +34,7 @@ from holdfast.store.api import Store
 log = structlog.get_logger(__name__)
 
 VIPS = Spec(NAME, "holdfast.balancer.job:keep")
-WORKERS: tuple[Spec, ...] = (PROBER, VIPS)
+WORKERS: tuple[Spec, ...] = (PROBER, VIPS, ANNOUNCE)
 _AT_START = ("source", "dataplane", "sync_interval", "startup_min_delay", "startup_max_delay", "transition_history")
 _MEASURE_EVERY = Duration(seconds=5)
 

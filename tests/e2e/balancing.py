@@ -1,0 +1,202 @@
+"""`holdfast balancer` as real processes in a namespace, on nftables, with a crowd of clients on the other side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.runtime.control import Request, ask
+from holdfast.testing.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import Namespace, Network
+from holdfast.testing.nginx import Nginx
+from holdfast.testing.processes import Process, Unavailable, children, running, wait_until
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+VIP = {4: "192.0.2.80", 6: "2001:db8::80"}
+ALL = dict.fromkeys(SERVERS, 100)
+PATIENCE = 60.0
+
+
+def configuration(
+    home: Path,
+    *,
+    warm_up: str = "1s",
+    frontend: str = "",
+    families: Sequence[int] = (4, 6),
+    weights: Mapping[str, int] | None = None,
+) -> str:
+    """Three servers behind a VIP of each family. `frontend` goes into both frontends."""
+    lines = [
+        f"paths: {{state: {home}/state, runtime: {home}/run}}",
+        "balancer:",
+        f"  startup-min-delay: {warm_up}",
+        "  startup-max-delay: 60s",
+        "  sync-interval: 2s",
+        "  dataplane: {kind: nftables, table-size: 4093}",
+        "  healthchecks: {web: {type: http, interval: 200ms, timeout: 5s, fall: 3}}",
+        "  backends:",
+    ]
+    for family in VIP:
+        lines += [
+            f"    {name}-v{family}: {{address: '{address(name, family)}', port: 80, healthcheck: web}}"
+            for name in SERVERS
+        ]
+    lines.append("  frontends:")
+    for family in families:
+        vip = VIP[family]
+        pool = ", ".join(f"{name}-v{family}: {{weight: {(weights or {}).get(name, 100)}}}" for name in SERVERS)
+        lines += [
+            f"    www-v{family}:",
+            f"      address: '{vip}'",
+            "      port: 80",
+            f"      pools: [{{backends: {{{pool}}}}}]",
+        ]
+        lines += [f"      {line}" for line in frontend.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+class Balancer:
+    """One balancer in its namespace."""
+
+    def __init__(self, namespace: Namespace, home: Path, **settings: Any) -> None:
+        self.namespace = namespace
+        self.home = home
+        self.file = home / "holdfast.yaml"
+        home.mkdir(parents=True)
+        self.configure(**settings)
+        command = namespace.command(HOLDFAST, "balancer", "--config", str(self.file))
+        self.process = Process(command, log=home / "log")
+
+    def configure(self, **settings: Any) -> None:
+        self.file.write_text(configuration(self.home, **settings))
+
+    def start(self) -> None:
+        self.process.start()
+
+    def kill(self) -> None:
+        """SIGKILL for all of it."""
+        pids = [self.process.pid, *children(self.process.pid)]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        wait_until(lambda: not any(map(running, pids)), "all of the balancer's processes are gone")
+
+    def reload(self) -> None:
+        answer = self._ask(Request("reload"))
+        assert not answer.error, answer.error
+
+    def status(self) -> Mapping[str, Any]:
+        """What `holdfast balancer status -o json` shows; empty while it does not answer."""
+        answer = self._ask(Request("tell", {"do": "balancer"}, "vips"))
+        return {} if answer.error else answer.result
+
+    def weights(self, family: int = 4) -> Mapping[str, int | None]:
+        """What is programmed, by server."""
+        for frontend in self.status().get("frontends", ()):
+            if frontend["name"] == f"www-v{family}":
+                return {one["backend"].rpartition("-")[0]: one["programmed"] for one in frontend["pools"][0]}
+        return {}
+
+    def states(self) -> Mapping[str, str]:
+        """How the backends are."""
+        return {one["name"]: one["state"] for one in self.status().get("backends", ())}
+
+    def comes_to(self, weights: Mapping[str, int], family: int = 4) -> None:
+        try:
+            wait_until(lambda: self.weights(family) == weights, f"weights are {weights}", within=PATIENCE)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}, but {self.weights(family)}: {self.process.output[-3000:]}") from error
+
+    def is_released(self) -> bool:
+        """Whether it answers, has let all its frontends through, and has nothing left to do."""
+        told = self._ask(Request("tell", {"do": "moves"}, "vips"))
+        known = [one["state"] for one in self.status().get("backends", ())]
+        explained = [self._ask(Request("tell", {"do": "explain", "args": args}, "vips")) for args in _frontends()]
+        released = all(not one.error and one.result["released"] for one in explained)
+        return not told.error and not told.result["total"] and released and bool(known) and "unknown" not in known
+
+    def generation(self) -> int:
+        """The kernel's own count of changes to the tables of this namespace, ours or anybody's."""
+        return inside(self.namespace.system_name, _generation)
+
+    def table(self) -> str:
+        """The whole table as `nft` shows it, without what only counts."""
+        return self.namespace.run("nft", "--stateless", "list", "table", "inet", "holdfast")
+
+    def buckets(self) -> Mapping[str, Sequence[str]]:
+        """Per map of buckets the server that each bucket leads to, read from the kernel by another tool than ours."""
+        said = self.namespace.run("nft", "--json", "--stateless", "list", "table", "inet", "holdfast")
+        maps = {one["map"]["name"]: one["map"].get("elem", []) for one in json.loads(said)["nftables"] if "map" in one}
+        servers = {key["elem"]["val"]: str(to) for name in maps if "backend" in name for key, to in maps[name]}
+        return {name: [servers[mark] for _, mark in sorted(found)] for name, found in maps.items() if "buckets" in name}
+
+    def _ask(self, request: Request) -> Any:
+        return asyncio.run(ask(self.home / "run" / "balancer.sock", request))
+
+
+def _frontends() -> list[dict[str, str]]:
+    return [{"kind": "frontend", "name": f"www-v{family}"} for family in VIP]
+
+
+def _generation() -> int:
+    with contextlib.closing(Kernel("holdfast")) as kernel:
+        return kernel.generation()
+
+
+class Stage:
+    """The site with its servers running, and as many balancers as asked for."""
+
+    def __init__(self, net: Network, *, balancers: int = 1, **settings: Any) -> None:
+        self.site = AnycastSite(net, balancers=balancers)
+        self.client = self.site.client
+        self.servers = {name: Nginx(one, net.home) for name, one in self.site.servers.items()}
+        self.balancers = [Balancer(one, net.home / one.name, **settings) for one in self.site.balancers]
+        for server in self.servers.values():
+            server.start()
+        for balancer in self.balancers:
+            balancer.start()
+
+    @property
+    def balancer(self) -> Balancer:
+        return self.balancers[0]
+
+    def wait_served(self) -> None:
+        for balancer in self.balancers:
+            for family in VIP:
+                balancer.comes_to(ALL, family)
+
+    def end(self) -> None:
+        for balancer in self.balancers:
+            balancer.process.stop()
+        for server in self.servers.values():
+            server.process.stop(signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def stage(net: Network, *, balancers: int = 1, **settings: Any) -> Iterator[Stage]:
+    """The stage, served; gone with the block. What cannot be had here is a skip."""
+    try:
+        made = Stage(net, balancers=balancers, **settings)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    try:
+        made.wait_served()
+        yield made
+    finally:
+        made.end()
+
+
+wait = partial(wait_until, within=PATIENCE)

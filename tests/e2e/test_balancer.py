@@ -1,0 +1,160 @@
+"""VIPs on the real kernel, from a client to the servers, with traffic all the time. All tests share one site, and leave
+it as they found it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.lab.flows import Counts
+from holdfast.testing.anycast import SERVERS
+from holdfast.testing.crowd import Crowd, crowd
+from holdfast.testing.fault import fault
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.netns import network
+from tests.e2e.balancing import ALL, VIP, Stage, stage, wait
+
+FOREIGN = """\
+table inet firewall {
+  chain input { type filter hook input priority 0; policy accept; tcp dport 12345 drop; }
+  set friends { type ipv4_addr; elements = { 198.51.100.1 }; }
+}
+table ip holdfast-like {
+  chain prerouting { type nat hook prerouting priority -90; }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Stage]:
+    with or_skip(network()) as net, stage(net, warm_up="200ms") as made:
+        script = net.home / "foreign.nft"
+        script.write_text(FOREIGN)
+        made.balancer.namespace.run("nft", "-f", str(script))
+        yield made
+
+
+@pytest.fixture
+def here(site: Stage) -> Stage:
+    site.wait_served()
+    return site
+
+
+@pytest.fixture
+def clients(here: Stage) -> Iterator[Crowd]:
+    with crowd(here.client, VIP[4], 80) as made:
+        made.after(50)
+        yield made
+
+
+def failures(before: Counts, after: Counts) -> list[str]:
+    """Why requests failed between the two: what the last one said, once for each."""
+    return [after.why] * (after.failed - before.failed)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_vip_spreads_its_clients_over_all_servers(here: Stage, family: int) -> None:
+    with crowd(here.client, VIP[family], 80, requests=1, pause=0) as clients:
+        counts = clients.after(300)
+    assert failures(Counts(), counts) == []
+    assert set(counts.opened) == set(SERVERS)
+    assert min(counts.opened.values()) > 50
+
+
+def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(here: Stage, clients: Crowd) -> None:
+    here.servers["web-2"].kill()
+    here.balancer.comes_to({**ALL, "web-2": 0})
+    settled = clients.after(50)
+    without = clients.after(300)
+    assert failures(settled, without) == []
+    assert set(without.established) <= {"web-1", "web-3"}
+    here.servers["web-2"].start()
+    here.balancer.comes_to(ALL)
+    back = clients.after(300)
+    assert failures(without, back) == []
+    assert back.opened["web-2"] > settled.opened["web-2"]
+
+
+def restarted(here: Stage, clients: Crowd, rounds: int, seed: int) -> None:
+    """Kills the balancer at any moment, that often; sometimes it was let come to rest before."""
+    chance = random.Random(seed)
+    generation, table, before = here.balancer.generation(), here.balancer.table(), clients.counts()
+    for number in range(rounds):
+        here.balancer.kill()
+        here.balancer.start()
+        if number % 5 == 4:
+            wait(here.balancer.is_released, "the balancer has come to rest")
+        else:
+            time.sleep(chance.uniform(0.0, 1.2))  # the moment of death is the input of this test
+    after = clients.after(100)
+    assert failures(before, after) == []
+    assert here.balancer.generation() == generation
+    assert here.balancer.table() == table
+
+
+def test_B1_a_balancer_that_is_killed_twenty_times_is_noticed_by_nobody(here: Stage, clients: Crowd) -> None:
+    restarted(here, clients, 20, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_a_balancer_that_is_killed_a_hundred_times_is_noticed_by_nobody(here: Stage, clients: Crowd, seed: int) -> None:
+    restarted(here, clients, 20, seed=seed)
+
+
+@fault("B1", without="holdfast.balancer.warmup:WarmUp.judge", by="tests.balancer.test_keeper:open_at_once")
+def test_B1_a_server_that_is_slow_to_show_its_health_keeps_its_flows_over_a_restart(
+    here: Stage, clients: Crowd
+) -> None:
+    server = here.site.servers["web-3"]
+    generation, before = here.balancer.generation(), clients.counts()
+    server.run("nft", "add table ip deaf; add chain ip deaf input { type filter hook input priority 0; }")
+    server.run("nft", "add rule ip deaf input ip saddr 10.2.0.0/16 drop")  # probes only: clients come from elsewhere
+    try:
+        here.balancer.kill()
+        here.balancer.start()
+        wait(lambda: here.balancer.states().get("web-1-v4") == "up", "the balancer knows the others")
+        unknown = clients.after(100)
+        later = clients.after(500)
+        assert here.balancer.generation() == generation
+        assert failures(before, later) == []
+        assert later.opened["web-3"] > unknown.opened["web-3"]
+    finally:
+        server.run("nft", "delete table ip deaf")
+        here.wait_served()
+
+
+def test_B15_a_table_that_is_deleted_behind_our_back_comes_back(here: Stage, clients: Crowd) -> None:
+    before = here.balancer.buckets()
+    here.balancer.namespace.run("nft", "delete", "table", "inet", "holdfast")
+    wait(lambda: "inet holdfast" in here.balancer.namespace.run("nft", "list tables"), "the table is back")
+    here.wait_served()
+    settled = clients.after(50)
+    assert failures(settled, clients.after(300)) == []
+    assert here.balancer.buckets() == before
+
+
+def test_a_reload_under_load_moves_new_flows_and_breaks_none(here: Stage, clients: Crowd) -> None:
+    before = clients.counts()
+    here.balancer.configure(warm_up="200ms", weights={"web-1": 0})
+    here.balancer.reload()
+    here.balancer.comes_to({**ALL, "web-1": 0})
+    moved = clients.after(100)
+    later = clients.after(300)
+    assert failures(before, later) == []
+    assert later.opened["web-1"] - moved.opened["web-1"] <= 0
+    here.balancer.configure(warm_up="200ms")
+    here.balancer.reload()
+    here.balancer.comes_to(ALL)
+    assert failures(before, clients.after(100)) == []
+
+
+def test_B18_tables_of_others_are_as_they_were(here: Stage) -> None:
+    """Last in this file: all that came before has happened beside them."""
+    shown = here.balancer.namespace.run("nft", "list ruleset")
+    assert "tcp dport 12345 drop" in shown
+    assert "elements = { 198.51.100.1 }" in shown
+    assert "table ip holdfast-like" in shown

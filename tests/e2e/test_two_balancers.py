@@ -1,0 +1,53 @@
+"""Two balancers for one site: whichever a client comes by, its flows go to the same server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.testing.anycast import SERVERS
+from holdfast.testing.crowd import crowd
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.netns import network
+from tests.e2e.balancing import VIP, Stage, stage, wait
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Stage]:
+    with or_skip(network()) as net, stage(net, balancers=2, warm_up="200ms") as made:
+        yield made
+
+
+@pytest.fixture
+def here(site: Stage) -> Stage:
+    site.wait_served()
+    return site
+
+
+def are_equal(here: Stage, *, gone: str = "") -> bool:
+    """Whether both have come to the same table, without that server, by their own word and by the kernel's."""
+    for balancer in here.balancers:
+        for family in VIP:
+            balancer.comes_to({name: 100 * (name != gone) for name in SERVERS}, family)
+    one, other = here.balancers
+    wait(lambda: one.status()["digests"] == other.status()["digests"], "the digests are equal")
+    return one.buckets() == other.buckets()
+
+
+def test_B2_two_balancers_program_equal_tables_also_after_a_server_has_died(here: Stage) -> None:
+    assert are_equal(here)
+    here.servers["web-2"].kill()
+    assert are_equal(here, gone="web-2")
+    here.servers["web-2"].start()
+    assert are_equal(here)
+
+
+def test_clients_that_are_led_to_the_other_balancer_are_served_there(here: Stage) -> None:
+    with crowd(here.client, VIP[4], 80, requests=1) as clients:
+        first = clients.after(100)
+        here.site.lead_through(2)
+        clients.after(30)
+        here.balancers[0].namespace.run("nft", "delete", "table", "inet", "holdfast")
+        second = clients.after(200)
+    assert (first.failed, second.failed, second.why) == (0, 0, "")
