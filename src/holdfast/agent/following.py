@@ -95,7 +95,7 @@ class Following:
         return sorted(taken)
 
     def _note(self) -> None:
-        revision = min(mirror.revision for mirror in self._mirrors())
+        revision = max(mirror.revision for mirror in self._mirrors())  # a prefix that is quiet stays where it was
         unreadable = tuple(_text(key) for mirror in self._mirrors() for key in mirror.unreadable)
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
             news = self.synced.revision is None or unreadable != self.synced.unreadable
@@ -112,7 +112,8 @@ class Following:
 
     async def _gather(self, mirror: Mirror[Any], wake: Callable[[], None]) -> None:
         while True:
-            self._waiting[mirror].update(delta.key for delta in await mirror.take())
+            deltas = await mirror.take()
+            self._waiting[mirror].update(delta.key for delta in deltas)
             wake()
             await asyncio.sleep(0)
 

@@ -35,6 +35,8 @@ class Kernel:
         self.present = Present()
         self.deletions = Deletions([handler.name for handler in self.handlers])
         self._remembered: dict[Key, Owned[Claim]] = {}
+        self._unsettled: set[Key] = set()
+        """Not every handler has taken its last addition, as far as is known."""
         self.unreadable = 0
         """Records of the journal that only another release understands; they stay where they are."""
         self._recall()
@@ -50,6 +52,8 @@ class Kernel:
             self.present.put(key, owned)
             if text in self.journal.going:
                 self.deletions.begin([key])
+            elif len(self.handlers) > 1:
+                self._unsettled.add(key)  # what only the kernel can show, only the kernel is sure to have
         if self.unreadable:
             log.error(f"{self.unreadable:,} records of the journal are of another release: they stay, and are not used")
 
@@ -86,7 +90,7 @@ class Kernel:
             assert shape is not None
             return Owned(Claim(shape), "", 0)
         claim = remembered.value
-        if shape is None or key in self.deletions:
+        if shape is None or key in self.deletions or key in self._unsettled:
             claim = replace(claim, shape=shape or claim.shape, missing=True)
         elif shape != claim.shape:
             claim = replace(claim, shape=shape)
@@ -99,6 +103,8 @@ class Kernel:
             if change.new is not None:
                 self.deletions.call_off(change.key)
                 self._remembered[change.key] = change.new
+                if touches_kernel(change):
+                    self._unsettled.add(change.key)
             else:
                 assert change.old is not None
                 self.deletions.begin([change.key])
@@ -118,9 +124,11 @@ class Kernel:
 
     def _outcome(self, change: ClaimChange, errors: Sequence[str] | None) -> ClaimOutcome:
         if errors:
+            self._unsettled.add(change.key)
             if change.new is not None and change.key not in self.present:
                 self.present.put(change.key, Owned(replace(change.new.value, missing=True), *_origin(change.new)))
             return Outcome(change, "; ".join(errors))
+        self._unsettled.discard(change.key)
         if change.new is not None:
             self.present.put(change.key, change.new)
         return Outcome(change)
