@@ -9,31 +9,44 @@ import click
 import msgspec
 
 from holdfast.cli.daemon import answer, nobody, roles, runtime_flag
+from holdfast.cli.explain_inventory import about, changes
 from holdfast.runtime.control import Request
 from holdfast.runtime.decisions import Decision
 
 
 @click.command()
 @click.argument("key", required=False)
+@click.argument("name", required=False)
 @click.option("-n", "--last", default=50, show_default=True, type=click.IntRange(min=0), help="How many; 0: all.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
 @runtime_flag
-def history(key: str | None, last: int, output: str, runtime: Path) -> None:
-    """What was decided, when, by which worker and why; with KEY, about one object only."""
-    names = roles(runtime)
-    if not names:
+def history(key: str | None, name: str | None, last: int, output: str, runtime: Path) -> None:
+    """What was decided, when, by which worker and why.
+
+    With KEY about one object only; with a kind and a NAME of the inventory also who changed it there, and why.
+    """
+    if not roles(runtime):
         raise nobody(runtime)
-    found: list[Decision] = []
-    for role in names:
-        found += msgspec.convert(answer(runtime, role, Request("history", {"key": key, "last": last})), list[Decision])
+    told = about(runtime, key, name) if key is not None and name is not None else None
+    keys = [key] if told is None else [held["key"] for held in told["store"]]
+    found = [one for each in keys for one in _decided(runtime, each, last)]
     found.sort(key=lambda decision: decision.time)
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
         return
-    for decision in found:
-        click.echo(line(decision))
-    if not found:
+    lines = [(decision.time.isoformat(), line(decision)) for decision in found]
+    lines = sorted([*lines, *(changes(told) if told else ())])[-last:]
+    for _, text in lines:
+        click.echo(text)
+    if not lines:
         click.echo("nothing was decided" + (f" about {key}" if key else "") + " yet", err=True)
+
+
+def _decided(runtime: Path, key: str | None, last: int) -> list[Decision]:
+    found: list[Decision] = []
+    for role in roles(runtime):
+        found += msgspec.convert(answer(runtime, role, Request("history", {"key": key, "last": last})), list[Decision])
+    return found
 
 
 def line(decision: Decision) -> str:

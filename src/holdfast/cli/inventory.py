@@ -15,7 +15,9 @@ import click
 import msgspec
 
 from holdfast.cli.configuration import configuration_flags, effective
+from holdfast.cli.daemon import runtime_flag
 from holdfast.cli.direct import Reach, who
+from holdfast.cli.resync import differences
 from holdfast.config import Config, Flag
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.claims import KINDS
@@ -190,10 +192,39 @@ def undo(kind: str, name: str, dry_run: bool, reason: str, config_file: str | No
 
 
 @click.command()
-@file_flag
+@click.argument("what", required=False, type=click.Choice(["inventory"]))
+@click.option("-f", "--file", "file", type=click.Path(allow_dash=True), help="The file; -: stdin.")
+@click.option("--kind", help="With `inventory`: only objects of this kind, such as endpoints.")
+@click.option("--name", help="With `inventory`: only the object of this name; needs --kind.")
+@click.option("--network", help="With `inventory`: only endpoints on this network.")
+@click.option("--worker", help="With `inventory`: the syncer that is asked. Default: the one here that leads.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="With `inventory`.")
+@runtime_flag
 @configuration_flags
-def diff(file: str, config_file: str | None, settings: Sequence[Flag]) -> None:
-    """What `apply -f FILE` would change, line by line. Exit code 1 when there is something."""
+def diff(
+    what: str | None,
+    file: str | None,
+    worker: str | None,
+    output: str,
+    runtime: Path,
+    config_file: str | None,
+    settings: Sequence[Flag],
+    **scope: str | None,
+) -> None:
+    """What differs, line by line; exit code 1 when there is something.
+
+    With -f FILE what `apply -f FILE` would change in the inventory; with `inventory` what a resync would change in the
+    store.
+    """
+    if (what is None) == (file is None):
+        raise click.UsageError("say either -f FILE, or inventory.")
+    if file is None:
+        differences(runtime, worker, output, **scope)
+    else:
+        _differs_from(file, config_file, settings)
+
+
+def _differs_from(file: str, config_file: str | None, settings: Sequence[Flag]) -> None:
     with desk(config_file, settings) as opened:
         edits = opened.editor.change(read(_text(file), file, opened.region), who=who(), dry_run=True)
     changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]

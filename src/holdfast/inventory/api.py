@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.inventory.changing import Past
 from holdfast.model.kind import Kind
 from holdfast.reconcile.change import Away
 
@@ -80,6 +81,14 @@ class Inventory(Protocol):
 
     def look(self, keys: Collection[bytes]) -> Sequence[Row]:
         """What these keys should hold now, outside any snapshot; a key that should not exist is not in the answer."""
+        ...
+
+    def named(self, kind: Kind[Any, Any], name: str) -> Row | None:
+        """The object of that name as it is wanted now; None when it is not."""
+        ...
+
+    def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[Past]:
+        """The last changes of an object, newest first; also of one that is gone."""
         ...
 
     def outbox(self, most: int, after: int = 0) -> Sequence[Noted]:

@@ -70,3 +70,9 @@ class Past:
     who: str
     why: str
     at: datetime
+
+    @property
+    def did(self) -> Did:
+        if self.new is None:
+            return Did.DELETED
+        return Did.CREATED if self.old is None else Did.CHANGED

@@ -21,7 +21,7 @@ from holdfast.inventory.changing import Did, Edit, Held, Past, Refused, Wanted
 from holdfast.inventory.claims import KINDS, REGION_LABEL, Thing, addresses_of, host_of, name_of, network_named
 from holdfast.inventory.engine import reading, writing
 from holdfast.inventory.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
-from holdfast.inventory.sql import portions
+from holdfast.inventory.sql import SqlInventory, portions
 from holdfast.inventory.wake import CHANNEL
 from holdfast.model.bad import Bad
 from holdfast.model.host import HOST
@@ -98,11 +98,7 @@ class Editor:
 
     def history(self, kind: Kind[Any, Any], name: str, last: int = 20) -> Sequence[Past]:
         """The last changes of an object, newest first; also of one that is gone."""
-        mine = (CHANGES.c.kind == kind.name) & (CHANGES.c.name == name)
-        question = select(CHANGES).where(mine).order_by(CHANGES.c.revision.desc()).limit(last)
-        with reading(self._engine) as connection:
-            rows = connection.execute(question).all()
-        return [Past(row.revision, row.old_key, row.old, row.new, row.who, row.why, row.at) for row in rows]
+        return SqlInventory(self._engine).past(kind, name, last)
 
     def adopt(self, fleet: str) -> None:
         """An operator says that this inventory is that fleet's."""

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select, text
 from holdfast.inventory import claims
 from holdfast.inventory import fence as fences
 from holdfast.inventory.api import DatabaseAway, Fence, Noted, Row
+from holdfast.inventory.changing import Past
 from holdfast.inventory.engine import Limits, answered, is_postgres, reading, snapshot_options
 from holdfast.inventory.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.kind import Kind
@@ -80,6 +81,19 @@ class SqlInventory:
             for some in portions(sorted(keys)):
                 found += [Row(*row) for row in connection.execute(_ROWS.where(OBJECTS.c.key.in_(some)))]
         return found
+
+    def named(self, kind: Kind[Any, Any], name: str) -> Row | None:
+        question = _ROWS.where(OBJECTS.c.kind == kind.name, OBJECTS.c.name == name)
+        with reading(self.engine) as connection:
+            row = connection.execute(question).first()
+        return None if row is None else Row(*row)
+
+    def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[Past]:
+        mine = (CHANGES.c.kind == kind.name) & (CHANGES.c.name == name)
+        question = select(CHANGES).where(mine).order_by(CHANGES.c.revision.desc()).limit(last)
+        with reading(self.engine) as connection:
+            rows = connection.execute(question).all()
+        return [Past(row.revision, row.old_key, row.old, row.new, row.who, row.why, row.at) for row in rows]
 
     def outbox(self, most: int, after: int = 0) -> Sequence[Noted]:
         question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after)

@@ -306,6 +306,11 @@ class Reconciler(Generic[K, V]):
         held = sorted(self.place.show(s.change.key) for s in self.ledger if s.closed and s.closed.gate == gate)
         return hashlib.sha256("\0".join(held).encode()).hexdigest()[:16]
 
+    def story(self, key: K) -> dict[str, Any] | None:
+        """What is outstanding for one object, as `explain` shows it; None when it is as wanted."""
+        story = self.ledger.story(key)
+        return None if story is None else self._narrator.story(story, self._clock.now())
+
     def outstanding(self, most: int = 1_000) -> list[dict[str, Any]]:
         """What is not as wanted now, each with what stands in its way, as `plan`, `allow` and `explain` show it."""
         now = self._clock.now()

@@ -1,26 +1,36 @@
 """`holdfast resync`: an operator asks for a comparison now, and hears what it came to.
 
-With `dry_run` nothing is written. With a kind, or a kind and a name, only those objects are compared. The comparison
-itself is the loop's own; here it is counted what differed, and waited for until the loop is through with it.
+With `dry_run` nothing is written. With a kind, a kind and a name, or a network, only those objects count. The loop
+itself mends; here it is counted what differed, and waited for until the loop is through with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.inventory.claims import name_of
 from holdfast.model.bad import Bad
-from holdfast.reconcile import Away, Change, Sync, diff
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.network import NETWORK_LABEL
+from holdfast.reconcile import Away, Change, Op, Owned, Sync, diff
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.server.layout import Layout
 from holdfast.server.syncer import Reign
 from holdfast.server.syncer_source import InventorySource
 from holdfast.server.syncer_target import EtcdTarget
 from holdfast.store.api import Entry
 
 NAMED = 20
+VALUED = 200
+"""How many differences are named, and how many are shown line by line."""
+NETWORK_IN = re.compile(rb'"' + re.escape(NETWORK_LABEL.encode()) + rb'":\s*"([^"\\]*)"').search
+"""Which network a value names: looked for in the bytes, because every endpoint of the fleet is looked at."""
 _LOOK_S = 0.05
 
 
@@ -28,6 +38,58 @@ async def next_pass(reconciler: Reconciler[bytes, Entry], passes: int) -> None:
     """Until the loop has finished more passes than that."""
     while reconciler.passes <= passes:  # noqa: ASYNC110 -- the loop tells nobody when a pass ends
         await asyncio.sleep(_LOOK_S)
+
+
+@dataclass
+class Found:
+    """What a comparison came to: how many of each, and the first of them as they are."""
+
+    most: int
+    counts: Counter[str] = field(default_factory=Counter)
+    shown: list[Change[bytes, Entry]] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    networks: dict[str, Counter[str]] = field(default_factory=dict)
+    """Of each network: how many endpoints there are (`of`), and how many are to go (`delete`)."""
+
+    def take(self, change: Change[bytes, Entry]) -> None:
+        self.counts[change.op.name.lower()] += 1
+        self.keys.append(change.key)
+        if len(self.shown) < self.most:
+            self.shown.append(change)
+        if change.op is Op.DELETE and change.old is not None:
+            self.network(change.old.value)["delete"] += 1
+
+    def network(self, entry: Entry) -> Counter[str]:
+        found = NETWORK_IN(entry.value)
+        return self.networks.setdefault(found[1].decode() if found else "", Counter())
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is compared: everything, or a kind, or one of its objects, or what is on a network."""
+
+    kind: str = ""
+    name: str = ""
+    network: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.kind or self.network)
+
+    def has(self, change: Change[bytes, Entry], layout: Layout) -> bool:
+        if self.kind and layout.plural(change.key) != self.kind:
+            return False
+        if self.network and not any(map(self._is_on_network, (change.old, change.new))):
+            return False
+        if not self.name:
+            return True
+        kind = layout.kind(change.key)
+        parsed = kind.parse(change.key, layout.region)
+        return not isinstance(parsed, Bad) and name_of(kind, parsed) == self.name
+
+    def _is_on_network(self, owned: Owned[Entry] | None) -> bool:
+        found = NETWORK_IN(owned.value.value) if owned is not None else None
+        return found is not None and found[1].decode() == self.network
 
 
 class Resync:
@@ -46,57 +108,56 @@ class Resync:
             return {**self._told, "looked": self._looked}
         if self._told and not self._told["done"]:
             raise Declined("a resync is under way: wait until it is done")
-        kind, name = str(request.args.get("kind") or ""), str(request.args.get("name") or "")
-        self._refuse_unknown(kind, name)
+        scope = self._scope(request.args)
         self._told, self._looked = {"done": False}, 0
-        self._reign.start(self._resync(kind, name, dry=bool(request.args.get("dry_run"))))
+        values = bool(request.args.get("values"))
+        self._reign.start(self._resync(scope, dry=bool(request.args.get("dry_run")), values=values))
         return {**self._told, "looked": 0}
 
-    async def _resync(self, kind: str, name: str, *, dry: bool) -> None:
+    def _scope(self, args: Mapping[str, Any]) -> Scope:
+        scope = Scope(*(str(args.get(word) or "") for word in ("kind", "name", "network")))
+        known = [one.plural for one in self._reign.around.inventory.kinds]
+        if scope.name and not scope.kind:
+            raise Declined("--name needs --kind beside it")
+        if scope.kind and scope.kind not in known:
+            raise Declined(f"there is no kind {scope.kind!r} in the inventory; there are: {', '.join(known)}")
+        return scope
+
+    async def _resync(self, scope: Scope, *, dry: bool, values: bool) -> None:
         began = self._reign.around.clock.now()
         try:
-            found = await self._differences(kind, name)
+            found = await self._differences(scope, VALUED if values else NAMED)
             if not dry:
-                await self._done([change.key for change in found], whole=not kind)
+                await self._done(found.keys, whole=scope.is_whole)
         except Away as away:
             self._told = {"done": True, "error": f"nothing was compared: {away}"}
             return
         took = (self._reign.around.clock.now() - began).total_seconds()
-        self._told = self._outcome(found, took, dry=dry)
+        self._told = self._outcome(found, took, dry=dry, values=values)
 
-    def _refuse_unknown(self, kind: str, name: str) -> None:
-        known = [one.plural for one in self._reign.around.inventory.kinds]
-        if name and not kind:
-            raise Declined("--name needs --kind beside it")
-        if kind and kind not in known:
-            raise Declined(f"there is no kind {kind!r} in the inventory; there are: {', '.join(known)}")
-
-    async def _differences(self, kind: str, name: str) -> list[Change[bytes, Entry]]:
+    async def _differences(self, scope: Scope, most: int) -> Found:
         """What is not as wanted, from a snapshot of its own: the loop's pass is not disturbed."""
         reign = self._reign
         source = InventorySource(reign.around.inventory, reign.around.aside, Sync(), reign.around.clock.now)
         target = EtcdTarget(reign.fenced, reign.layout, source.bound)
-        found: list[Change[bytes, Entry]] = []
+        found = Found(most)
         after: bytes | None = None
         try:
             while True:
                 present, upto = await target.read(after)
                 wanted = await source.read(after, upto)
-                found += [
-                    one for one in diff(wanted, present, reign.layout.same) if self._is_meant(one.key, kind, name)
-                ]
+                for change in diff(wanted, present, reign.layout.same):
+                    if scope.has(change, reign.layout):
+                        found.take(change)
+                for key, owned in present:
+                    if reign.layout.kind(key) is ENDPOINT:
+                        found.network(owned.value)["of"] += 1
+                self._looked += max(len(present), len(wanted))
                 if upto is None:
                     return found
                 after = upto
         finally:
             await source.close()
-
-    def _is_meant(self, key: bytes, kind: str, name: str) -> bool:
-        layout = self._reign.layout
-        if kind and layout.plural(key) != kind:
-            return False
-        parsed = layout.kind(key).parse(key, layout.region)
-        return not name or (not isinstance(parsed, Bad) and name_of(layout.kind(key), parsed) == name)
 
     async def _done(self, keys: list[bytes], *, whole: bool) -> None:
         """Until the loop has looked at these; what it holds or fails at it is through with, too."""
@@ -110,17 +171,25 @@ class Resync:
             while any(key in reconciler.dirty for key in keys):  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)
 
-    def _outcome(self, found: list[Change[bytes, Entry]], took: float, *, dry: bool) -> dict[str, Any]:
-        counts = Counter(change.op.name.lower() for change in found)
+    def _outcome(self, found: Found, took: float, *, dry: bool, values: bool) -> dict[str, Any]:
         return {
             "done": True,
             "error": "",
             "dry_run": dry,
-            "differed": len(found),
-            **{op: counts[op] for op in ("create", "replace", "delete")},
+            "differed": found.counts.total(),
+            **{op: found.counts[op] for op in ("create", "replace", "delete")},
             "held": 0 if dry else sum(self._reign.reconciler.held().values()),
             "seconds": round(took, 3),
-            "objects": [
-                {"op": change.op.name.lower(), "key": self._reign.layout.show(change.key)} for change in found[:NAMED]
-            ],
+            "networks": {name: dict(counts) for name, counts in sorted(found.networks.items()) if counts["delete"]},
+            "objects": [self._object(change, values=values) for change in found.shown],
         }
+
+    def _object(self, change: Change[bytes, Entry], *, values: bool) -> dict[str, Any]:
+        told: dict[str, Any] = {"op": change.op.name.lower(), "key": self._reign.layout.show(change.key)}
+        if values:
+            told |= {"old": _text(change.old), "new": _text(change.new)}
+        return told
+
+
+def _text(owned: Owned[Entry] | None) -> str | None:
+    return None if owned is None else owned.value.value.decode(errors="backslashreplace")

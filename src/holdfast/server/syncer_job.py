@@ -25,6 +25,7 @@ from holdfast.runtime.intents import Intents
 from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.worker import Worker
 from holdfast.server.allowing import Allowing
+from holdfast.server.explaining import Explaining
 from holdfast.server.leadership import Leading, while_leading
 from holdfast.server.pausing import Pausing
 from holdfast.server.resync import Resync
@@ -55,6 +56,7 @@ class SyncerJob:
         self._around = around
         self._leader_key = LEADER.key(around.region, "leader")
         self._pausing = Pausing(around)
+        self._explaining = Explaining(around)
         self._follow()
 
     async def run(self) -> None:
@@ -75,7 +77,7 @@ class SyncerJob:
             return
         try:
             reign = await begin(self._around, confirmed)
-            self._pausing.reign = reign
+            self._pausing.reign = self._explaining.reign = reign
             Intents(self._worker, reign.reconciler, Intent(NAME), reign.sync).offer()
             self._worker.handlers |= self._pausing.handlers()
             self._worker.handlers["resync"] = Resync(reign).answer
@@ -92,8 +94,8 @@ class SyncerJob:
         self._around.figures.outbox.set(0)
         declined: Handler = self._declined
         self._worker.handlers.update(dict.fromkeys(_COMMANDS, declined))
-        self._pausing.reign = None
-        self._worker.handlers |= self._pausing.handlers()
+        self._pausing.reign = self._explaining.reign = None
+        self._worker.handlers |= {**self._pausing.handlers(), "explain": self._explaining.answer}
 
     async def _show_following(self) -> None:
         """A follower has nothing to do, and does it well."""
