@@ -27,7 +27,7 @@ def standing(
     present: dict[Key, Owned[Claim]] | None = None,
     unregistered_since: Instant | None = None,
 ) -> Standing:
-    return Standing("1", "boot-1", stories, sources or {}, present or {}, unregistered_since=unregistered_since)
+    return Standing("1", "boot-1", "r0", stories, sources or {}, present or {}, unregistered_since=unregistered_since)
 
 
 def test_what_a_gate_holds_is_one_gate_and_one_trouble_for_each_object() -> None:
@@ -73,7 +73,7 @@ def test_an_unsynced_source_says_for_how_long_and_how_many_peers_it_keeps() -> N
     present = {route(f"10.0.0.{n}/32"): owned(f"r{n % 3}", "region-b") for n in range(9)}
     silent = Synced(AT.now - seconds(751))
     (keeping,) = standing(sources={"region-b": silent}, present=present).keeping(AT.now)
-    assert keeping.sentence == "unsynced: region-b, 00:12:31, keeping 3 peers"
+    assert keeping.sentence == "unsynced: region-b, 00:12:31, keeping 2 peers"
 
 
 def test_what_is_remembered_and_not_in_the_kernel_does_not_count_as_programmed() -> None:

@@ -19,6 +19,8 @@ from holdfast.runtime.process import boot_id
 from holdfast.runtime.worker import Spec, Worker
 
 REPORTER = Spec("reporter", "holdfast.agent.reporter_job:report")
+SPEAKER = "peers"
+"""The worker that is asked how it is."""
 ROLE = "agent"
 _ANSWER_WITHIN = Duration(seconds=5)
 _NEGLECTED_AFTER = Duration(seconds=60)
@@ -30,11 +32,10 @@ def host_name(config: Config) -> str:
 
 
 class ReporterJob:
-    def __init__(self, worker: Worker, speaker: str) -> None:
-        """`speaker` is the worker that is asked."""
+    def __init__(self, worker: Worker) -> None:
         config = worker.config
         self._worker = worker
-        self._socket = worker.paths.socket(speaker)
+        self._socket = worker.paths.socket(SPEAKER)
         self._store = open_store(config.store)
         host = Host(Region(config.store.region or ""), host_name(config), boot_id())
         memory = StoreMemory(worker.paths.state, ROLE)
@@ -55,3 +56,7 @@ class ReporterJob:
 
     def _show(self, success: bool, state: str) -> None:
         self._worker.vitals.attempted(success=success, state=state)
+
+
+async def report(worker: Worker) -> None:
+    await ReporterJob(worker).run()

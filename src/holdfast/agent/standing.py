@@ -74,6 +74,7 @@ class Standing:
 
     version: str
     boot_id: str
+    host: str = ""
     stories: Sequence[AgentStory] = ()
     sources: Mapping[str, Synced] = field(default_factory=dict)
     present: Mapping[Key, Owned[Claim]] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class Standing:
 
     def counts(self) -> Mapping[str, int]:
         """By state; `peers` and `programmed` are what is well."""
-        owners = {owned.value.owner.host for owned in self.present.values() if owned.value.owner}
+        owners = {owned.value.owner.host for owned in self.present.values()} - {"", self.host}
         return {
             "peers": len(owners),
             "programmed": sum(not owned.value.missing for owned in self.present.values()),
@@ -117,7 +118,7 @@ class Standing:
                 name,
                 synced.revision,
                 round((now - synced.since).total_seconds(), 3),
-                len(peers.get(name, ())),
+                len(peers.get(name, set()) - {"", self.host}),
                 objects[name],
             )
             for name, synced in sorted(self.sources.items())

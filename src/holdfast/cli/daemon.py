@@ -76,7 +76,7 @@ def workers(runtime: Path) -> dict[str, str]:
     return found
 
 
-SPEAKS_FOR = {"server": "elector", "balancer": "vips"}
+SPEAKS_FOR = {"server": "elector", "balancer": "vips", "agent": "peers"}
 """Whoever is meant when a person names the daemon instead of a worker."""
 
 

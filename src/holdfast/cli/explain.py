@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
-from holdfast.cli.balancer import WORKER, paused
+from holdfast.cli import explain_inventory
+from holdfast.cli.balancer import WORKER, announced, paused
 from holdfast.cli.daemon import answer, runtime_flag, tell, workers
+from holdfast.cli.explain_host import about_host, host
 from holdfast.cli.text import short
 from holdfast.runtime.control import Request
 
@@ -53,6 +55,9 @@ def frontend(one: dict[str, Any]) -> Told:
             yield _row(
                 f"POOL {index}", f"{serves}: {member['backend']} ({member['address']}) {member['state']}, {weights}"
             )
+    if one.get("announce"):
+        why = f"; {one['announce']['why']}" if one["announce"]["why"] else ""
+        yield _row("ANNOUNCE", f"its address is {announced(one['announce'])}{why}")
     if one["unknown"]:
         yield _row("UNKNOWN", ", ".join(one["unknown"]))
     yield _row("WARM-UP", "let through" if one["released"] else "holds it back")
@@ -109,19 +114,39 @@ def _row(head: str, text: str) -> str:
     return f"{head:<10}{text}"
 
 
-KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {"backend": backend, "frontend": frontend, "server": server}
+KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {
+    "backend": backend,
+    "frontend": frontend,
+    "host": host,
+    "server": server,
+    **dict.fromkeys(("endpoint", "network", "subnet", "health-check"), explain_inventory.told),
+}
 
 
 @click.command()
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("name")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
+@click.option("--host", "seen_from", help="For a host: whose agent is asked, where several run.")
 @runtime_flag
-def explain(kind: str, name: str, output: str, runtime: Path) -> None:
+def explain(kind: str, name: str, output: str, seen_from: str | None, runtime: Path) -> None:
     """Why is it as it is? What is wanted, what is programmed, and what stands in the way."""
-    found = _about(runtime, name) if kind == "server" else tell(runtime, WORKER, "explain", kind=kind, name=name)
+    if kind == "server":
+        found = _about(runtime, name)
+    elif kind == "host":
+        found = about_host(runtime, name, seen_from)
+    elif kind in ("backend", "frontend"):
+        found = tell(runtime, WORKER, "explain", kind=kind, name=name)
+    else:
+        found = explain_inventory.about(runtime, kind, name)
+    if kind in ("backend", "frontend", "host"):
+        found["inventory"] = explain_inventory.beside(runtime, kind, name)
     if output == "json":
         click.echo(json.dumps(found, indent=2))
         return
     for line in KINDS[kind](found):
         click.echo(line)
+    if found.get("inventory"):
+        click.echo()
+        for line in explain_inventory.told(found["inventory"]):
+            click.echo(line)

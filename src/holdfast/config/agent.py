@@ -35,6 +35,13 @@ class Agent(Section, frozen=True, kw_only=True):
         About("The name that the inventory has for this host; `null` takes the machine's host name."),
     ] = None
     dataplane: Dataplane = Dataplane()
+    encapsulation: Annotated[
+        Literal["always", "cross-subnet", "never"],
+        About(
+            "When packets to another host go through the VXLAN tunnel: `cross-subnet` sends them directly where both "
+            "hosts share a segment."
+        ),
+    ] = "cross-subnet"
     report_interval: Annotated[
         timedelta,
         About(

@@ -1,5 +1,5 @@
-"""The fleet that `holdfast up` runs: an etcd, two servers, a balancer with a web site and a client, all as real
-processes, and the demonstration of the one loop.
+"""The fleet that `holdfast up` runs: an etcd, two servers with an inventory, agents, a balancer with a web site and a
+client, all as real processes, and the demonstration of the one loop.
 
 Each daemon is a process tree of its own with its own folders below the lab's, exactly as on machines of
 their own; the lab's supervisor starts it again when it is gone, as a service manager would.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import structlog
 
+from holdfast.lab import agents as lab_agents
 from holdfast.lab import demo, inventory, member, site
 from holdfast.lab.balancer import BALANCER
 from holdfast.lab.client import CLIENT
@@ -31,6 +32,7 @@ WORKERS = (
     Spec("etcd", "holdfast.lab.fleet:etcd"),
     inventory.INVENTORY,
     *(Spec(name, "holdfast.lab.fleet:server") for name in SERVERS),
+    lab_agents.AGENTS,
     WEB,
     Spec(BALANCER, "holdfast.lab.fleet:balancer"),
     CLIENT,
@@ -94,11 +96,25 @@ async def balancer(worker: Worker) -> None:
     await _beside(worker, member.command(arguments, module="holdfast.lab.balancer"))
 
 
-def _own(worker: Worker) -> list[str]:
+async def agents(worker: Worker) -> None:
+    """Runs the agents beside this process, and starts each again when it ends."""
+    state = worker.paths.state
+    while (url := endpoint(state)) is None:
+        if await worker.stopped(_LOOK):
+            return
+    lab_agents.kernel_file(state, "").parent.mkdir(exist_ok=True)
+    async with asyncio.TaskGroup() as tasks:
+        for host in lab_agents.RUN:
+            settings = [f"store.endpoints={url}", *_own(worker, host)]
+            tasks.create_task(lab_agents.tend(worker, host, settings), name=host)
+
+
+def _own(worker: Worker, daemon: str = "") -> list[str]:
     """The settings that keep one daemon of the lab apart from the others."""
+    name = daemon or worker.name
     return [
-        f"paths.runtime={worker.paths.runtime / worker.name}",
-        f"paths.state={worker.paths.state / worker.name}",
+        f"paths.runtime={worker.paths.runtime / name}",
+        f"paths.state={worker.paths.state / name}",
         f"log.format={worker.config.log.format}",
         f"log.level={worker.config.log.level}",
     ]

@@ -1,0 +1,120 @@
+"""What a running agent answers: its report, its peers, what waits, and why a host is as it is. Thin: it only asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.agent.claims import Claim, Key
+from holdfast.agent.endpoint_states import states
+from holdfast.agent.keeper import Keeper
+from holdfast.agent.standing import About, Moment, Standing
+from holdfast.agent.telling import Picture
+from holdfast.model.endpoint import Endpoint, EndpointName
+from holdfast.model.endpoint_status import State
+from holdfast.model.time import NEVER, Instant
+from holdfast.reconcile import Owned, Story
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.control import Declined, Handler, Request, Who
+from holdfast.store.identity import Verdict
+
+
+class Commands:
+    def __init__(self, keeper: Keeper, host: str, boot_id: str, clock: Clock) -> None:
+        self._keeper = keeper
+        self._host = host
+        self._boot_id = boot_id
+        self._clock = clock
+        self._unregistered = NEVER
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "report": self._report,
+            "about": self._about,
+            "peers": self._peers,
+            "pending": self._pending,
+            "explain": self._explain,
+        }
+
+    def endpoints(self) -> Mapping[EndpointName, State] | None:
+        """How this host's endpoints are; None while not every source has said which there are."""
+        keeper = self._keeper
+        if not all(one.synced.revision is not None for one in keeper.followings) or not keeper.reconciler.passes:
+            return None
+        obstacle = keeper.kernel.dataplane.obstacle
+        return states(self._local(), keeper.present.claims, keeper.reconciler.ledger.story, obstacle)
+
+    def _local(self) -> list[Endpoint]:
+        return [one for following in self._keeper.followings for one in following.demand.on(self._host)]
+
+    async def _report(self, _request: Request, _who: Who) -> Any:
+        at = Moment(self._clock.now(), self._clock.wall())
+        return msgspec.to_builtins(self._standing(at.now).report(at))
+
+    async def _about(self, _request: Request, _who: Who) -> Any:
+        return msgspec.to_builtins(self._told(self._clock.now()))
+
+    def _told(self, now: Instant) -> About:
+        keeper, standing = self._keeper, self._standing(now)
+        return About(
+            host=self._host,
+            dataplane=keeper.kernel.dataplane.describe().name,
+            sources=standing.keeping(now),
+            registered=self._registered(),
+            disputes=keeper.sources.disputes(),
+            counts=standing.counts(),
+            pending_deletes=standing.pending_deletes,
+        )
+
+    async def _peers(self, _request: Request, _who: Who) -> Any:
+        return msgspec.to_builtins(self._picture().peers(self._host))
+
+    async def _pending(self, _request: Request, _who: Who) -> Any:
+        deletions = self._keeper.kernel.deletions
+        return msgspec.to_builtins(self._picture().pending({key: deletions.statuses(key) for key in deletions}))
+
+    async def _explain(self, request: Request, _who: Who) -> Any:
+        if request.args.get("kind") != "host":
+            raise Declined("an agent explains hosts only: holdfast explain host NAME")
+        name = str(request.args.get("name", ""))
+        picture, about = self._picture(), self._told(self._clock.now())
+        known = self.endpoints() if name == self._host else None
+        return {
+            **msgspec.to_builtins(about),
+            "self": name == self._host,
+            "peer": msgspec.to_builtins(next((one for one in picture.peers(self._host) if one.host == name), None)),
+            "objects": msgspec.to_builtins(picture.objects(name)),
+            "endpoints": {str(endpoint): state.value for endpoint, state in sorted((known or {}).items())},
+        }
+
+    def _standing(self, now: Instant) -> Standing:
+        keeper = self._keeper
+        if self._registered() is not False:
+            self._unregistered = NEVER
+        elif not self._unregistered:
+            self._unregistered = now
+        return Standing(
+            version=__version__,
+            boot_id=self._boot_id,
+            host=self._host,
+            stories=list(keeper.reconciler.ledger),
+            sources=keeper.sync.sources,
+            present=keeper.present.claims,
+            pending_deletes=len(keeper.kernel.deletions),
+            unregistered_since=self._unregistered or None,
+        )
+
+    def _registered(self) -> bool | None:
+        """Whether a source knows this host; None before all have spoken, and while a store is not known to be ours."""
+        known = [one.host(self._host) for one in self._keeper.followings]
+        verdicts = [one.judgement and one.judgement.verdict for one in self._keeper.belonging.known.values()]
+        return None if None in known or set(verdicts) != {Verdict.OURS} else any(known)
+
+    def _picture(self) -> Picture:
+        keeper = self._keeper
+        wanted: Mapping[Key, Owned[Claim]] = keeper.sources.among(keeper.sources.keys())
+        stories: Mapping[Key, Story[Key, Claim]] = {story.change.key: story for story in keeper.reconciler.ledger}
+        return Picture(keeper.present.claims, wanted, stories, self._clock.now())

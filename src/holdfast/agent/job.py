@@ -1,0 +1,184 @@
+"""The agent's worker: configuration in, one keeper, what is told of it, the statuses of its endpoints, metrics.
+
+A journal that cannot be opened, or a kernel that cannot be talked to, is waited for with its sentence: never a crash
+loop, and never a start that knows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from holdfast import __version__
+from holdfast.agent.belonging import Belonging
+from holdfast.agent.commands import Commands
+from holdfast.agent.dataplane import Dataplane
+from holdfast.agent.endpoint_reporter import EndpointReporter
+from holdfast.agent.following import Following
+from holdfast.agent.journal import Journal, JournalUnreadable
+from holdfast.agent.keeper import Around, Keeper, Settings
+from holdfast.agent.memory import MemoryDataplane
+from holdfast.agent.peers import Encapsulation, Here
+from holdfast.agent.reporter_job import REPORTER, ROLE, SPEAKER, host_name
+from holdfast.agent.standing import About, Moment, Standing
+from holdfast.agent.target import Kernel
+from holdfast.agent.way import WayToStore
+from holdfast.config.agent import Agent as Configuration
+from holdfast.config.root import Config
+from holdfast.model.region import Region
+from holdfast.model.time import Duration
+from holdfast.reconcile import Away, Limits
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.connect import open_store
+from holdfast.runtime.control import Request, Who
+from holdfast.runtime.intents import Intents
+from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.paths import Paths
+from holdfast.runtime.place import Pace
+from holdfast.runtime.process import boot_id
+from holdfast.runtime.worker import Spec, Worker
+from holdfast.store.api import Store
+
+log = structlog.get_logger(__name__)
+
+PEERS = Spec(SPEAKER, "holdfast.agent.job:keep")
+WORKERS: tuple[Spec, ...] = (PEERS, REPORTER)
+_AGAIN = Duration(seconds=2)
+_MEASURE = Duration(seconds=5)
+
+T = TypeVar("T")
+
+
+def journal_file(paths: Paths) -> Path:
+    """In the runtime folder: what it tells of lives as long as the kernel's state, and no longer."""
+    return paths.runtime / f"{ROLE}.journal"
+
+
+def open_dataplane(config: Configuration, host: str, runtime: Path) -> Dataplane:
+    """The dataplane that is configured. Raises `Away`."""
+    match config.dataplane.kind:
+        case "memory":
+            return MemoryDataplane(Path(config.dataplane.file or runtime / f"{ROLE}.kernel.json"))
+        case "linux":
+            from holdfast.agent.linux import LinuxDataplane
+
+            return LinuxDataplane(host=host)
+
+
+def settings(config: Configuration, way: WayToStore) -> Settings:
+    return Settings(
+        limits=Limits(count=config.brake_count, share=config.brake_share / 100),
+        hold_down=config.hold_down,
+        pace=Pace(audit=config.verify_interval),
+        stores=way.addresses,
+    )
+
+
+def following(config: Config, store: Store, clock: Clock) -> Following:
+    """The one source that there is: this region of the store."""
+    region = Region(config.store.region or "")
+    here = Here(host_name(config), Encapsulation(config.agent.encapsulation))
+    return Following(region.segment, store, region, here, clock)
+
+
+class AgentJob:
+    """The keeper with all that is around it, once journal and kernel are open."""
+
+    def __init__(self, worker: Worker, store: Store, journal: Journal, dataplane: Dataplane) -> None:
+        config = worker.config
+        self._worker = worker
+        self._begun_with = config.agent
+        self._way = WayToStore(config.store.endpoints)
+        source = following(config, store, worker.clock)
+        belonging = Belonging({source.name: StoreMemory(worker.paths.state, ROLE)})
+        around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
+        host, kernel = host_name(config), Kernel(journal, dataplane)
+        self.keeper = Keeper(host, [source], kernel, belonging, around, settings(config.agent, self._way))
+        Intents(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync).offer()
+        self._commands = Commands(self.keeper, host, boot_id(), worker.clock)
+        worker.handlers |= self._commands.handlers()
+        states = self._commands.endpoints
+        self._statuses = EndpointReporter(store, source.region, host, states, worker.clock.now)
+
+    async def run(self) -> None:
+        await self._way.look()
+        await asyncio.to_thread(int)  # the journal's compaction needs a thread, and starting one takes long
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [
+                tasks.create_task(self._way.run(), name="way to the store"),
+                tasks.create_task(self._statuses.run(), name="endpoint statuses"),
+                tasks.create_task(self._measure(), name="measure"),
+                tasks.create_task(self._reload(), name="reload"),
+            ]
+            await tasks.create_task(self.keeper.run(self._worker.stopping), name="keeper")
+            for helper in helpers:
+                helper.cancel()
+
+    async def _measure(self) -> None:
+        while True:
+            self.keeper.measure(self._worker.clock.now())
+            await asyncio.sleep(_MEASURE.total_seconds())
+
+    async def _reload(self) -> None:
+        while True:
+            await self._worker.reloaded.wait()
+            self._worker.reloaded.clear()
+            if self._worker.config.agent != self._begun_with:
+                log.warning("agent: the new settings are taken up at the next start of the agent")
+
+
+class Patience:
+    """Waits for what has to be open before anything can begin, and answers meanwhile."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._sentence = ""
+        self._since = worker.clock.now()
+        worker.handlers |= {"report": self._report, "about": self._about}
+
+    async def opened(self, open_it: Callable[[], T]) -> T | None:
+        """What `open_it` opens, as soon as it can; None when the worker is to stop before."""
+        while True:
+            try:
+                return open_it()
+            except (JournalUnreadable, Away) as error:
+                self._tell(str(error), what=error.what if isinstance(error, Away) else "journal")
+            if await self._worker.stopped(_AGAIN):
+                return None
+
+    def _tell(self, sentence: str, what: str) -> None:
+        if sentence != self._sentence:
+            log.error(f"the agent cannot begin, what is programmed stays: {sentence}")
+            self._sentence, self._since = sentence, self._worker.clock.now()
+        self._worker.vitals.attempted(success=False, state=f"waiting: {what}")
+
+    async def _report(self, _request: Request, _who: Who) -> Any:
+        clock = self._worker.clock
+        standing = Standing(__version__, boot_id(), waits=self._sentence, waits_since=self._since)
+        return msgspec.to_builtins(standing.report(Moment(clock.now(), clock.wall())))
+
+    async def _about(self, _request: Request, _who: Who) -> Any:
+        config = self._worker.config
+        return msgspec.to_builtins(About(host_name(config), config.agent.dataplane.kind, waits=self._sentence))
+
+
+async def keep(worker: Worker) -> None:
+    config, waits = worker.config, Patience(worker)
+    journal = await waits.opened(lambda: Journal.open(journal_file(worker.paths), boot_id()))
+    if journal is None:
+        return
+    log.log(20 if not journal.opening.aside else 30, journal.opening.sentence)
+    dataplane = await waits.opened(lambda: open_dataplane(config.agent, host_name(config), worker.paths.runtime))
+    if dataplane is None:
+        return
+    store = open_store(config.store)
+    try:
+        await AgentJob(worker, store, journal, dataplane).run()
+    finally:
+        await store.close()
+        journal.close()

@@ -1,0 +1,79 @@
+"""The lab's agents: all that `holdfast agent` runs, on a dataplane that is a file.
+
+    python -m holdfast.lab.agents agent.host=r1-01 store.endpoints=… paths.state=…
+
+One process beside them starts each again when it is gone, as a service manager would. The files that stand for the
+hosts' kernels lie outside the agents' own folders: a kernel does not live in the agent's runtime folder either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from holdfast.lab import member
+from holdfast.lab.inventory import HOSTS
+from holdfast.lab.member import DIE_WITH, run_member, tied
+from holdfast.model.time import Duration
+from holdfast.runtime.worker import Spec, Worker
+
+log = structlog.get_logger(__name__)
+
+ROLE = "agent"
+AGENTS = Spec("agents", "holdfast.lab.fleet:agents")
+RUN = HOSTS[:4]
+"""The hosts of which an agent runs; the others are known to them and silent."""
+TIMINGS = ("agent.report_interval=2s", "agent.report_ttl=6s", "agent.silent_after=5s")
+"""Shorter than the defaults, so that a scene is over before one gets bored."""
+_AGAIN = Duration(milliseconds=500)
+
+
+def kernel_file(state: Path, host: str) -> Path:
+    """What stands for that host's kernel."""
+    return state / "kernels" / f"{host}.json"
+
+
+def held_file(state: Path, host: str) -> Path:
+    """While this exists, that host's agent is not started again: a scene holds it down."""
+    return state / "kernels" / f"{host}.down"
+
+
+async def tend(worker: Worker, host: str, settings: Sequence[str]) -> None:
+    """Keeps one agent running beside this process until told to stop."""
+    state = worker.paths.state
+    own = [f"agent.host={host}", "agent.dataplane.kind=memory", f"agent.dataplane.file={kernel_file(state, host)}"]
+    command = member.command([f"{DIE_WITH}{os.getpid()}", *own, *settings, *TIMINGS], module="holdfast.lab.agents")
+    while not worker.stopping.is_set():
+        if not held_file(state, host).exists():
+            await _run(worker, command)
+        await worker.stopped(_AGAIN)
+
+
+async def _run(worker: Worker, command: Sequence[str]) -> None:
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
+    ended, stopping = asyncio.create_task(process.wait()), asyncio.create_task(worker.stopping.wait())
+    try:
+        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await ended
+
+
+def main(arguments: Sequence[str]) -> int:
+    from holdfast.agent.job import WORKERS  # only an agent needs them, and every process of the lab reads this module
+
+    settings = tied(arguments)
+    return 1 if settings is None else run_member(settings, WORKERS, role=ROLE, board=())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
