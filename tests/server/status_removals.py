@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
+
+from holdfast.model import codec
+from holdfast.model.kind import Kind
 
 
 def read_aware_only(text: str) -> datetime:
@@ -11,3 +15,8 @@ def read_aware_only(text: str) -> datetime:
     if moment.tzinfo is None:
         raise ValueError(f"{text} has no zone")
     return moment
+
+
+def decode_or_die(self: Kind[Any, Any], key: bytes, value: bytes) -> Any:
+    """Takes every value for a good one, as a watcher does that was written on a good day."""
+    return codec.decode(self._decoder, value)

@@ -12,6 +12,7 @@ from holdfast.config.log import Log
 from holdfast.config.paths import Paths
 from holdfast.config.pulse import Pulse
 from holdfast.config.server import Server
+from holdfast.config.status import Status
 from holdfast.config.store import Store
 
 
@@ -23,6 +24,7 @@ class Config(Section, frozen=True, kw_only=True):
     store: Store = Store()
     server: Server = Server()
     inventory: Inventory = Inventory()
+    status: Status = Status()
     runtime: Pulse = Pulse()
     agent: Agent = Agent()
     balancer: Balancer = Balancer()

@@ -46,7 +46,9 @@ log = structlog.get_logger(__name__)
 
 ELECTOR = Spec("elector", "holdfast.server.workers:elect")
 SYNCER = Spec("syncer", "holdfast.server.syncer_job:run")
-WORKERS: tuple[Spec, ...] = (ELECTOR, SYNCER)
+AGENT_STATUS = Spec("agent-status", "holdfast.server.status_job:agents")
+ENDPOINT_STATUS = Spec("endpoint-status", "holdfast.server.status_job:endpoints")
+WORKERS: tuple[Spec, ...] = (ELECTOR, SYNCER, AGENT_STATUS, ENDPOINT_STATUS)
 LEADERSHIP_CELL = "leadership"
 _HEALTH_EVERY = Duration(seconds=1)
 _GUARD_FIRST = Duration(seconds=1)

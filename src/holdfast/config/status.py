@@ -1,0 +1,57 @@
+"""The way back: what agents report goes into the inventory; when that is late, and who hears of a migration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated
+
+from holdfast.config.field import About, Conflict, Section
+
+
+class Status(Section, frozen=True, kw_only=True):
+    """Agents' and endpoints' status."""
+
+    stale_after: Annotated[
+        timedelta,
+        About(
+            "A report that is older than this when it is handled is warned about, with whose doing it is.",
+            small="hosts whose clocks are a little off look late",
+            big="status is hours behind before anybody hears of it",
+            least=timedelta(seconds=1),
+            most=timedelta(days=1),
+        ),
+    ] = timedelta(seconds=300)
+    warn_every: Annotated[
+        timedelta,
+        About(
+            "Between two such warnings of one worker; the first is never kept back.",
+            small="a log full of the same sentence",
+            big="nobody notices that it goes on",
+            least=timedelta(seconds=1),
+            most=timedelta(days=1),
+        ),
+    ] = timedelta(seconds=300)
+    audit_every: Annotated[
+        timedelta,
+        About(
+            "Between two comparisons of all reports with all that the inventory says.",
+            small="needless load on the database",
+            big="what somebody changed by hand stays wrong for that long",
+            least=timedelta(seconds=1),
+            most=timedelta(days=1),
+        ),
+    ] = timedelta(minutes=5)
+    webhook: Annotated[
+        str | None,
+        About(
+            "URL that is told when a live migration has arrived, which is when the workload is up on its new host; "
+            "`null` for nobody. It is told at least once, with the header Idempotency-Key."
+        ),
+    ] = None
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.webhook is not None and not self.webhook.startswith(("http://", "https://")):
+            yield Conflict(("webhook",), "must begin with http:// or https://")
+        elif self.webhook is not None and "@" in self.webhook:
+            yield Conflict(("webhook",), "holds a user name: take everything up to @ out of the URL")

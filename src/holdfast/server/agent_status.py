@@ -1,0 +1,88 @@
+"""Agents: from "its report is there" to what the inventory says of a host. Pure.
+
+A report under its lease is an agent that lives, also where its value cannot be read (bad is present, C39). No report
+is an agent that does not: at once, not after a timeout. Hosts of the inventory that never reported are listed as well;
+a host that neither reports nor is in the inventory is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.bad import Bad, BadReason
+from holdfast.model.observed import AGENT, AgentSeen
+from holdfast.model.region import Region
+from holdfast.reconcile import Change
+from holdfast.store.mirror import Delta
+
+NOT_OURS = Bad(b"", BadReason.OTHER_KIND, "not the status of an agent")
+_STATUS = b"/status"
+
+
+class Agents:
+    """What is known of agents: `reports` and `unreadable` as the mirror has them, `hosts` as the inventory has them."""
+
+    kind = AGENT
+    plural = "agents"
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.prefix = AGENT_STATUS.prefix(region)
+        self._start = len(self.prefix)
+        self.reports: Mapping[bytes, AgentStatus] = {}
+        self.bad: Mapping[bytes, Bad] = {}
+        self.hosts: Collection[bytes] = ()
+
+    def decode(self, key: bytes, value: bytes) -> AgentStatus | Bad:
+        return AGENT_STATUS.decode(key, value) if is_report_of_agent(key, self._start) else NOT_OURS
+
+    def affected(self, delta: Delta[AgentStatus]) -> Iterable[bytes]:
+        return (delta.key,)
+
+    def heard(self, deltas: Iterable[Delta[AgentStatus]]) -> Collection[str]:
+        """Whose fresh report has just come."""
+        return {self.host(delta.key) for delta in deltas if delta.live and delta.new is not None}
+
+    def reporting(self) -> int:
+        return len(self.reports)
+
+    def keys(self) -> Collection[bytes]:
+        """Every key that may be wanted."""
+        return {*self.reports, *self.bad, *self.hosts}
+
+    def want(self, key: bytes, last: AgentSeen | None) -> AgentSeen | None:
+        report = self.reports.get(key)
+        if report is not None:
+            return AgentSeen(True, report.time or "", report.uptime)
+        before = last or AgentSeen(False)
+        if key in self.bad:
+            return AgentSeen(True, before.reported, before.uptime)
+        return AgentSeen(False, before.reported, before.uptime) if key in self.hosts else None
+
+    def lost(self, change: Change[bytes, AgentSeen]) -> str | None:
+        """The host that this change would call dead."""
+        was = change.old is not None and change.old.value.alive
+        lives = change.new is not None and change.new.value.alive
+        return self.host(change.key) if was and not lives else None
+
+    def is_routine(self, change: Change[bytes, AgentSeen]) -> bool:
+        """A heartbeat: nothing to tell anybody."""
+        return change.old is not None and change.new is not None and change.old.value.alive == change.new.value.alive
+
+    def orphans(self) -> Mapping[str, int]:
+        return {}  # what is on a host, agents' reports do not tell
+
+    def show(self, key: bytes) -> str:
+        return f"agent {self.host(key)}"
+
+    def host(self, key: bytes) -> str:
+        return key[self._start : -len(_STATUS)].decode(errors="backslashreplace")
+
+    def key(self, host: str) -> bytes:
+        return self.prefix + host.encode() + _STATUS
+
+
+def is_report_of_agent(key: bytes, start: int) -> bool:
+    """C30: whose key it is shows before its value is looked at; endpoints' reports stand under the same prefix."""
+    return key.endswith(_STATUS) and key.find(b"/", start) == len(key) - len(_STATUS)

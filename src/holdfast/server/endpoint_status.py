@@ -1,0 +1,156 @@
+"""Endpoints: from what their host's agent says to what the inventory says of them. Pure.
+
+Only the word of the host that an endpoint is on counts (C24): the inventory's row decides which key is looked at. Said
+by a live agent: up, down, error are ACTIVE, DOWN, ERROR, and nothing said is DOWN. While its agent is not alive, the
+last value is kept and shown as unknown. A value that cannot be read is present, and leaves the last one in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT as WANTED
+from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.observed import ENDPOINT, EndpointSeen, Word
+from holdfast.model.region import Region
+from holdfast.reconcile import Change
+from holdfast.server.agent_status import NOT_OURS, is_report_of_agent
+from holdfast.store.mirror import Delta
+
+_STATUS = b"/status"
+_WORKLOAD = b"/workload/"
+_WORDS = {State.UP: Word.ACTIVE, State.DOWN: Word.DOWN, State.ERROR: Word.ERROR}
+_SEEN = {state: EndpointSeen(word) for state, word in _WORDS.items()}
+_SILENT = EndpointSeen(Word.DOWN)
+_UNKNOWN = {word: EndpointSeen(word, known=False) for word in Word}
+_MOST_REMEMBERED = 1_000
+
+
+class Alive:
+    """An agent's report, of which here only matters that it is there."""
+
+
+ALIVE = Alive()
+Said = EndpointStatus | Alive
+
+
+class Endpoints:
+    """What is known of endpoints: `reports` as the mirror has them, `bound` as the inventory has them."""
+
+    kind = ENDPOINT
+    plural = "endpoints"
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.prefix = ENDPOINT_STATUS.prefix(region)
+        self._start = len(self.prefix)
+        self.reports: Mapping[bytes, Said] = {}
+        self.bad: Mapping[bytes, Bad] = {}
+        self._bound: dict[bytes, set[bytes]] = {}
+        self._decoded: dict[bytes, EndpointStatus] = {}
+        self._heard: set[str] = set()
+        self.strays = 0
+        """Words about endpoints that are not on the host that said them."""
+
+    def decode(self, key: bytes, value: bytes) -> Said | Bad:
+        if key.find(_WORKLOAD, self._start) < 0:
+            if not is_report_of_agent(key, self._start):
+                return NOT_OURS
+            self._heard.add(self.host(key))
+            return ALIVE
+        known = self._decoded.get(value)
+        if known is not None:
+            return known
+        decoded = ENDPOINT_STATUS.decode(key, value)
+        if not isinstance(decoded, Bad) and len(self._decoded) < _MOST_REMEMBERED:
+            self._decoded[value] = decoded  # there are three words to say, and a hundred thousand endpoints
+        return decoded
+
+    def bind(self, keys: Iterable[bytes]) -> None:
+        """The endpoints of the inventory, by the keys at which their own hosts speak of them."""
+        self._bound = {}
+        for key in keys:
+            self._bound.setdefault(self._host(key), set()).add(key)
+
+    def rebind(self, key: bytes, *, bound: bool) -> None:
+        host = self._host(key)
+        if bound:
+            self._bound.setdefault(host, set()).add(key)
+        elif host in self._bound:
+            self._bound[host].discard(key)
+
+    def is_bound(self, key: bytes) -> bool:
+        """C24: whether the inventory has this endpoint on the host that speaks of it."""
+        return key in self._bound.get(self._host(key), ())
+
+    def affected(self, delta: Delta[Said]) -> Iterable[bytes]:
+        if isinstance(delta.new or delta.old, Alive):
+            return self._bound.get(self._host(delta.key), ())
+        if self.is_bound(delta.key):
+            return (delta.key,)
+        self.strays += delta.new is not None
+        return ()
+
+    def heard(self, _deltas: Iterable[Delta[Said]]) -> Collection[str]:
+        """Whose report has come since this was last asked; an agent that goes on living is no change here."""
+        heard, self._heard = self._heard, set()
+        return heard
+
+    def reporting(self) -> int:
+        return sum(1 for host in self._bound if self._lives(host))
+
+    def keys(self) -> Collection[bytes]:
+        return {key for keys in self._bound.values() for key in keys}
+
+    def want(self, key: bytes, last: EndpointSeen | None) -> EndpointSeen | None:
+        if not self.is_bound(key):
+            return None
+        said = self.reports.get(key)
+        if not self._lives(self._host(key)):
+            return _UNKNOWN[last.status if last is not None else _word(said)]
+        if isinstance(said, EndpointStatus):
+            return _SEEN[said.status]
+        if key in self.bad:
+            return EndpointSeen(last.status) if last is not None else EndpointSeen()
+        return _SILENT
+
+    def lost(self, change: Change[bytes, EndpointSeen]) -> str | None:
+        """The host by whose loss this endpoint would become unknown."""
+        was = change.old is not None and change.old.value.known
+        becomes = change.new is not None and not change.new.value.known
+        return self.host(change.key) if was and becomes else None
+
+    def is_routine(self, change: Change[bytes, EndpointSeen]) -> bool:
+        return False
+
+    def host(self, key: bytes) -> str:
+        return self._host(key).decode(errors="replace")
+
+    def show(self, key: bytes) -> str:
+        name = ENDPOINT_STATUS.parse(key, self.region)
+        if isinstance(name, Bad):
+            return key.decode(errors="backslashreplace")
+        return f"endpoint {name.orchestrator}-{name.device}-{name.endpoint} on {name.host}"
+
+    def status_key(self, key: bytes) -> bytes | None:
+        """Where the host of a wanted endpoint speaks of it."""
+        name = WANTED.parse(key, self.region)
+        if isinstance(name, Bad):
+            return None
+        return ENDPOINT_STATUS.key(self.region, EndpointStatusName.of(self.region, name))
+
+    def orphans(self) -> Mapping[str, int]:
+        """Hosts without a live agent that have endpoints, and how many: nobody will program these."""
+        lonely = {host: len(keys) for host, keys in self._bound.items() if keys and not self._lives(host)}
+        return {host.decode(errors="replace"): count for host, count in sorted(lonely.items())}
+
+    def _lives(self, host: bytes) -> bool:
+        return self.prefix + host + _STATUS in self.reports
+
+    def _host(self, key: bytes) -> bytes:
+        return key[self._start : key.find(b"/", self._start)]
+
+
+def _word(said: Said | None) -> Word:
+    return _WORDS[said.status] if isinstance(said, EndpointStatus) else Word.NONE

@@ -1,0 +1,111 @@
+"""The mass-loss gate: many agents that vanish at once are more likely a broken store than so many dead hosts.
+
+One agent whose report is gone is down at once. When more than 20 % and more than 5 hosts vanish within 10 s, these are
+held: their last state stays, and that is said loudly. The hold ends 30 s later if another agent's fresh report was seen
+since it began, for then the store lives and they are down; until one is seen, it stays. A host that reports again is
+held no more, and an operator can let the losses through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.reconcile import Change, Closed, Op, Reason
+from holdfast.reconcile.change import K, V
+
+GATE = "mass_loss"
+
+
+class MassLossReason(Reason):
+    MANY_AT_ONCE = "so many agents vanished at once that a broken store is more likely than so many dead hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class MassLossLimits:
+    share: float = 0.2
+    hosts: int = 5
+    within: Duration = Duration(seconds=10)
+    proof_after: Duration = Duration(seconds=30)
+
+
+class MassLoss(Generic[K, V]):
+    """`loser` names the host whose loss a change would be; None for all other changes."""
+
+    def __init__(
+        self, place: str, loser: Callable[[Change[K, V]], str | None], limits: MassLossLimits | None = None
+    ) -> None:
+        self._place = place
+        self._loser = loser
+        self._limits = limits or MassLossLimits()
+        self._through: dict[str, Instant] = {}
+        self._held: set[str] = set()
+        self._of = 0
+        self._since = NEVER
+        self._proven = False
+        self._believed: set[str] = set()
+
+    @property
+    def held(self) -> Collection[str]:
+        return self._held
+
+    @property
+    def since(self) -> Instant:
+        """Since when losses are held; never, while none are."""
+        return self._since if self._held else NEVER
+
+    def vanished(self, hosts: Collection[str], reporting: int, now: Instant) -> None:
+        """These hosts would be lost by what is about to be decided, while so many report."""
+        fresh = {host for host in hosts if host not in self._believed}
+        if not fresh:
+            return
+        if not self._held and not self._is_mass(fresh, reporting, now):
+            return
+        if not self._held:
+            self._since, self._proven = now, False
+        self._held |= fresh
+        self._of = max(self._of, reporting + len(self._held))
+
+    def reported(self, host: str) -> None:
+        """A fresh report, live: its host is there, and so is the store."""
+        self._believed.discard(host)
+        self._held.discard(host)
+        if self._held:
+            self._proven = True
+
+    def allow(self) -> int:
+        """An operator believes that they are gone; how many were held."""
+        count = len(self._held)
+        self._release()
+        return count
+
+    def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        host = self._loser(change)
+        if host is None:
+            return None
+        if self._held and self._proven and now - self._since >= self._limits.proof_after:
+            self._release()
+        if not is_held(host, self._held):
+            self._through[host] = now
+            return None
+        opens = f"another agent's fresh report 30 s later, or: holdfast allow {self._place}/{GATE} --once --reason …"
+        detail = f"{len(self._held):,} of {self._of:,} agents"
+        return Closed(GATE, MassLossReason.MANY_AT_ONCE, self._since, opens, detail)
+
+    def _is_mass(self, hosts: Collection[str], reporting: int, now: Instant) -> bool:
+        recent = {host: at for host, at in self._through.items() if now - at <= self._limits.within}
+        self._through = recent
+        lost = len(recent.keys() | set(hosts))
+        return lost > self._limits.hosts and lost > self._limits.share * (reporting + lost)
+
+    def _release(self) -> None:
+        """From here on they count as gone, until they report again."""
+        self._believed |= self._held
+        self._held.clear()
+        self._of = 0
+
+
+def is_held(host: str, held: Collection[str]) -> bool:
+    return host in held

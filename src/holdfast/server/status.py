@@ -1,0 +1,218 @@
+"""A status worker's reign: from winning to losing, what is reported goes into the inventory, differences only.
+
+The mirror is not made here: it is warm on followers, too, so that a new leader compares what it has and writes what
+differs (C16). Agents and endpoints have a reign each, of the same make: the one loop of `holdfast.runtime.reconciler`,
+fed by the mirror and by changes of the inventory (C31), audited every few minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from holdfast.inventory.api import Fence
+from holdfast.inventory.aside import Aside
+from holdfast.inventory.observed import Observed
+from holdfast.inventory.wake import Waker
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.reconcile import Change, Closed, Gate, Intent, Op, Sync, one_kind
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.place import Pace, Place
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.vitals import Vitals
+from holdfast.server.leadership import LeaderGate, Leadership
+from holdfast.server.mass_loss import MassLoss
+from holdfast.server.staleness import Behind, Staleness
+from holdfast.server.status_feed import StatusFeed
+from holdfast.server.status_metrics import StatusMetrics
+from holdfast.server.status_rows import Rows
+from holdfast.server.status_source import StatusSource, Subject
+from holdfast.server.status_target import ObservedTarget
+from holdfast.store.mirror import Mirror
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
+
+BATCH = 5_000
+LOOK_EVERY = Duration(seconds=2)
+REMEMBERED = 1_000
+"""Looks at the store's revision that are remembered: how far behind we are is told for half an hour exactly."""
+
+
+@dataclass
+class Around:
+    """What a status worker stands on."""
+
+    observed: Observed
+    aside: Aside
+    waker: Waker
+    clock: Clock
+    leadership: Leadership
+    vitals: Vitals
+    metrics: WorkerMetrics
+    decisions: DecisionLog
+    staleness: Staleness = field(default_factory=Staleness)
+    audit_every: Duration = Duration(minutes=5)
+    poll_every: Duration = Duration(seconds=5)
+    figures: StatusMetrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.figures = StatusMetrics(self.metrics.registry)
+
+
+@dataclass
+class Topic(Generic[T, V]):
+    """Which of the two it is: what is reported about, its mirror, its rows of the inventory, and how a row looks."""
+
+    name: str
+    subject: Subject[T, V]
+    mirror: Mirror[T]
+    rows: Rows
+    struct: type[V]
+    states: Callable[[Mapping[bytes, V]], Mapping[str, int]]
+    extra: Callable[[], Mapping[str, int]] = field(default=dict)
+
+
+class Reign(Generic[T, V]):
+    """One term's work on one topic, from the moment that the inventory's fence is raised."""
+
+    def __init__(self, around: Around, topic: Topic[T, V], fence: Fence) -> None:
+        self.around = around
+        self.topic = topic
+        subject, clock = topic.subject, around.clock
+        self.mass_loss: MassLoss[bytes, V] = MassLoss(topic.name, subject.lost)
+        self.intent: Intent[bytes] = Intent(topic.name)
+        self.sync = Sync()
+        self.target = ObservedTarget(
+            around.observed, around.aside, fence, subject.kind, subject.prefix, topic.struct, clock
+        )
+        self.source = StatusSource(subject, topic.mirror, topic.rows, self.target, self.mass_loss, clock.now)
+        self.feed = StatusFeed(
+            subject,
+            topic.mirror,
+            topic.rows,
+            self.mass_loss,
+            around.staleness,
+            clock,
+            lambda: self.reconciler.dirty.wake(),
+        )
+        self.feed.behind = self.behind
+        self.reconciler = Reconciler(
+            self._place(fence.term),
+            clock=clock,
+            vitals=around.vitals,
+            decisions=around.decisions,
+            metrics=around.metrics,
+            pace=Pace(audit=around.audit_every, batch=BATCH),
+        )
+        around.vitals.consumes(self)
+        self._seen: deque[tuple[Instant, int]] = deque([(clock.now(), topic.mirror.revision)], maxlen=REMEMBERED)
+
+    def _place(self, term: int) -> Place[bytes, V]:
+        leader: OncePerPlan[V] = OncePerPlan(LeaderGate(self.around.leadership))
+        return Place(
+            self.topic.name,
+            self.source,
+            self.target,
+            [leader, self.mass_loss, self.intent],
+            one_kind(self.topic.subject.plural),
+            self.topic.subject.show,
+            same,
+            feed=self.feed,
+            term=lambda: term,
+            routine=self.topic.subject.is_routine,
+            read_back=False,  # a transaction that was committed is its own proof
+        )
+
+    def backlog(self) -> int:
+        return len(self.feed) + self.reconciler.backlog()
+
+    def oldest(self) -> Instant:
+        return min(filter(None, (self.feed.oldest(), self.reconciler.oldest())), default=NEVER)
+
+    def behind(self) -> Behind:
+        """How far the inventory is behind the store, because of us."""
+        now, oldest = self.around.clock.now(), self.oldest()
+        if not oldest:
+            return Behind()
+        then = next((revision for at, revision in reversed(self._seen) if at <= oldest), self._seen[0][1])
+        return Behind(max(0, self.topic.mirror.revision - then), self.backlog(), now - oldest)
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Works until cancelled or told to stop. Raises `Deposed`."""
+        works = {
+            "reconciler": self.reconciler.run(stopping),
+            "mirror": self.feed.listen(),
+            "inventory": self._listen(),
+            "look": self._look_around(),
+        }
+        tasks = [asyncio.create_task(work, name=f"{self.topic.name} {what}") for what, work in works.items()]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        while True:
+            await self.around.waker.wait(self.around.poll_every)
+            self.feed.inventory_changed()
+
+    async def _look_around(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            self.look()
+
+    def look(self) -> None:
+        """Says when something has waited for too long, and shows how things are."""
+        self._seen.append((self.around.clock.now(), self.topic.mirror.revision))
+        late = self.around.staleness.waiting(self.behind(), self.around.clock.now())
+        if late is not None:
+            log.warning(late.sentence)
+        self.around.figures.staleness(self.around.staleness, self.behind())
+        self.around.figures.objects(self.topic.subject.kind, self.topic.states(self.target.memory))
+        bad = len(self.topic.mirror.bad)
+        self.around.figures.findings(bad=bad, held=len(self.mass_loss.held), **self.topic.extra())
+
+
+def same(new: V, old: V) -> bool:
+    """C16: what the inventory says already is not written again."""
+    return new == old
+
+
+class OncePerPlan(Generic[V]):
+    """A gate whose answer does not depend on the change: asked once for all changes of a plan."""
+
+    def __init__(self, gate: Gate[bytes, V]) -> None:
+        self._gate = gate
+        self._asked = NEVER
+        self._said: Closed | None = None
+
+    def judge(self, change: Change[bytes, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        if now != self._asked:
+            self._asked, self._said = now, self._gate.judge(change, tally, have, now)
+        return self._said
+
+
+def shown(reign: Reign[Any, Any]) -> dict[str, Any]:
+    """How the inventory says things are, for `holdfast status`."""
+    return {
+        "states": dict(reign.topic.states(reign.target.memory)),
+        "behind": str(reign.behind()),
+        "bad": [str(bad) for bad in list(reign.topic.mirror.bad.values())[:20]],
+        "bad_total": len(reign.topic.mirror.bad),
+        "held": len(reign.mass_loss.held),
+    }

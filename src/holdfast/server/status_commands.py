@@ -1,0 +1,117 @@
+"""What an operator can ask a status worker that leads: pause, resume, what is held, let losses through, explain."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from holdfast.model.observed import AgentSeen, EndpointSeen
+from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.decisions import Decision
+from holdfast.runtime.intents import Intents
+from holdfast.runtime.wishes import wish
+from holdfast.runtime.worker import Worker
+from holdfast.server.mass_loss import GATE
+from holdfast.server.status import Reign
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
+
+LISTED = 1_000
+
+
+class StatusCommands(Generic[T, V]):
+    def __init__(self, worker: Worker, reign: Reign[T, V]) -> None:
+        self._worker = worker
+        self._reign = reign
+
+    def offer(self) -> None:
+        reign = self._reign
+        Intents(self._worker, reign.reconciler, reign.intent, reign.sync).offer()
+        self._worker.handlers |= {
+            "allow": self._allow,
+            "held": self._held,
+            "explain": self._explain,
+            "orphans": self._orphans,
+        }
+
+    async def _held(self, _request: Request, _who: Who) -> Any:
+        reconciler = self._reign.reconciler
+        return {
+            "total": len(reconciler.ledger),
+            "gates": reconciler.held(),
+            "seal": reconciler.seal(GATE),
+            "objects": reconciler.outstanding(),
+        }
+
+    async def _allow(self, request: Request, who: Who) -> str:
+        """Exactly what was shown: as many others are not those."""
+        asked = wish(request, who, self._worker.clock)
+        if asked.until is not None:
+            raise Declined(f"{self._reign.topic.name}/{GATE} is opened once, for what is held now: use --once")
+        if not self._reign.mass_loss.held:
+            raise Declined(f"{self._reign.topic.name}/{GATE} holds nothing, so there is nothing to allow")
+        if request.args.get("seal", seal := self._reign.reconciler.seal(GATE)) != seal:
+            raise Declined(f"others than were shown are held now: look again (holdfast plan {self._reign.topic.name})")
+        count = self._reign.mass_loss.allow()
+        sentence = f"{who.name} said that {count:,} agents are gone: “{asked.why}”"
+        log.info(sentence)
+        record = Decision(asked.at, self._worker.name, "allow", self._reign.topic.name, "asked", sentence)
+        self._worker.decisions.write([record])
+        self._reign.reconciler.dirty.mark_all()
+        return f"{count:,} agents count as gone from now on"
+
+    async def _explain(self, request: Request, _who: Who) -> Any:
+        """Everything that a status was computed from."""
+        name = str(request.args.get("name", ""))
+        found = [key for key in self._reign.target.memory if self._is_called(key, name)]
+        if not found:
+            raise Declined(f"nothing is observed of {name!r}: it is not in the inventory, or was not reported yet")
+        return [self._story(key) for key in sorted(found)]
+
+    def _is_called(self, key: bytes, name: str) -> bool:
+        words = self._reign.topic.subject.show(key).split(" ")
+        return len(words) > 1 and words[1] == name
+
+    def _story(self, key: bytes) -> dict[str, Any]:
+        reign, subject = self._reign, self._reign.topic.subject
+        seen, report, bad = (
+            reign.target.memory[key],
+            reign.topic.mirror.objects.get(key),
+            reign.topic.mirror.bad.get(key),
+        )
+        outstanding = [one for one in reign.reconciler.outstanding() if one["key"] == subject.show(key)]
+        return {
+            "name": subject.show(key),
+            "host": subject.host(key),
+            "seen": _words(seen),
+            "report": str(bad) if bad else "" if report is None else msgspec.json.encode(report).decode(),
+            "agent_alive": self._lives(key, seen),
+            "revision": reign.topic.mirror.mod_revision(key),
+            "outstanding": outstanding,
+        }
+
+    def _lives(self, key: bytes, seen: V) -> bool:
+        if isinstance(seen, AgentSeen):
+            return seen.alive
+        return self._reign.topic.subject.host(key) not in self._reign.topic.subject.orphans()
+
+    async def _orphans(self, _request: Request, _who: Who) -> Any:
+        """Endpoints that nobody will program: their host has no live agent."""
+        subject = self._reign.topic.subject
+        lonely = subject.orphans()
+        names = [subject.show(key).partition(" ")[2] for key in sorted(subject.keys()) if subject.host(key) in lonely]
+        return {"hosts": dict(lonely), "total": len(names), "endpoints": names[:LISTED]}
+
+
+def _words(seen: msgspec.Struct) -> str:
+    if isinstance(seen, EndpointSeen):
+        return f"{seen.status.value or 'nothing was said yet'}{'' if seen.known else ', unknown now'}"
+    if isinstance(seen, AgentSeen):
+        last = f", last reported {seen.reported}" if seen.reported else ", never reported"
+        return ("alive" if seen.alive else "silent") + last
+    return str(seen)

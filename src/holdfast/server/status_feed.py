@@ -1,0 +1,120 @@
+"""From the mirror to the loop: what has changed, live changes first, a bounded portion at a time, gathered.
+
+The next portion is taken when the last one has been handed on, so however slow the database is, what waits is at most
+one item per object, and it waits where it is coalesced. Fresh reports are judged on the way: are they old, and why?
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from holdfast.model.agent_status import AgentStatus
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.runtime.clock import Clock
+from holdfast.server.mass_loss import MassLoss
+from holdfast.server.staleness import Behind, Late, Staleness
+from holdfast.server.status_rows import Rows
+from holdfast.server.status_source import Subject
+from holdfast.store.mirror import Delta, Mirror
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
+
+MOST = 2_000
+GATHER = Duration(milliseconds=100)
+"""Between two portions: one transaction for what came meanwhile."""
+
+
+class StatusFeed(Generic[T, V]):
+    """The feed of a status worker's loop, and its ear at the mirror. `wake` turns the loop."""
+
+    def __init__(
+        self,
+        subject: Subject[T, V],
+        mirror: Mirror[T],
+        rows: Rows,
+        mass_loss: MassLoss[bytes, V],
+        staleness: Staleness,
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._subject = subject
+        self._mirror = mirror
+        self._rows = rows
+        self._mass_loss = mass_loss
+        self._staleness = staleness
+        self._clock = clock
+        self._wake = wake
+        self._taken: dict[bytes, None] = {}
+        self._since = NEVER
+        self._handed_on = asyncio.Event()
+        self._inventory_changed = True
+        self.behind: Callable[[], Behind] = lambda: Behind()
+
+    def __len__(self) -> int:
+        return len(self._taken) + self._mirror.backlog
+
+    def oldest(self) -> Instant:
+        """Since when the change that waits longest has waited here."""
+        lag = self._mirror.lag(self._clock.now())
+        pending = self._clock.now() - lag.oldest if self._mirror.backlog else NEVER
+        return min(filter(None, (pending, self._since if self._taken else NEVER)), default=NEVER)
+
+    async def listen(self) -> None:
+        """Takes what the mirror has, for ever."""
+        while True:
+            behind, began = self.behind(), self.oldest()
+            deltas = await self._mirror.take(MOST)
+            self.take(deltas, behind)
+            self._since = began or self._clock.now()
+            if self._taken:
+                self._handed_on.clear()
+                self._wake()
+                await self._handed_on.wait()
+            await asyncio.sleep(GATHER.total_seconds())
+
+    def take(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
+        """Notes which objects have to be looked at, and what the reports say about themselves."""
+        for host in self._subject.heard(deltas):
+            self._mass_loss.reported(host)
+        wall, now = self._clock.wall(), self._clock.now()
+        for delta in deltas:
+            for key in self._subject.affected(delta):
+                self._taken[key] = None
+            if isinstance(delta.new, AgentStatus):
+                self._judge(delta, delta.new, behind, wall, now)
+
+    def inventory_changed(self) -> None:
+        self._inventory_changed = True
+        self._wake()
+
+    async def fetch(self) -> Collection[bytes]:
+        changed: Collection[bytes] = ()
+        if self._inventory_changed:
+            self._inventory_changed = False
+            try:
+                changed = await self._rows.follow(self._clock.now())
+            except BaseException:
+                self._inventory_changed = True
+                raise
+        keys = [*self._taken, *changed]
+        self._taken.clear()
+        self._handed_on.set()
+        return keys
+
+    async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
+        return False
+
+    def _judge(self, delta: Delta[T], report: AgentStatus, behind: Behind, wall: datetime, now: Instant) -> None:
+        host = self._subject.host(delta.key)
+        said = self._staleness.report(host, report.reported, live=delta.live, behind=behind, wall=wall, now=now)
+        if said is not None:
+            log.warning(said.sentence if isinstance(said, Late) else said)

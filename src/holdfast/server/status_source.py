@@ -1,0 +1,117 @@
+"""What the status workers want: reports in the store and rows of the inventory, looked at together.
+
+`Subject` is what the two workers differ in; it decides, and is pure. Nothing is concluded before the mirror has taken
+in one complete list (rule 5): until then the source is away. Losses are announced to the mass-loss gate before they are
+judged, so that it sees how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.model.bad import Bad
+from holdfast.model.region import Region
+from holdfast.model.time import Instant
+from holdfast.reconcile import Away, Change, Op, Owned
+from holdfast.server.mass_loss import MassLoss
+from holdfast.server.status_rows import Rows
+from holdfast.server.status_target import SOURCE, ObservedTarget
+from holdfast.store.mirror import Delta, Mirror
+
+T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
+
+
+class Subject(Protocol[T, V]):
+    """What is reported about, and what follows from it."""
+
+    region: Region
+    prefix: bytes
+    reports: Mapping[bytes, T]
+    bad: Mapping[bytes, Bad]
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def plural(self) -> str: ...
+    def decode(self, key: bytes, value: bytes) -> T | Bad: ...
+    def affected(self, delta: Delta[T]) -> Iterable[bytes]: ...
+    def heard(self, deltas: Iterable[Delta[T]]) -> Collection[str]: ...
+    def reporting(self) -> int: ...
+    def keys(self) -> Collection[bytes]: ...
+    def want(self, key: bytes, last: V | None) -> V | None: ...
+    def lost(self, change: Change[bytes, V]) -> str | None: ...
+    def is_routine(self, change: Change[bytes, V]) -> bool: ...
+    def orphans(self) -> Mapping[str, int]: ...
+    def host(self, key: bytes) -> str: ...
+    def show(self, key: bytes) -> str: ...
+
+
+class StatusSource(Generic[T, V]):
+    def __init__(
+        self,
+        subject: Subject[T, V],
+        mirror: Mirror[T],
+        rows: Rows,
+        target: ObservedTarget[V],
+        mass_loss: MassLoss[bytes, V],
+        now: Callable[[], Instant],
+    ) -> None:
+        self._subject = subject
+        self._mirror = mirror
+        self._rows = rows
+        self._target = target
+        self._mass_loss = mass_loss
+        self._now = now
+        self._sorted: list[bytes] = []
+        self._next = 0
+
+    async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[V]]]:
+        if after is None:
+            await self.refresh()
+            self._view()
+            self._sorted, self._next = sorted(self._subject.keys()), 0
+        first = self._next
+        while self._next < len(self._sorted) and (upto is None or self._sorted[self._next] <= upto):
+            self._next += 1
+        return list(self._wanted(self._sorted[first : self._next]).items())
+
+    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[V]]:
+        self._check()
+        self._view()
+        return self._wanted(keys)
+
+    async def refresh(self) -> None:
+        self._check()
+        await self._rows.reload()
+
+    def _check(self) -> None:
+        if not self._mirror.synced:
+            raise Away("store", f"the first complete list of {self._subject.plural} has not come yet")
+
+    def _view(self) -> None:
+        self._subject.reports, self._subject.bad = self._mirror.objects, self._mirror.bad
+
+    def _wanted(self, keys: Iterable[bytes]) -> dict[bytes, Owned[V]]:
+        want, memory, revision = self._subject.want, self._target.memory, self._mirror.revision
+        found: dict[bytes, Owned[V]] = {}
+        lost: set[str] = set()
+        for key in keys:
+            last = memory.get(key)
+            value = want(key, last)
+            if value is not None:
+                found[key] = Owned(value, SOURCE, revision)
+            if last is not None and (host := self._loss(key, last, value)) is not None:
+                lost.add(host)
+        if lost:
+            self._mass_loss.vanished(lost, self._subject.reporting(), self._now())
+        return found
+
+    def _loss(self, key: bytes, last: V, value: V | None) -> str | None:
+        if value is last or value == last:
+            return None
+        new = None if value is None else Owned(value, SOURCE, 0)
+        return self._subject.lost(Change(Op.REPLACE, key, Owned(last, SOURCE, 0), new))

@@ -1,0 +1,96 @@
+"""What the status workers write to: the inventory's `observed`, in fenced transactions, differences only.
+
+What was read and written is remembered, so that a comparison costs no question to the database: while a term lasts
+nobody else writes here, and every audit reads it all again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Generic, TypeVar
+
+import msgspec
+
+from holdfast.inventory.api import Fence
+from holdfast.inventory.aside import Aside
+from holdfast.inventory.observed import Observed, Seen
+from holdfast.model import codec
+from holdfast.reconcile import Change, Outcome, Owned
+from holdfast.runtime.clock import Clock
+
+V = TypeVar("V", bound=msgspec.Struct)
+
+PAGE = 5_000
+SOURCE = "reports"
+_MOST_REMEMBERED = 1_000
+
+
+class ObservedTarget(Generic[V]):
+    """The rows of one kind under one prefix."""
+
+    def __init__(
+        self, observed: Observed, aside: Aside, fence: Fence, kind: str, prefix: bytes, struct: type[V], clock: Clock
+    ) -> None:
+        self._observed = observed
+        self._aside = aside
+        self._fence = fence
+        self._kind = kind
+        self._prefix = prefix
+        self._decoder = msgspec.json.Decoder(struct)
+        self._clock = clock
+        self.memory: dict[bytes, V] = {}
+        self._stale: set[bytes] = set()
+        self._documents: dict[bytes, V] = {}
+        self.writes = 0
+        """Rows written or removed so far."""
+
+    async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[V]]], bytes | None]:
+        if after is None:
+            self._stale = set(self.memory)
+        rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, PAGE))
+        page = [(seen.key, value) for seen in rows if (value := self._decoded(seen)) is not None]
+        self.memory.update(page)
+        self._stale.difference_update(key for key, _ in page)
+        if len(rows) < PAGE:
+            for key in self._stale:
+                del self.memory[key]
+            return _owned(page), None
+        return _owned(page), rows[-1].key
+
+    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[V]]:
+        memory = self.memory
+        return {key: Owned(memory[key], SOURCE, 0) for key in keys if key in memory}
+
+    async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
+        """All of it in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
+        rows = [(change.key, codec.encode(change.new.value)) for change in ready if change.new is not None]
+        gone = [change.key for change in ready if change.new is None]
+        at = self._clock.wall()
+        await self._aside(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
+        for change in ready:
+            if change.new is not None:
+                self.memory[change.key] = change.new.value
+                self._stale.discard(change.key)
+            else:
+                self.memory.pop(change.key, None)
+                self._stale.discard(change.key)
+        self.writes += len(ready)
+        return [Outcome(change) for change in ready]
+
+    def _decoded(self, seen: Seen) -> V | None:
+        """None for a row that makes no sense: it is written anew if it is wanted."""
+        known = self._documents.get(seen.doc)
+        if known is not None:
+            return known
+        try:
+            value = self._decoder.decode(seen.doc)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        if len(self._documents) < _MOST_REMEMBERED:
+            self._documents[seen.doc] = value
+        return value
+
+
+def _owned(page: Sequence[tuple[bytes, V]]) -> Sequence[tuple[bytes, Owned[V]]]:
+    return [(key, Owned(value, SOURCE, 0)) for key, value in page]

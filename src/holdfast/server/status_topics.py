@@ -1,0 +1,56 @@
+"""The two topics of status, put together: agents and endpoints. Each keeps a mirror of its own keys (C30)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from holdfast.inventory.aside import Aside
+from holdfast.inventory.observed import Observed
+from holdfast.model.agent_status import AgentStatus
+from holdfast.model.observed import AgentSeen, EndpointSeen
+from holdfast.model.region import Region
+from holdfast.runtime.clock import Clock
+from holdfast.server.agent_status import Agents
+from holdfast.server.endpoint_status import Endpoints, Said
+from holdfast.server.status import Topic
+from holdfast.server.status_rows import EndpointRows, HostRows
+from holdfast.store.api import OwnKey, Store
+from holdfast.store.mirror import Mirror
+
+AGENT_STATUS = "agent-status"
+ENDPOINT_STATUS = "endpoint-status"
+
+AgentTopic = Topic[AgentStatus, AgentSeen]
+EndpointTopic = Topic[Said, EndpointSeen]
+
+
+def agents(
+    region: Region, store: Store, observed: Observed, aside: Aside, clock: Clock, own: OwnKey | None = None
+) -> AgentTopic:
+    subject = Agents(region)
+    mirror = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now)
+    return Topic(AGENT_STATUS, subject, mirror, HostRows(subject, observed, aside), AgentSeen, agent_states)
+
+
+def endpoints(
+    region: Region, store: Store, observed: Observed, aside: Aside, clock: Clock, own: OwnKey | None = None
+) -> EndpointTopic:
+    subject = Endpoints(region)
+    mirror: Mirror[Said] = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now)
+    rows = EndpointRows(subject, observed, aside)
+
+    def extra() -> Mapping[str, int]:
+        return {"lonely": sum(subject.orphans().values()), "strays": subject.strays}
+
+    return Topic(ENDPOINT_STATUS, subject, mirror, rows, EndpointSeen, endpoint_states, extra)
+
+
+def agent_states(rows: Mapping[bytes, AgentSeen]) -> Mapping[str, int]:
+    alive = sum(1 for seen in rows.values() if seen.alive)
+    return {"alive": alive, "silent": len(rows) - alive}
+
+
+def endpoint_states(rows: Mapping[bytes, EndpointSeen]) -> Mapping[str, int]:
+    counts = Counter(seen.shown for seen in rows.values())
+    return {state: counts[state] for state in ("up", "down", "error", "unknown")}

@@ -1,0 +1,178 @@
+"""Status workers turned by hand: a store in memory, an inventory on SQLite, and a clock that a test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from sqlalchemy import Engine
+
+from holdfast.inventory.api import Fence
+from holdfast.inventory.edit import Editor
+from holdfast.inventory.observed_sql import SqlObserved
+from holdfast.inventory.sql import SqlInventory
+from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.endpoint import EndpointName
+from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.leader import LEADER
+from holdfast.model.observed import AgentSeen, EndpointSeen
+from holdfast.model.time import seconds
+from holdfast.runtime.decisions import DecisionLog, history
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.vitals import Vitals
+from holdfast.server import status_topics
+from holdfast.server.leadership import Found, Leadership, Shown
+from holdfast.server.status import Around, Reign, Topic
+from holdfast.testing import FakeStore
+from holdfast.testing.client import FakeClient
+from holdfast.testing.inventory import fresh_engine
+from tests.inventory.things import REGION
+from tests.server.syncing import HandClock, NoWaker, Slot
+
+T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
+A = TypeVar("A")
+
+
+def status_key(number: int, on: str = "r1") -> bytes:
+    name = EndpointName(on, "holdfast", f"w{number}", "eth0")
+    return ENDPOINT_STATUS.key(REGION, EndpointStatusName.of(REGION, name))
+
+
+def agent_key(host: str) -> bytes:
+    return AGENT_STATUS.key(REGION, host)
+
+
+class Calls:
+    """Counts the calls to the database."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    async def __call__(self, call: Callable[[], A]) -> A:
+        self.made += 1
+        return call()
+
+
+class Working(Generic[T, V]):
+    """One reign that a test turns."""
+
+    def __init__(self, reign: Reign[T, V], realm: Observatory, calls: Calls) -> None:
+        self.reign = reign
+        self.realm = realm
+        self.calls = calls
+
+    async def turn(self) -> None:
+        """Lets the mirror hear everything, then one turn of the loop."""
+        await self.hear()
+        await self.reign.reconciler.turn()
+        self.reign.look()
+
+    async def hear(self) -> None:
+        for _ in range(30):
+            await asyncio.sleep(0)
+        mirror = self.reign.topic.mirror
+        with contextlib.suppress(TimeoutError):
+            while mirror.backlog:
+                behind = self.reign.behind()
+                async with asyncio.timeout(0.01):
+                    self.reign.feed.take(await mirror.take(), behind)
+
+    @property
+    def memory(self) -> dict[bytes, V]:
+        return self.reign.target.memory
+
+
+class Observatory:
+    """One store and one inventory, and whoever leads them."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.fake = FakeStore(now=lambda: 0.0)
+        self.engine = engine
+        self.inventory = SqlInventory(engine)
+        self.observed = SqlObserved(engine)
+        self.editor = Editor(engine, REGION)
+        self.clock = HandClock()
+        self.world: FakeClient = self.fake.client("world")
+        self._folder = folder
+
+    async def report(self, host: str, *, ago: float = 0.0) -> None:
+        status = AgentStatus.of(self.clock.wall() - seconds(ago), 12.0)
+        await self.world.put(agent_key(host), AGENT_STATUS.encode(status))
+
+    async def silence(self, host: str) -> None:
+        await self.world.delete(agent_key(host))
+
+    async def say(self, number: int, state: State, on: str = "r1") -> None:
+        await self.world.put(status_key(number, on), ENDPOINT_STATUS.encode(EndpointStatus(state)))
+
+    @contextlib.asynccontextmanager
+    async def agents(self) -> AsyncIterator[Working[Any, AgentSeen]]:
+        calls = Calls()
+        client = self.fake.client("agent-status")
+        topic = status_topics.agents(REGION, client, self.observed, calls, self.clock)
+        async with self._led(topic, calls) as working:
+            yield working
+
+    @contextlib.asynccontextmanager
+    async def endpoints(self) -> AsyncIterator[Working[Any, EndpointSeen]]:
+        calls = Calls()
+        client = self.fake.client("endpoint-status")
+        topic = status_topics.endpoints(REGION, client, self.observed, calls, self.clock)
+        async with self._led(topic, calls) as working:
+            yield working
+
+    @contextlib.asynccontextmanager
+    async def _led(self, topic: Topic[T, V], calls: Calls) -> AsyncIterator[Working[T, V]]:
+        """A new leader with a warm mirror, and the inventory's fence raised; nothing is compared yet."""
+        mirror = asyncio.create_task(topic.mirror.run())
+        synced = asyncio.create_task(topic.mirror.wait_synced())
+        await asyncio.wait({mirror, synced}, return_when=asyncio.FIRST_COMPLETED)
+        if mirror.done():
+            synced.cancel()
+            mirror.result()
+        working = Working(await self._reign(topic, calls), self, calls)
+        try:
+            yield working
+        finally:
+            mirror.cancel()
+            died = (await asyncio.gather(mirror, return_exceptions=True))[0]
+        if not isinstance(died, asyncio.CancelledError):
+            raise died if isinstance(died, BaseException) else AssertionError("the mirror ended by itself")
+
+    async def _reign(self, topic: Topic[T, V], calls: Calls) -> Reign[T, V]:
+        key = LEADER.key(REGION, "leader")
+        await self.world.delete(key)
+        term = await self.world.put(key, b"{}")
+        until = self.clock.now() + seconds(1e6)
+        found = Slot[Found]()
+        around = Around(
+            observed=self.observed,
+            aside=calls,
+            waker=NoWaker(),
+            clock=self.clock,
+            leadership=Leadership(Slot(Shown("leading", term, until, until)), found, [found], self.clock),
+            vitals=Vitals(self.clock),
+            metrics=WorkerMetrics(),
+            decisions=DecisionLog(self._folder / "decisions", f"server.{topic.name}"),
+        )
+        fence = Fence(REGION.segment, 1, term)
+        self.inventory.raise_fence(fence)
+        return Reign(around, topic, fence)
+
+    def rows(self, kind: str) -> dict[bytes, bytes]:
+        prefix = AGENT_STATUS.prefix(REGION)
+        return {seen.key: seen.doc for seen in self.observed.read(kind, prefix, None, 1_000_000)}
+
+    def decisions(self) -> list[str]:
+        return [f"{one.op} {one.key}: {one.outcome}" for one in history(self._folder / "decisions", last=0)]
+
+
+@contextlib.contextmanager
+def observatory(folder: Path) -> Iterator[Observatory]:
+    with fresh_engine(f"sqlite:///{folder}/inventory.db") as engine:
+        yield Observatory(engine, folder)

@@ -1,0 +1,256 @@
+"""Agents' reports to the inventory: who is alive, who is not, and what a broken store must not do to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.inventory.edit import Wanted
+from holdfast.model.host import HOST
+from holdfast.model.observed import AgentSeen
+from holdfast.model.time import seconds
+from holdfast.store.api import Deposed
+from holdfast.testing.fault import fault
+from tests.inventory.things import REGION, host
+from tests.server.observing import Observatory, agent_key, observatory, status_key
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Observatory]:
+    with observatory(tmp_path) as made:
+        yield made
+
+
+def test_a_report_makes_an_agent_alive(here: Observatory) -> None:
+    async def scenario() -> None:
+        await here.report("r1")
+        async with here.agents() as working:
+            await working.turn()
+
+    asyncio.run(scenario())
+    assert here.rows("agent") == {agent_key("r1"): b'{"alive":true,"reported":"2026-01-01T00:16:40Z","uptime":12.0}'}
+
+
+def test_an_agent_whose_key_is_gone_is_down_at_once_and_its_last_report_is_kept(here: Observatory) -> None:
+    async def scenario() -> AgentSeen:
+        here.editor.change([host(1)], who="alice")
+        await here.report("r1")
+        async with here.agents() as working:
+            await working.turn()
+            await here.silence("r1")
+            await working.turn()
+            return working.memory[agent_key("r1")]
+
+    seen = asyncio.run(scenario())
+    assert not seen.alive
+    assert seen.reported == "2026-01-01T00:16:40Z"
+
+
+def test_a_host_that_never_reported_is_listed_as_silent(here: Observatory) -> None:
+    async def scenario() -> None:
+        here.editor.change([host(1)], who="alice")
+        async with here.agents() as working:
+            await working.turn()
+
+    asyncio.run(scenario())
+    assert here.rows("agent") == {agent_key("r1"): b'{"alive":false}'}
+
+
+def test_a_host_that_leaves_the_inventory_and_is_silent_is_forgotten(here: Observatory) -> None:
+    async def scenario() -> None:
+        here.editor.change([host(1), host(2)], who="alice")
+        async with here.agents() as working:
+            await working.turn()
+            here.editor.change([Wanted(HOST, "r1")], who="alice")
+            working.reign.feed.inventory_changed()
+            await working.turn()
+
+    asyncio.run(scenario())
+    assert list(here.rows("agent")) == [agent_key("r2")]
+
+
+def test_many_reports_of_one_host_are_one_write(here: Observatory) -> None:
+    async def scenario() -> int:
+        async with here.agents() as working:
+            await working.turn()
+            for _ in range(50):
+                here.clock.advance(seconds(30))
+                await here.report("r1")
+            await working.turn()
+            return working.reign.target.writes
+
+    assert asyncio.run(scenario()) == 1
+
+
+def test_a_heartbeat_is_counted_and_told_to_nobody(here: Observatory) -> None:
+    async def scenario() -> str:
+        async with here.agents() as working:
+            await here.report("r1")
+            await working.turn()
+            for _ in range(3):
+                here.clock.advance(seconds(30))
+                await here.report("r1")
+                await working.turn()
+            return working.reign.around.metrics.text()
+
+    metrics = asyncio.run(scenario())
+    assert here.decisions() == ["create agent r1: applied"]
+    assert 'holdfast_changes_total{op="replace",outcome="applied"} 3.0' in metrics
+
+
+def test_a_takeover_writes_nothing_when_nothing_differs(here: Observatory) -> None:
+    async def scenario() -> int:
+        for number in range(20):
+            await here.report(f"r{number}")
+        async with here.agents() as working:
+            await working.turn()
+        async with here.agents() as working:
+            await working.turn()
+            return working.reign.target.writes
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_a_deposed_leader_writes_nothing(here: Observatory) -> None:
+    async def scenario() -> None:
+        async with here.agents() as old, here.agents() as new:
+            await here.report("r1")
+            await new.turn()
+            here.clock.advance(seconds(30))
+            await here.report("r1")
+            with pytest.raises(Deposed):
+                await old.turn()
+
+    asyncio.run(scenario())
+    assert b"00:16:40Z" in here.rows("agent")[agent_key("r1")]
+
+
+@fault("C13", without="holdfast.model.kind:Kind.decode", by="tests.server.status_removals:decode_or_die")
+def test_C13_a_report_that_is_json_but_no_object_is_present_and_stops_nobody(here: Observatory) -> None:
+    async def scenario() -> dict[bytes, AgentSeen]:
+        await here.world.put(agent_key("r1"), b'"up"')
+        await here.report("r2")
+        async with here.agents() as working:
+            await working.turn()
+            await here.world.put(agent_key("r2"), b"[1, 2]")
+            await here.report("r3")
+            await working.turn()
+            assert len(working.reign.topic.mirror.bad) == 2
+            return working.memory
+
+    memory = asyncio.run(scenario())
+    assert {key: seen.alive for key, seen in memory.items()} == {
+        agent_key("r1"): True,
+        agent_key("r2"): True,
+        agent_key("r3"): True,
+    }
+
+
+@fault("C30", without="holdfast.server.agent_status:is_report_of_agent", returns=True)
+def test_C30_what_is_said_about_endpoints_is_nothing_to_the_agents_worker(here: Observatory) -> None:
+    async def scenario() -> tuple[int, int]:
+        async with here.agents() as working:
+            await here.report("r1")
+            await working.turn()
+            for number in range(100):
+                await here.world.put(status_key(number), b'{"status":"up"}')
+            for _ in range(30):
+                await asyncio.sleep(0)
+            mirror = working.reign.topic.mirror
+            return mirror.backlog, len(mirror.objects)
+
+    assert asyncio.run(scenario()) == (0, 1)
+
+
+def gone(here: Observatory) -> list[str]:
+    return [key.decode().split("/")[-2] for key, doc in here.rows("agent").items() if b'"alive":false' in doc]
+
+
+@fault("C14", without="holdfast.server.mass_loss:is_held", returns=False)
+def test_C14_many_agents_that_vanish_at_once_are_held(here: Observatory) -> None:
+    async def scenario() -> str:
+        here.editor.change([host(number) for number in range(1, 21)], who="alice")
+        for number in range(1, 21):
+            await here.report(f"r{number}")
+        async with here.agents() as working:
+            await working.turn()
+            for number in range(1, 11):
+                await here.silence(f"r{number}")
+            await working.turn()
+            return working.reign.around.vitals.state
+
+    assert asyncio.run(scenario()) == "held: mass_loss"
+    assert gone(here) == []
+
+
+def test_the_hold_ends_when_another_agent_has_proven_that_the_store_lives(here: Observatory) -> None:
+    async def scenario() -> list[int]:
+        here.editor.change([host(number) for number in range(1, 21)], who="alice")
+        for number in range(1, 21):
+            await here.report(f"r{number}")
+        async with here.agents() as working:
+            await working.turn()
+            for number in range(1, 11):
+                await here.silence(f"r{number}")
+            await working.turn()
+            here.clock.advance(seconds(31))
+            await working.turn()
+            unproven = len(gone(here))
+            await here.report("r20")
+            await working.turn()
+            here.clock.advance(seconds(2))
+            await working.turn()  # finds the gate open
+            await working.turn()
+            return [unproven, len(gone(here))]
+
+    assert asyncio.run(scenario()) == [0, 10]
+
+
+def test_a_loss_that_nobody_watched_is_held_as_well(here: Observatory) -> None:
+    """The store was away, all leases ran out, and the server was restarted meanwhile."""
+
+    async def scenario() -> None:
+        here.editor.change([host(number) for number in range(1, 21)], who="alice")
+        for number in range(1, 21):
+            await here.report(f"r{number}")
+        async with here.agents() as working:
+            await working.turn()
+        for number in range(1, 21):
+            await here.silence(f"r{number}")
+        async with here.agents() as working:
+            await working.turn()
+
+    asyncio.run(scenario())
+    assert gone(here) == []
+
+
+def test_an_old_report_is_warned_about_while_it_is_handled(here: Observatory) -> None:
+    async def scenario() -> None:
+        async with here.agents() as working:
+            await working.turn()
+            await here.report("r1", ago=400)
+            await working.turn()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    (warning,) = [one["event"] for one in logs if "status is behind" in one["event"]]
+    assert warning.startswith("status is behind: the report of r1 from 00:10:00Z is 00:06:40 old when it is handled")
+
+
+def test_old_reports_in_the_first_list_are_nothing_to_warn_about(here: Observatory) -> None:
+    async def scenario() -> None:
+        await here.report("r1", ago=4_000)
+        async with here.agents() as working:
+            await working.turn()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    assert not [one for one in logs if "status is behind" in one["event"]]
+
+
+def test_hosts_are_those_of_this_region(here: Observatory) -> None:
+    assert here.observed.hosts(REGION.name) == []

@@ -1,0 +1,122 @@
+"""Many agents that vanish at once: when that is held, for how long, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.time import NEVER, Instant, seconds
+from holdfast.reconcile import Change, Closed, Op, Owned
+from holdfast.server.mass_loss import MassLoss
+
+START = NEVER + seconds(1_000)
+Loss = Change[str, str]
+
+
+def loss(host: str) -> Loss:
+    return Change(Op.REPLACE, host, Owned("alive", "", 0), Owned("gone", "", 0))
+
+
+def gate() -> MassLoss[str, str]:
+    return MassLoss("agent-status", lambda change: change.key)
+
+
+def judged(
+    found: MassLoss[str, str], hosts: Iterable[str], reporting: int, now: Instant = START
+) -> list[Closed | None]:
+    hosts = list(hosts)
+    found.vanished(hosts, reporting, now)
+    return [found.judge(loss(host), {}, 0, now) for host in hosts]
+
+
+def hosts(count: int, first: int = 0) -> list[str]:
+    return [f"h{number}" for number in range(first, first + count)]
+
+
+def test_five_hosts_are_down_at_once_even_when_they_are_all() -> None:
+    assert judged(gate(), hosts(5), reporting=0) == [None] * 5
+
+
+def test_six_of_a_hundred_are_down_at_once() -> None:
+    assert judged(gate(), hosts(6), reporting=94) == [None] * 6
+
+
+def test_a_fifth_is_not_more_than_a_fifth() -> None:
+    assert judged(gate(), hosts(20), reporting=80) == [None] * 20
+
+
+def test_more_than_a_fifth_and_more_than_five_are_held_and_it_says_how_many() -> None:
+    held = judged(gate(), hosts(21), reporting=79)
+    assert all(held)
+    assert held[0] is not None
+    assert held[0].sentence.startswith("21 of 100 agents: so many agents vanished at once")
+    assert "holdfast allow agent-status/mass_loss --once" in held[0].opens
+
+
+def test_losses_that_trickle_within_ten_seconds_are_counted_together() -> None:
+    found = gate()
+    assert judged(found, hosts(4), reporting=16) == [None] * 4
+    later = START + seconds(9)
+    assert all(judged(found, hosts(3, first=4), reporting=13, now=later))
+
+
+def test_losses_of_more_than_ten_seconds_ago_do_not_count() -> None:
+    found = gate()
+    judged(found, hosts(4), reporting=16)
+    assert judged(found, hosts(3, first=4), reporting=13, now=START + seconds(11)) == [None] * 3
+
+
+def test_whatever_vanishes_while_losses_are_held_is_held_too() -> None:
+    found = gate()
+    judged(found, hosts(10), reporting=10)
+    assert all(judged(found, ["late"], reporting=9, now=START + seconds(60)))
+
+
+def test_the_hold_stays_for_ever_while_nobody_reports() -> None:
+    found = gate()
+    assert all(judged(found, hosts(10), reporting=10))
+    assert all(judged(found, hosts(10), reporting=10, now=START + seconds(86_400)))
+
+
+def test_thirty_seconds_and_a_fresh_report_of_another_agent_end_it() -> None:
+    found = gate()
+    judged(found, hosts(10), reporting=10)
+    found.reported("other")
+    assert all(judged(found, hosts(10), reporting=10, now=START + seconds(29)))
+    assert judged(found, hosts(10), reporting=10, now=START + seconds(30)) == [None] * 10
+
+
+def test_a_report_from_before_the_hold_proves_nothing() -> None:
+    found = gate()
+    found.reported("other")
+    judged(found, hosts(10), reporting=10)
+    assert all(judged(found, hosts(10), reporting=10, now=START + seconds(31)))
+
+
+def test_a_held_host_that_reports_again_is_held_no_more() -> None:
+    found = gate()
+    judged(found, hosts(10), reporting=10)
+    for host in hosts(10):
+        found.reported(host)
+    assert not found.held
+    assert not found.since
+
+
+def test_an_operator_can_let_them_through_and_they_are_not_held_again() -> None:
+    found = gate()
+    judged(found, hosts(10), reporting=10)
+    assert found.allow() == 10
+    assert judged(found, hosts(10), reporting=10, now=START + seconds(1)) == [None] * 10
+
+
+def test_what_is_no_loss_passes() -> None:
+    found: MassLoss[str, str] = MassLoss("agent-status", lambda _change: None)
+    assert judged(found, hosts(50), reporting=0) == [None] * 50
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_one_batch_is_held_exactly_when_it_is_more_than_five_and_more_than_a_fifth(lost: int, reporting: int) -> None:
+    found = judged(gate(), hosts(lost), reporting)
+    assert all(found) is (lost == 0 or (lost > 5 and lost > 0.2 * (lost + reporting)))
