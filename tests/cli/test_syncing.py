@@ -1,0 +1,201 @@
+"""An operator at a server with an inventory: what differs and why, who wanted it, pausing, and what the brake holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import Engine
+
+from holdfast.cli import main
+from holdfast.inventory.schema import IDENTITY, OBJECTS
+from holdfast.inventory.sql import SqlInventory
+from holdfast.lab import member
+from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+from holdfast.testing.etcd import Cluster
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.inventory import fresh_engine
+from holdfast.testing.processes import wait_until
+from holdfast.testing.servers import Controllers, controllers
+
+ENDPOINTS = 30
+NAME = "holdfast-w7-eth0"
+
+
+class Site:
+    """One server, its inventory, and an operator beside it."""
+
+    def __init__(self, fleet: Controllers, engine: Engine, folder: Path) -> None:
+        self.fleet = fleet
+        self.engine = engine
+        self.folder = folder
+        self.inventory = SqlInventory(engine)
+        self.server = fleet.members[0]
+        self._settings = [
+            f"inventory.database={engine.url.render_as_string(hide_password=False)}",
+            f"store.endpoints={','.join(fleet.cluster.endpoints)}",
+            f"store.region={fleet.region.name}",
+        ]
+
+    def edit(self, *words: str) -> Result:
+        """A command on the inventory itself."""
+        return CliRunner().invoke(main, [*words, *(word for one in self._settings for word in ("--set", one))])
+
+    def ask(self, *words: str) -> Result:
+        """A command to the server."""
+        return CliRunner().invoke(main, [*words, "--runtime", str(self.server.home / "run")])
+
+    def apply(self, text: str, reason: str = "") -> None:
+        file = self.folder / "fleet.yaml"
+        file.write_text(text, encoding="utf-8")
+        done = self.edit("apply", "-f", str(file), "--wait", "--reason", reason)
+        assert done.exit_code == 0, done.stderr
+
+    def key(self, number: int) -> bytes:
+        return ENDPOINT.key(self.fleet.region, EndpointName("r1", "holdfast", f"w{number}", "eth0"))
+
+    def meddle(self, number: int, value: bytes | None) -> None:
+        """Somebody changes the store behind our back."""
+
+        async def change() -> None:
+            store = EtcdStore(Connection(tuple(self.fleet.cluster.endpoints)))
+            await (store.delete(self.key(number)) if value is None else store.put(self.key(number), value))
+            await store.close()
+
+        asyncio.run(change())
+
+    @property
+    def held(self) -> dict[str, int]:
+        found: dict[str, int] = self.server.ask("syncer", "held").result["gates"]
+        return found
+
+
+def endpoint(number: int, gateway: str = "10.28.0.1") -> str:
+    spec = f"{{node: r1, workload: w{number}, endpoint: eth0, ipv4Gateway: {gateway}, ipNetworks: [10.28.1.{number}]}}"
+    return f"- {{kind: endpoint, network: red, spec: {spec}}}\n"
+
+
+FLEET = "- {kind: network, name: red, spec: {prefixes: [10.28.0.0/16]}}\n" + "".join(map(endpoint, range(ENDPOINTS)))
+
+
+@pytest.fixture(scope="module")
+def site(one_etcd: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    address = f"sqlite:///{folder}/inventory.db"
+    settings = {"inventory.database": address, "inventory.poll_every": "500ms"}
+    made = controllers(one_etcd, 1, command=member.command, settings=settings)
+    with fresh_engine(address) as engine, or_skip(made) as fleet:
+        fleet.wait_led()
+        site = Site(fleet, engine, folder)
+        wait_until(lambda: not site.server.ask("syncer", "held").error, "the syncer works")
+        site.apply(FLEET, "first light")
+        wait_until(lambda: site.server.says("the store is filled and named"), "inventory and store have their id")
+        yield site
+
+
+def test_explain_goes_from_who_wanted_it_to_the_key_in_the_store(site: Site) -> None:
+    site.apply(endpoint(7, "10.28.0.254"), "new router")
+    told = site.ask("explain", "endpoint", NAME).stdout.splitlines()
+    assert told[0] == f"endpoint {NAME} is wanted, and the store has it."
+    rows = {line[:10].strip(): line[10:] for line in told[2:]}
+    assert rows["BECAUSE"].startswith("changed 20")
+    assert rows["BECAUSE"].endswith(": “new router”")
+    assert f"{site.key(7).decode()}: written at revision " in rows["STORE"]
+    assert rows["STORE"].endswith("(version 2), as wanted")
+    assert rows["GATES"].startswith("leader, identity, sync and intent are open, term ")
+    assert "“first light”" in rows["BEFORE"]
+    assert rows["UNDO"] == f"holdfast undo endpoint {NAME}"
+
+
+def test_history_has_the_change_and_what_the_syncer_did_about_it(site: Site) -> None:
+    site.apply(endpoint(8, "10.28.0.254"), "new router")
+    told = site.ask("history", "endpoint", "holdfast-w8-eth0").stdout
+    wanted, done = told.index("changed by"), told.index("replace endpoint r1-holdfast-w8-eth0: applied")
+    assert "“new router”" in told[wanted:done], "first the wish, then the deed"
+
+
+def test_explain_of_what_nobody_ever_wanted_is_one_sentence(site: Site) -> None:
+    told = site.ask("explain", "endpoint", "holdfast-never-eth0")
+    assert (told.exit_code, told.stderr) == (
+        1,
+        "Error: the inventory knows of no endpoint holdfast-never-eth0, and of none that it had\n",
+    )
+
+
+def test_what_somebody_changed_in_the_store_is_shown_and_mended(site: Site) -> None:
+    site.meddle(1, None)
+    site.meddle(2, b'{"spec":{}}')
+    shown = site.ask("diff", "inventory", "--network", "red")
+    assert shown.exit_code == 1
+    assert [line for line in shown.stdout.splitlines() if not line.startswith("  ")] == [
+        "create   endpoint r1-holdfast-w1-eth0",
+        "replace  endpoint r1-holdfast-w2-eth0",
+    ]
+    assert '  +    "ipv4Gateway": "10.28.0.1",' in shown.stdout
+    assert shown.stderr.splitlines()[0] == "2 differ: 1 to create, 1 to replace, 0 to delete"
+    mended = json.loads(site.ask("resync", "--kind", "endpoints", "-o", "json").stdout)
+    assert (mended["differed"], mended["held"]) == (2, 0)
+    again = site.ask("diff", "inventory")
+    assert (again.exit_code, again.stderr) == (0, "the store has what the inventory wants\n")
+
+
+def test_a_resync_that_only_looks_changes_nothing(site: Site) -> None:
+    site.meddle(3, None)
+    for _ in range(2):
+        looked = json.loads(site.ask("resync", "--dry-run", "-o", "json").stdout)
+        assert (looked["dry_run"], looked["create"], looked["looked"]) == (True, 1, ENDPOINTS + 1)
+    assert site.ask("resync").exit_code == 0
+
+
+def test_a_paused_syncer_says_who_paused_it_and_goes_on_with_what_it_held(site: Site) -> None:
+    assert "syncer is paused" in site.ask("pause", "syncer", "--reason", "store upgrade").stderr
+    try:
+        done = site.edit("delete", "endpoint", "holdfast-w9-eth0", "--reason", "gone")
+        assert done.exit_code == 0, done.stderr
+        wait_until(lambda: site.held == {"intent": 1}, "the delete is held")
+        told = site.ask("explain", "endpoint", "holdfast-w9-eth0").stdout
+        assert told.startswith("endpoint holdfast-w9-eth0 is not wanted, and the store still has it.")
+        assert "held by intent: " in told
+        assert "“store upgrade”" in told
+        assert "opens by: holdfast resume syncer" in told
+    finally:
+        assert site.ask("resume", "syncer").stderr == "syncer goes on\n"
+    wait_until(lambda: site.inventory.waiting() == 0, "the delete went through")
+    assert site.edit("undo", "endpoint", "holdfast-w9-eth0").exit_code == 0
+
+
+def test_an_inventory_of_nobody_writes_nothing_until_it_is_adopted(site: Site) -> None:
+    with site.engine.begin() as connection:
+        connection.execute(IDENTITY.delete())
+    wait_until(lambda: site.server.says("a wrong or emptied database"), "the syncer sees whose inventory it is not")
+    assert site.edit("delete", "endpoint", "holdfast-w10-eth0").exit_code == 0
+    wait_until(lambda: site.held.get("identity") == 1, "the delete is held")
+    assert (
+        "opens by: inventory.database naming the right one, or: holdfast inventory adopt"
+        in site.ask("explain", "endpoint", "holdfast-w10-eth0").stdout
+    )
+    adopted = site.edit("inventory", "adopt", "--reason", "restored from backup")
+    assert (adopted.exit_code, "restored from backup" in adopted.stderr) == (0, True)
+    wait_until(lambda: site.inventory.waiting() == 0, "the delete went through")
+    assert site.edit("undo", "endpoint", "holdfast-w10-eth0").exit_code == 0
+
+
+def test_an_emptied_database_deletes_nothing_until_somebody_who_saw_it_lets_it(site: Site) -> None:
+    wait_until(lambda: site.inventory.waiting() == 0, "nothing waits")
+    with site.engine.begin() as connection:
+        connection.execute(OBJECTS.delete())
+    held = json.loads(site.ask("resync", "-o", "json").stdout)
+    assert (held["delete"], held["held"]) == (ENDPOINTS + 1, ENDPOINTS)
+    shown = site.ask("diff", "inventory", "--network", "red")
+    assert shown.stderr.splitlines()[-1] == f"network red: {ENDPOINTS} of {ENDPOINTS} endpoints would go (100%)"
+    assert "open: holdfast allow syncer/brake --once --reason" in site.ask("status").stdout.replace("opens by", "open")
+    allowed = site.ask("allow", "syncer/brake", "--once", "--yes", "--reason", "the site is closed")
+    assert allowed.exit_code == 0, allowed.stderr
+    wait_until(lambda: not site.held, "what was held went through")
+    assert site.ask("diff", "inventory").exit_code == 0
