@@ -151,9 +151,13 @@ def comment_in(userdata: bytes) -> str:
     return ""
 
 
+def empty(size: int) -> Marks:
+    return np.zeros(size, np.uint32)
+
+
 def buckets(datagrams: list[bytes], size: int) -> Marks:
     """The table that a map of buckets holds. Elements that belong to no bucket are left out."""
-    found = np.zeros(size, np.uint32)
+    found = empty(size)
     for packed in _lists(datagrams):
         whole = len(packed) // _FULL.itemsize * _FULL.itemsize
         rows = np.frombuffer(packed[:whole], _FULL)

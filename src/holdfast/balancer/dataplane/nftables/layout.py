@@ -10,7 +10,9 @@ flows were ended). So a balancer that starts reads everything from the kernel, a
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
@@ -20,7 +22,7 @@ from holdfast.balancer.vip import PROTOCOLS, Entry, Key, Settings, Vip, shown
 MARKS = 0x4800_0000
 """Marks of ours have this in their upper eight bits; buckets, which share the field for a moment, never do."""
 MARK_MASK = 0xFF00_0000
-FIRST_MARK, LAST_MARK = MARKS + 1, MARKS + 0xFF_FFFF
+_ROOM = 0xFF_FFFF
 
 TRAFFIC = "traffic"
 """The set of all marks of ours; each element counts what passes."""
@@ -97,11 +99,25 @@ BACKEND_MAPS = tuple(BackendMap(family, has_port) for family in (4, 6) for has_p
 
 def backend_map(key: Key) -> BackendMap:
     """Without a port of its own a backend gets the one that the client used; so does one of a VIP for all protocols."""
-    return BackendMap(key.vip.family, bool(key.backend.port) and key.vip.protocol != PROTOCOLS["any"])
+    return BackendMap(key.backend.family, bool(key.backend.port) and key.vip.protocol != PROTOCOLS["any"])
 
 
 MAPS = frozenset((TRAFFIC, *(one.name for one in VIP_MAPS), *(one.name for one in BACKEND_MAPS)))
 """The maps that are always there."""
+
+
+def is_mark(number: int) -> bool:
+    return number & MARK_MASK == MARKS
+
+
+def mark_of(key: Key, used: Container[int]) -> int:
+    """The mark of a backend under a VIP, the same whenever it is made again: flows outlive the table that they came by,
+    and whoever ends the flows of a mark must not meet those of another backend. Used ones are passed over."""
+    told = hashlib.blake2b(f"{key.vip} {shown(key.backend)}".encode(), digest_size=4, person=b"holdfast-mark").digest()
+    number = int.from_bytes(told, "big")
+    while (mark := MARKS | number & _ROOM) in used:
+        number += 1
+    return mark
 
 
 def name_of(vip: Vip) -> str:

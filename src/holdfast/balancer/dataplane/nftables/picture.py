@@ -18,8 +18,6 @@ from holdfast.balancer.dataplane import Counters
 from holdfast.balancer.dataplane.nftables import elements, structure
 from holdfast.balancer.dataplane.nftables.elements import Element, Marks
 from holdfast.balancer.dataplane.nftables.layout import (
-    FIRST_MARK,
-    LAST_MARK,
     MAPS,
     BackendMap,
     VipMap,
@@ -28,6 +26,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
     buckets_of,
     chain_of,
     entry_from,
+    is_mark,
     settings_from,
     vip_map,
 )
@@ -141,7 +140,7 @@ class Picture:
                 continue
             fits = backend_map(key) == where and where.data(key.backend) == elements.data_of(element)
             entries = self.services.setdefault(key.vip, Service()).entries
-            if not fits or key.backend in entries or not FIRST_MARK <= mark <= LAST_MARK:
+            if not fits or key.backend in entries or not is_mark(mark):
                 self.strays.append((where.name, Element(raw)))
                 continue
             entries[key.backend] = Placed(mark, entry)

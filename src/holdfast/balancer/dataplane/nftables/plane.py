@@ -23,12 +23,10 @@ import structlog
 from holdfast.balancer import maglev
 from holdfast.balancer.dataplane import Counters, Description
 from holdfast.balancer.dataplane.nftables import elements, structure
-from holdfast.balancer.dataplane.nftables.elements import Marks, Transaction
+from holdfast.balancer.dataplane.nftables.elements import Marks, Transaction, empty
 from holdfast.balancer.dataplane.nftables.kernel import Kernel, KernelError
 from holdfast.balancer.dataplane.nftables.layout import (
     BACKEND_MAPS,
-    FIRST_MARK,
-    LAST_MARK,
     TRAFFIC,
     VIP_MAPS,
     buckets_of,
@@ -62,7 +60,6 @@ class Nftables:
         self._picture = Picture(shape)
         self._adopting = True
         self._disturbed = False
-        self._next_mark = FIRST_MARK
         self._buckets: OrderedDict[Vip, Marks] = OrderedDict()
         self._unverified: OrderedDict[Vip, None] = OrderedDict()
         self._wrong: set[Vip] = set()
@@ -225,7 +222,8 @@ class Nftables:
             turn = turns.setdefault(vip, Turn.of(vip, picture.services.get(vip, Service())))
             errors.append(turn.take(change))
         self._prepare(picture, turns.values())
-        failed = {vip: error for vip, turn in turns.items() if (error := self._program(turn, picture)) is not None}
+        used = set(picture.marks())
+        failed = {vip: error for vip, turn in turns.items() if (error := self._program(turn, picture, used))}
         self._finish(generation, writes)
         return [error or failed.get(change.key.vip) for change, error in zip(changes, errors, strict=True)]
 
@@ -244,10 +242,10 @@ class Nftables:
                 transaction.delete(name, element)
             self._kernel.commit(transaction)
 
-    def _program(self, turn: Turn, picture: Picture) -> str | None:
+    def _program(self, turn: Turn, picture: Picture, used: set[int]) -> str | None:
         try:
-            before = self._read_buckets(turn.vip)
-            told = steps(turn, picture, before, self._fresh_marks(picture))
+            before = self._read_buckets(turn.vip) if picture.has_buckets(turn.vip) else empty(self._shape.size)
+            told = steps(turn, picture, before, used)
             if told.first:
                 self._kernel.commit(told.first)
             for mark in told.ended:
@@ -257,21 +255,12 @@ class Nftables:
         except (KernelError, maglev.TooMany) as error:
             self._buckets.pop(turn.vip, None)
             return str(error)
-        self._remember(turn.vip, told.after)
+        if turn.settings is None:
+            self._buckets.pop(turn.vip, None)
+        else:
+            self._remember(turn.vip, told.after)
         self._wrong.discard(turn.vip)
         return None
-
-    def _fresh_marks(self, picture: Picture) -> Callable[[], int]:
-        used = set(picture.marks())
-
-        def fresh() -> int:
-            while self._next_mark in used:
-                self._next_mark += 1
-            mark = self._next_mark
-            self._next_mark = mark + 1 if mark < LAST_MARK else FIRST_MARK
-            return mark
-
-        return fresh
 
     def _finish(self, generation: int | None, writes: int) -> None:
         """Looks at what there is now, changes chains that clients are led to already, removes what nobody needs."""

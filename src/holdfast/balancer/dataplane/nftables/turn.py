@@ -7,10 +7,8 @@ yet, and is told again (B6): the table never claims what was not done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from holdfast.balancer.dataplane.nftables.elements import Element, Marks, Transaction
 from holdfast.balancer.dataplane.nftables.layout import (
@@ -19,6 +17,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
     buckets_of,
     chain_of,
     entry_comment,
+    mark_of,
     vip_comment,
     vip_map,
 )
@@ -82,21 +81,28 @@ class Steps:
     then: Transaction
     after: Marks
     """The table of buckets that the first step leads to."""
-    moved: int
 
 
-def steps(turn: Turn, picture: Picture, before: Marks, mark: Callable[[], int]) -> Steps:
-    """From what is there to what is wanted; `mark` gives marks that nobody has. Raises `maglev.TooMany`."""
-    return _Steps(turn, picture, mark).made(before)
+def steps(turn: Turn, picture: Picture, before: Marks, used: set[int]) -> Steps:
+    """From what is there to what is wanted; `used` are the marks of all entries, to which new ones are added. Raises
+    `maglev.TooMany`."""
+    return _Steps(turn, picture, used).made(before)
+
+
+def ended_marks(turn: Turn, marks: Mapping[Identity, int]) -> list[int]:
+    """Whose flows are ended: those that must not live, and nobody else's (B19)."""
+    return [marks[backend] for backend in sorted(turn.ended) if backend in marks]
 
 
 class _Steps:
-    def __init__(self, turn: Turn, picture: Picture, mark: Callable[[], int]) -> None:
+    def __init__(self, turn: Turn, picture: Picture, used: set[int]) -> None:
         self._turn = turn
         self._picture = picture
         self._held = picture.services.get(turn.vip, Service())
         self._marks = {backend: placed.mark for backend, placed in self._held.entries.items()}
-        self._marks |= {backend: mark() for backend in sorted(turn.entries) if backend not in self._marks}
+        for backend in sorted(turn.entries.keys() - self._marks.keys()):
+            self._marks[backend] = mark_of(Key(turn.vip, backend), used)
+            used.add(self._marks[backend])
 
     def made(self, before: Marks) -> Steps:
         turn, shape = self._turn, self._picture.shape
@@ -106,16 +112,16 @@ class _Steps:
             after = table_of(((one, self._marks[one], entry.weight) for one, entry in turn.entries.items()), shape.size)
             first.move(buckets_of(turn.vip, shape.size), before, after)
         for backend, entry in sorted(turn.entries.items()):
-            kills = entry.kill and backend in turn.ended
-            alive = replace(entry, kill=False) if kills else entry
+            held = self._held.entries.get(backend)
+            told_already = held is not None and held.entry == entry
+            alive = entry if told_already else replace(entry, kill=False)
             self._place(first, backend, alive)
-            if kills:
+            if alive != entry:
                 self._write(then, backend, alive, entry)
         for backend in sorted(self._held.entries.keys() - turn.entries.keys()):
             self._remove(then, backend)
         self._lead(first)
-        ended = [self._marks[backend] for backend in sorted(turn.ended) if backend in self._held.entries]
-        return Steps(first, ended, then, after, int(np.count_nonzero(before != after)))
+        return Steps(first, ended_marks(turn, self._marks), then, after)
 
     def _place(self, transaction: Transaction, backend: Identity, entry: Entry) -> None:
         held = self._held.entries.get(backend)

@@ -1,0 +1,36 @@
+"""The ground that traffic tests stand on: one site per file, a fresh balancer per test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.balancer import maglev
+from holdfast.balancer.dataplane.nftables import Shape
+from holdfast.testing.anycast import AnycastSite
+from holdfast.testing.fixtures import or_skip
+from tests.balancer.nftables.traffic import SIZE, TABLE, Ground, stage
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[AnycastSite]:
+    with or_skip(stage()) as (made, _):
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _tables_of_this_test_only() -> Iterator[None]:
+    """Tables that were built without a protection are not remembered for those with it."""
+    maglev._built.cache_clear()
+    yield
+    maglev._built.cache_clear()
+
+
+@pytest.fixture
+def ground(site: AnycastSite) -> Iterator[Ground]:
+    made = Ground(site, Shape(TABLE, SIZE))
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,306 @@
+"""What outlives what: connections every change of the table, the table every restart, foreign tables us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.balancer.dataplane.nftables import Nftables, Shape, elements, structure
+from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.balancer.dataplane.nftables.layout import buckets_of, mark_of
+from holdfast.balancer.dataplane.nftables.turn import Turn
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
+from holdfast.reconcile import Change
+from holdfast.testing.anycast import SERVERS
+from holdfast.testing.fault import fault
+from holdfast.testing.inside import inside
+from tests.balancer.conformance import change, made
+from tests.balancer.nftables.traffic import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, by_server, spread
+
+FOREIGN = """
+table inet firewall {
+  set friends { type ipv4_addr; elements = { 10.9.9.9 }; };
+  chain input { type filter hook input priority 0; policy accept; ip saddr @friends counter accept; };
+};
+table ip nat { chain prerouting { type nat hook prerouting priority -100; policy accept; }; };
+"""
+
+
+def served(vip: Vip = V4, *, sticky: bool = False, weight: int = 100) -> list[Change[Key, Value]]:
+    web = WEB4 if vip.family == 4 else WEB6
+    return [change(Key(vip), Settings(sticky)), *(change(Key(vip, one), Entry(weight)) for one in web.values())]
+
+
+def everybody(turn: Turn, marks: Mapping[Identity, int]) -> list[int]:
+    """An update that ends all flows of the VIP."""
+    return list(marks.values())
+
+
+@fault("B19", without="holdfast.balancer.dataplane.nftables.turn:ended_marks", by=f"{__name__}:everybody")
+def test_B19_established_connections_keep_their_backend_over_every_change_of_the_table(ground: Ground) -> None:
+    ground.make(*served(V4), *served(V6))
+    flows = [*ground.connect(V4, 20), *ground.connect(V6, 20)]
+    before = [flow.server() for flow in flows]
+    for web, vip in ((WEB4, V4), (WEB6, V6)):
+        ground.make(change(Key(vip, web["web-1"]), Entry(0), Entry(100)))
+        ground.make(change(Key(vip, web["web-2"]), Entry(7), Entry(100)))
+        ground.make(change(Key(vip), Settings(sticky=True), Settings()))
+    assert [flow.server() for flow in flows] == before
+
+
+def test_B19_connections_survive_the_loss_and_the_return_of_the_whole_table(ground: Ground) -> None:
+    ground.make(*served())
+    flows = ground.connect(V4, 20)
+    before = [flow.server() for flow in flows]
+    ground.nft("delete", "table", "inet", TABLE)
+    ground.make(*served())
+    assert [flow.server() for flow in flows] == before
+
+
+def test_ending_flows_hits_only_the_dead_backend_also_after_the_table_was_lost(ground: Ground) -> None:
+    ground.make(*served())
+    flows = by_server(ground.connect(V4, 30))
+    ground.nft("delete", "table", "inet", TABLE)
+    vip, one, two, three = served()
+    ground.make(vip, three, two, one)
+    ground.make(change(Key(V4, WEB4["web-2"]), Entry(0, kill=True), Entry(100)))
+    alive = {name: [flow.lives() for flow in mine] for name, mine in flows.items()}
+    assert alive == {name: [name != "web-2"] * len(mine) for name, mine in flows.items()}
+
+
+def test_flush_ends_the_flows_of_one_entry_and_says_how_many(ground: Ground) -> None:
+    ground.make(*served(V4), *served(V6))
+    flows, others = by_server(ground.connect(V4, 20)), ground.connect(V6, 10)
+    ground.make(change(Key(V4, WEB4["web-1"]), Entry(0), Entry(100)))  # else they would only be led there again
+    assert ground.do(lambda plane: plane.flush(V4, WEB4["web-1"])) == len(flows["web-1"])
+    assert not any(flow.lives() for flow in flows["web-1"])
+    assert all(flow.lives() for flow in [*flows["web-2"], *flows["web-3"], *others])
+
+
+def test_flows_go_on_while_a_vip_without_weight_refuses_new_ones(ground: Ground) -> None:
+    ground.make(*served())
+    flows = ground.connect(V4, 10)
+    ground.make(*(change(Key(V4, one), Entry(0), Entry(100)) for one in WEB4.values()))
+    with pytest.raises(ConnectionRefusedError):
+        ground.connect(V4)
+    assert all(flow.lives() for flow in flows)
+
+
+def only_with_a_new_weight(turn: Turn, backend: Identity, new: Entry) -> str | None:
+    if new.kill and turn.entries.get(backend, Entry(-1)).weight != new.weight:
+        turn.ended.add(backend)
+    turn.entries[backend] = new
+    return None
+
+
+@fault(
+    "B6",
+    without="holdfast.balancer.dataplane.nftables.turn:Turn._take_entry",
+    by=f"{__name__}:only_with_a_new_weight",
+)
+def test_B6_flows_of_a_backend_that_is_at_zero_already_are_ended_when_that_is_asked(ground: Ground) -> None:
+    ground.make(*served())
+    flows = by_server(ground.connect(V4, 20))
+    ground.make(change(Key(V4, WEB4["web-1"]), Entry(0), Entry(100)))
+    assert all(flow.lives() for flow in flows["web-1"])
+    ground.make(change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(0)))
+    assert not any(flow.lives() for flow in flows["web-1"])
+    assert all(flow.lives() for name in ("web-2", "web-3") for flow in flows[name])
+
+
+def test_B6_an_end_of_flows_that_was_interrupted_is_not_taken_for_done(ground: Ground) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def cut(_mark: int) -> None:
+        raise Interrupted
+
+    ground.make(*served())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "end_flows", lambda _kernel, mark: cut(mark))
+        with pytest.raises(Interrupted):
+            ground.make(change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(100)))
+        with pytest.raises(Interrupted):
+            ground.make(change(Key(V4, WEB4["web-2"]), None, Entry(100)))
+    ground.restart()
+    found = ground.read()
+    assert found[Key(V4, WEB4["web-1"])] == Entry(0)
+    assert Key(V4, WEB4["web-2"]) in found
+
+
+def buckets(ground: Ground, vip: Vip) -> list[str]:
+    """Per bucket the backend, as the kernel has it."""
+    entries = [key for key in ground.read() if key.vip == vip and key.backend.port]
+    names = {mark_of(key, ()): str(key) for key in entries}
+
+    async def look(plane: Nftables) -> np.ndarray[Any, Any]:
+        kernel = Kernel(ground.shape.table)
+        try:
+            return elements.buckets(kernel.elements(buckets_of(vip, SIZE)), SIZE)
+        finally:
+            kernel.close()
+
+    return [names[mark] for mark in ground.do(look).tolist()]
+
+
+@fault("B2", without="holdfast.balancer.maglev:_in_order", by="tests.balancer.test_maglev:as_they_come")
+def test_B2_the_kernel_has_the_same_table_whatever_the_order_of_calls(ground: Ground) -> None:
+    found = set()
+    for order in permutations(served()[1:]):
+        ground.make(served()[0], *order)
+        found.add(tuple(buckets(ground, V4)))
+        ground.make(change(Key(V4), None))
+    assert len(found) == 1
+
+
+@fault("B13", without="holdfast.balancer.maglev:walk", by="tests.balancer.test_maglev:folded")
+def test_B13_backends_whose_addresses_fold_to_the_same_do_not_trade_places(ground: Ground) -> None:
+    one, other = backend("2001:db8::1", 80), backend("0:1::2001:db8", 80)
+    third = backend("2001:db8::9", 80)
+    ground.make(change(Key(V6), Settings()), *(change(Key(V6, each), Entry(100)) for each in (one, third)))
+    with_one = buckets(ground, V6)
+    ground.make(change(Key(V6, one), None), change(Key(V6, other), Entry(100)))
+    with_other = buckets(ground, V6)
+    same = sum(str(Key(V6, one)) == a and str(Key(V6, other)) == b for a, b in zip(with_one, with_other, strict=True))
+    assert same < 0.4 * SIZE
+
+
+def any_family(turn: Turn, backend: Identity, new: Entry) -> str | None:
+    turn.entries[backend] = new
+    return None
+
+
+@fault("B9", without="holdfast.balancer.dataplane.nftables.turn:Turn._take_entry", by=f"{__name__}:any_family")
+def test_B9_a_backend_of_the_other_family_is_refused_and_its_vip_serves_on(ground: Ground) -> None:
+    ground.make(*served())
+    stranger = change(Key(V4, WEB6["web-3"]), Entry(100))
+    (said,) = ground.do(lambda plane: plane.apply([stranger]))
+    assert all(flow.lives() for flow in ground.connect(V4, 20))
+    assert said is not None
+    assert "not of the family" in said
+
+
+def test_B9_a_vip_that_moves_to_the_other_family_leaves_nothing_behind(ground: Ground) -> None:
+    ground.make(*served(V4))
+    ground.make(change(Key(V4), None, Settings()), *served(V6))
+    assert set(spread(ground.connect(V6, 20))) == set(SERVERS)
+    text = ground.nft("list", "table", "inet", TABLE)
+    assert "192.0.2.1" not in text
+    assert {key.vip for key in ground.read()} == {V6}
+
+
+def flushing_all(shape: Shape) -> str:
+    return "flush ruleset\n" + FRAME(shape)
+
+
+FRAME = structure.frame
+
+
+@fault("B18", without="holdfast.balancer.dataplane.nftables.structure:frame", by=f"{__name__}:flushing_all")
+def test_B18_foreign_tables_stay_as_they_are(ground: Ground) -> None:
+    ground.nft(FOREIGN)
+    before = [ground.nft("list", "table", *name.split()) for name in ("inet firewall", "ip nat")]
+    try:
+        ground.make(*served(V4), *served(V6))
+        ground.make(change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(100)))
+        ground.make(change(Key(V4), None), change(Key(V6), None))
+        tables = ground.nft("list", "tables")
+        assert "table inet firewall" in tables
+        assert [ground.nft("list", "table", *name.split()) for name in ("inet firewall", "ip nat")] == before
+    finally:
+        ground.nft("flush", "ruleset")
+
+
+def test_a_restart_reads_everything_and_writes_nothing(ground: Ground) -> None:
+    ground.make(*served(V4), *served(V6, sticky=True))
+    ground.make(change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(100)))
+    before, generation = ground.read(), ground.nft("-j", "list", "ruleset")
+    ground.restart()
+    assert ground.read() == before
+    ground.make(*(change(key, value) for key, value in sorted(before.items(), key=lambda pair: pair[0])))
+    assert ground.plane.writes == 0
+    assert ground.nft("-j", "list", "ruleset") == generation
+
+
+def test_a_table_of_another_size_takes_over_without_a_gap(ground: Ground) -> None:
+    ground.make(*served())
+    flows = ground.connect(V4, 10)
+    before = ground.read()
+    ground.plane.close()
+    ground.plane = Nftables(Shape(TABLE, 251))
+    assert ground.read() == before, "the first look is at what is served"
+    assert ground.read() == {}, "later ones tell that it has to be made again"
+    ground.make(*served())
+    assert set(spread(ground.connect(V4, 20))) == set(SERVERS)
+    assert all(flow.lives() for flow in flows)
+    assert "-1021" not in ground.nft("list", "table", "inet", TABLE)
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        ("delete", "table", "inet", TABLE),
+        ("flush", "table", "inet", TABLE),
+        ("flush", "chain", "inet", TABLE, "prerouting"),
+        ("flush", "chain", "inet", TABLE, "vip-192.0.2.1-tcp-80"),
+        ("flush", "map", "inet", TABLE, "vip4-port"),
+        ("flush", "map", "inet", TABLE, "backend4-port"),
+        ("flush", "set", "inet", TABLE, "traffic"),
+        ("flush", "ruleset"),
+    ],
+    ids=" ".join,
+)
+def test_what_somebody_did_to_our_table_is_noticed_and_put_right(ground: Ground, tampering: tuple[str, ...]) -> None:
+    ground.make(*served())
+    before = ground.read()
+
+    async def noticed(plane: Nftables) -> None:
+        watching = asyncio.create_task(plane.lost())
+        await asyncio.to_thread(ground.nft, *tampering)
+        async with asyncio.timeout(20):
+            await watching
+        assert await plane.read() != before
+        await made(plane, *served())
+        assert await plane.read() == before
+
+    ground.do(noticed)
+    assert set(spread(ground.connect(V4, 20))) == set(SERVERS)
+
+
+def test_buckets_that_somebody_changed_are_noticed_by_a_full_look_and_put_right(ground: Ground) -> None:
+    ground.make(*served())
+    before = ground.read()
+    ground.nft("flush", "map", "inet", TABLE, buckets_of(V4, SIZE))
+    ground.nft("add", "element", "inet", TABLE, buckets_of(V4, SIZE), '{ 0x5 comment "mine" : 0x48000001 }')
+    assert ground.read() == {}
+    ground.make(*served())
+    assert ground.read() == before
+    assert set(spread(ground.connect(V4, 20))) == set(SERVERS)
+
+
+def test_elements_that_do_not_fit_are_removed_with_the_next_change(ground: Ground) -> None:
+    ground.make(*served())
+    before = ground.read()
+    ground.nft("add", "element", "inet", TABLE, "backend4-address", "{ 0x77 : 10.9.9.9 }")
+    ground.nft("add", "element", "inet", TABLE, "vip4-address", "{ 192.0.2.77 : goto refuse }")
+    assert ground.read() == before
+    ground.make(change(Key(V4, WEB4["web-1"]), Entry(50), Entry(100)))
+    text = ground.nft("list", "table", "inet", TABLE)
+    assert "10.9.9.9" not in text
+    assert "192.0.2.77" not in text
+
+
+def test_changes_in_foreign_tables_cost_a_look_and_no_write(ground: Ground) -> None:
+    ground.make(*served())
+    before, writes = ground.read(), ground.plane.writes
+    ground.nft("add", "table", "inet", "other")
+    assert ground.read() == before
+    assert ground.plane.writes == writes
+    assert not inside(ground.namespace.system_name, lambda: ground.plane._disturbed)
+    ground.nft("delete", "table", "inet", "other")

@@ -1,0 +1,165 @@
+"""Clients through VIPs on the real kernel: who answers them, who keeps answering, and who is refused."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+
+from holdfast.balancer import maglev
+from holdfast.balancer.dataplane.nftables import Shape
+from holdfast.balancer.dataplane.nftables.flow import Source, bucket
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
+from holdfast.reconcile import Change
+from holdfast.testing.anycast import SERVERS, AnycastSite, address
+from tests.balancer.conformance import change
+from tests.balancer.nftables.traffic import (
+    PORT,
+    SIZE,
+    TABLE,
+    V4,
+    V6,
+    WEB4,
+    WEB6,
+    Flow,
+    Ground,
+    by_server,
+    is_pinged,
+    named,
+    spread,
+)
+
+U4, U6 = Vip.of("192.0.2.1", "udp", 53), Vip.of("2001:db8::1", "udp", 53)
+
+
+def served(vip: Vip, *, sticky: bool = False, weight: int = 100) -> list[Change[Key, Value]]:
+    """All three servers behind it."""
+    web = WEB4 if vip.family == 4 else WEB6
+    return [change(Key(vip), Settings(sticky)), *(change(Key(vip, one), Entry(weight)) for one in web.values())]
+
+
+def predicted(flow: Flow, weights: dict[Identity, int], *, sticky: bool = False) -> str:
+    host, port = flow.source
+    found = ip_address(host)
+    serving, table = maglev.table(weights, SIZE)
+    where = bucket(Source(found.version, int(found), port), Settings(sticky), SIZE)
+    return named(serving[table[where]])
+
+
+@pytest.mark.parametrize("vip", [V4, V6, U4, U6], ids=str)
+def test_every_flow_goes_where_its_hash_says(ground: Ground, vip: Vip) -> None:
+    ground.make(*served(vip))
+    flows = ground.connect(vip, 60)
+    weights = dict.fromkeys((WEB4 if vip.family == 4 else WEB6).values(), 100)
+    assert [flow.server() for flow in flows] == [predicted(flow, weights) for flow in flows]
+    assert set(spread(flows)) == set(SERVERS)
+
+
+@pytest.mark.parametrize("vip", [V4, V6], ids=str)
+def test_all_flows_of_a_client_go_to_one_backend_of_a_sticky_vip(ground: Ground, vip: Vip) -> None:
+    ground.make(*served(vip, sticky=True))
+    flows = ground.connect(vip, 20)
+    weights = dict.fromkeys((WEB4 if vip.family == 4 else WEB6).values(), 100)
+    assert {flow.server() for flow in flows} == {predicted(flows[0], weights, sticky=True)}
+
+
+def test_new_flows_are_spread_by_weight(ground: Ground) -> None:
+    web = list(WEB4.values())
+    entries = [change(Key(V4, one), Entry(weight)) for one, weight in zip(web, (100, 25, 0), strict=True)]
+    ground.make(change(Key(V4), Settings()), *entries)
+    found = spread(ground.connect(V4, 200))
+    assert set(found) == {"web-1", "web-2"}
+    assert 2 < found["web-1"] / found["web-2"] < 8
+
+
+def test_a_vip_without_backends_answers_with_a_reset(ground: Ground) -> None:
+    ground.make(*served(V4, weight=0), *served(V6, weight=0))
+    for vip in (V4, V6):
+        with pytest.raises(ConnectionRefusedError):
+            ground.connect(vip)
+
+
+@pytest.mark.parametrize("vip", [U4, U6], ids=str)
+def test_a_vip_without_backends_is_unreachable_by_datagrams(ground: Ground, vip: Vip) -> None:
+    ground.make(*served(vip, weight=0))
+    (flow,) = ground.connect(vip)
+    with pytest.raises(ConnectionRefusedError):
+        flow.asked()
+
+
+def test_a_vip_that_is_gone_is_no_longer_answered_for(ground: Ground) -> None:
+    ground.make(*served(V4))
+    (flow,) = ground.connect(V4)
+    assert flow.lives()
+    ground.make(change(Key(V4), None))
+    assert not flow.lives()
+    assert "192.0.2.1" not in ground.nft("list", "table", "inet", ground.shape.table)
+
+
+def test_a_backend_without_a_port_gets_the_port_that_the_client_used(ground: Ground) -> None:
+    wide = Vip.of("192.0.2.7", "tcp", 0)
+    ground.make(change(Key(wide), Settings()), change(Key(wide, backend(address("web-2"), 0)), Entry(100)))
+    for port in (PORT, PORT + 1):
+        assert [flow.server() for flow in ground.connect(wide, 3, port=port)] == ["web-2"] * 3
+
+
+def test_the_narrower_vip_wins(ground: Ground) -> None:
+    one, two, three = (backend(address(name), 0) for name in SERVERS)
+    vips = {
+        Vip.of("192.0.2.8", "tcp", PORT): one,
+        Vip.of("192.0.2.8", "tcp", 0): two,
+        Vip.of("192.0.2.8", "any", 0): three,
+    }
+    for vip, behind in vips.items():
+        ground.make(change(Key(vip), Settings()), change(Key(vip, behind), Entry(100)))
+    narrow, wide, _ = vips
+    assert ground.connect(narrow)[0].server() == "web-1"
+    assert ground.connect(wide, port=PORT + 1)[0].server() == "web-2"
+    assert ground.connect(Vip.of("192.0.2.8", "udp", PORT))[0].server() == "web-3"
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_vip_for_all_protocols_is_also_answered_when_it_is_pinged(ground: Ground, family: int) -> None:
+    host = "192.0.2.9" if family == 4 else "2001:db8::9"
+    vip = Vip.of(host, "any", 0)
+    ground.make(change(Key(vip), Settings()), change(Key(vip, backend(address("web-1", family), PORT)), Entry(100)))
+    assert is_pinged(host, ground.site.client)
+    assert ground.connect(vip, port=PORT)[0].server() == "web-1"
+
+
+@pytest.mark.parametrize("vip", [V4, V6], ids=str)
+def test_a_client_on_the_balancer_itself_is_served(ground: Ground, vip: Vip) -> None:
+    ground.make(*served(vip))
+    host = str(vip).rpartition(":")[0].strip("[]")
+    ground.namespace.run("ip", "route", "replace", host, "dev", "veth0")
+    flows = ground.connect(vip, 20, of=ground.namespace)
+    assert set(spread(flows)) == set(SERVERS)
+
+
+def test_servers_see_the_client(ground: Ground) -> None:
+    ground.make(*served(V4))
+    (flow,) = ground.connect(V4)
+    assert flow.asked().split()[1] == flow.source[0]
+
+
+def test_what_passes_is_counted_by_backend(ground: Ground) -> None:
+    ground.make(*served(V4))
+    flows = by_server(ground.connect(V4, 30))
+    counted = ground.do(lambda plane: plane.counters())
+    for name, mine in flows.items():
+        found = counted[Key(V4, WEB4[name])]
+        assert found.flows == len(mine)
+        assert found.packets >= 5 * len(mine)
+        assert found.bytes > 52 * found.packets
+
+
+def test_with_snat_servers_see_the_balancer(site: AnycastSite) -> None:
+    ground = Ground(site, Shape(TABLE, SIZE, snat=True))
+    try:
+        ground.make(*served(V4), *served(V6))
+        for vip in (V4, V6):
+            (flow,) = ground.connect(vip)
+            assert flow.asked().split()[1] != flow.source[0]
+    finally:
+        ground.close()

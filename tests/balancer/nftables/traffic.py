@@ -1,0 +1,237 @@
+"""Real traffic through the kernel: servers that say who they are, clients that keep their connections, one balancer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import selectors
+import socket
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from holdfast.balancer.dataplane.nftables import Nftables, Shape
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import Key, Value, Vip, backend
+from holdfast.reconcile import Change
+from holdfast.testing.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import Namespace, network
+from tests.balancer.conformance import change, made
+
+T = TypeVar("T")
+PORT = 8080
+SIZE = 1021
+TABLE = "holdfast"
+V4 = Vip.of("192.0.2.1", "tcp", 80)
+V6 = Vip.of("2001:db8::1", "tcp", 80)
+WEB4 = {name: backend(address(name, 4), PORT) for name in SERVERS}
+WEB6 = {name: backend(address(name, 6), PORT) for name in SERVERS}
+_PATIENCE = 10.0
+
+
+class Servers:
+    """In each of these namespaces, on TCP and UDP: whatever comes is answered with the name and who asked."""
+
+    def __init__(self, namespaces: dict[str, Namespace]) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._sockets: list[socket.socket] = []
+        for name, namespace in namespaces.items():
+            for port in (PORT, PORT + 1):
+                self._listen(name, inside(namespace.system_name, partial(_stream, port)), self._accept)
+                for family in (4, 6):  # an answer must come from the address that was asked
+                    own = address(name, family), port
+                    self._listen(name, inside(namespace.system_name, partial(_datagrams, own)), _echo)
+        self._stopping, wake = socket.socketpair()
+        self._sockets += [self._stopping, wake]
+        self._selector.register(wake, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopping.send(b"x")
+        self._thread.join()
+        for one in self._sockets:
+            one.close()
+        self._selector.close()
+
+    def _listen(self, name: str, made: socket.socket, what: Callable[[str, socket.socket], None]) -> None:
+        self._sockets.append(made)
+        self._selector.register(made, selectors.EVENT_READ, (name, what))
+
+    def _serve(self) -> None:
+        while True:
+            for ready, _ in self._selector.select():
+                if ready.data is None:
+                    return
+                name, what = ready.data
+                what(name, ready.fileobj)
+
+    def _accept(self, name: str, listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        self._listen(name, connection, self._answer)
+
+    def _answer(self, name: str, connection: socket.socket) -> None:
+        try:
+            if connection.recv(64):
+                connection.send(_word(name, connection.getpeername()[0]))
+                return
+        except OSError:
+            pass  # the flow was ended: there is nobody to answer
+        self._selector.unregister(connection)
+        self._sockets.remove(connection)
+        connection.close()
+
+
+def _stream(port: int) -> socket.socket:
+    return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=256)
+
+
+def _datagrams(own: tuple[str, int]) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in own[0] else socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind(own)
+    return made
+
+
+def _echo(name: str, sock: socket.socket) -> None:
+    _, peer = sock.recvfrom(64)
+    sock.sendto(_word(name, peer[0]), peer)
+
+
+def _word(name: str, peer: str) -> bytes:
+    return f"{name} {peer.removeprefix('::ffff:')}\n".encode()
+
+
+class Flow:
+    """One connection of the client."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.source: tuple[str, int] = sock.getsockname()[:2]
+
+    def asked(self) -> str:
+        """What the server answers: its name, and whom it sees. Raises OSError when the flow is dead."""
+        self.socket.send(b"?")
+        answer = self.socket.recv(64)
+        if not answer:
+            raise ConnectionResetError("the server has ended it")
+        return answer.decode().strip()
+
+    def server(self) -> str:
+        return self.asked().partition(" ")[0]
+
+    def lives(self) -> bool:
+        try:
+            return bool(self.asked())
+        except OSError:
+            return False
+
+
+class Ground:
+    """The site, its servers, and one balancer on the kernel of `lb-1`."""
+
+    def __init__(self, site: AnycastSite, shape: Shape) -> None:
+        self.site = site
+        self.namespace = site.balancers[0]
+        self.shape = shape
+        self.plane = Nftables(shape)
+        self._flows: list[Flow] = []
+
+    def restart(self) -> None:
+        """Another process would know no more than this one does now."""
+        self.plane.close()
+        self.plane = Nftables(self.shape)
+
+    def do(self, work: Callable[[Nftables], Awaitable[T]]) -> T:
+        """Has the dataplane do it, where the balancer is."""
+
+        async def run() -> T:
+            return await work(self.plane)
+
+        return inside(self.namespace.system_name, lambda: asyncio.run(run()))
+
+    def make(self, *changes: Change[Key, Value]) -> None:
+        self.do(lambda plane: made(plane, *changes))
+
+    def read(self) -> dict[Key, Value]:
+        return dict(self.do(lambda plane: plane.read()))
+
+    def nft(self, *words: str) -> str:
+        return self.namespace.run("nft", *words)
+
+    def connect(self, vip: Vip = V4, count: int = 1, *, of: Namespace | None = None, port: int = 0) -> list[Flow]:
+        """New connections of the client, or of whoever is given."""
+        opened: list[Flow] = []
+
+        def open_all() -> None:
+            for _ in range(count):
+                opened.append(Flow(_opened(vip, port or vip.port)))
+                self._flows.append(opened[-1])
+
+        inside((of or self.site.client).system_name, open_all)
+        return opened
+
+    def close(self) -> None:
+        for flow in self._flows:
+            flow.socket.close()
+        self.make(*(change(Key(vip), None) for vip in {key.vip for key in self.read()}))  # ends its flows, too
+        if f"table inet {self.shape.table}" in self.nft("list", "tables"):
+            self.nft("delete", "table", "inet", self.shape.table)
+        self.plane.close()
+
+
+def _opened(vip: Vip, port: int) -> socket.socket:
+    family = socket.AF_INET if vip.family == 4 else socket.AF_INET6
+    host = str(vip).rpartition(":")[0].strip("[]")
+    if vip.protocol == 17:
+        made = socket.socket(family, socket.SOCK_DGRAM)
+        made.settimeout(_PATIENCE)
+        made.connect((host, port))
+        return made
+    return socket.create_connection((host, port), timeout=_PATIENCE)
+
+
+def is_pinged(host: str, where: Namespace) -> bool:
+    """Whether an echo request from there is answered."""
+    six = ":" in host
+    family, protocol, kind, answer = (
+        (socket.AF_INET6, socket.IPPROTO_ICMPV6, 128, 129) if six else (socket.AF_INET, socket.IPPROTO_ICMP, 8, 0)
+    )
+    with inside(where.system_name, lambda: socket.socket(family, socket.SOCK_RAW, protocol)) as raw:
+        raw.settimeout(_PATIENCE)
+        body = bytes([kind, 0]) + (0 if six else 0xFFFF - (kind << 8) - 1).to_bytes(2, "big") + b"\0\1\0\0"
+        raw.sendto(body, (host, 0))
+        while True:
+            came = raw.recv(128)
+            if came[0 if six else 20] == answer:
+                return True
+
+
+def by_server(flows: Iterable[Flow]) -> dict[str, list[Flow]]:
+    found: dict[str, list[Flow]] = {}
+    for flow in flows:
+        found.setdefault(flow.server(), []).append(flow)
+    return found
+
+
+def spread(flows: Sequence[Flow]) -> Counter[str]:
+    return Counter(flow.server() for flow in flows)
+
+
+@contextlib.contextmanager
+def stage() -> Iterator[tuple[AnycastSite, Servers]]:
+    """A site whose servers answer."""
+    with network() as net:
+        site = AnycastSite(net)
+        servers = Servers(site.servers)
+        try:
+            yield site, servers
+        finally:
+            servers.close()
+
+
+def named(identity: Identity) -> str:
+    """The server behind a backend."""
+    return next(name for name in SERVERS if identity in (WEB4[name], WEB6[name]))
