@@ -25,6 +25,16 @@ from holdfast.reconcile import Change, Op, Owned
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, Network
 
+_CLEAR = """
+for family in -4 -6; do
+    ip $family route flush table 7500
+    ip $family rule del protocol 175
+done 2>/dev/null
+ip nexthop flush protocol 175
+for device in holdfast4 holdfast6; do ip link del $device; done 2>/dev/null
+true
+"""
+
 
 class Site:
     """A host with a cable to a switch, on 10.0.0.0/24 and fd00::/64; it is .1 there."""
@@ -45,6 +55,10 @@ class Site:
         self.ip(f"link set {name}-w up")
         self.ip(f"link set {name} up")
         return name
+
+    def clear(self) -> None:
+        """Removes everything of ours."""
+        self.host.run("sh", "-c", _CLEAR)
 
     @contextlib.contextmanager
     def dataplane(self, settings: Settings | None = None) -> Iterator[LinuxDataplane]:

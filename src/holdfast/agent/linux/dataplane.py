@@ -113,7 +113,8 @@ class LinuxDataplane:
             return
         # What is heard from here on happened after the reading began, and is folded into what it finds.
         with _trouble():
-            self._ground.picture = await picture.take(self._ground.kernel, self._settings, self._ground.devices)
+            ground = self._ground
+            ground.picture = await picture.take(ground.kernel, self._settings, ground.devices, ground.picture)
         self._hearing.must_read = False
         self._listen()
 

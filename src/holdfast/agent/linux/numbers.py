@@ -6,13 +6,22 @@ it is read from the kernel. A number that anybody uses, ours or not, is not free
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from holdfast.agent.claims import Remote
+from holdfast.runtime.netlink.addresses import text
+
 
 class Numbers:
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, before: Numbers | None = None) -> None:
+        """`before` is the same kernel at an earlier time: what it knows about gateways need not be made again."""
         self._taken: set[int] = set()
         self._next = first
         self._of: dict[bytes, int] = {}
-        self._gateways: dict[int, bytes] = {}
+        self.ways: dict[int, Remote] = {}
+        """The way of routes by each number of ours; routes by one number share it."""
+        self._known: Mapping[bytes, Remote] = before._made if before is not None else {}
+        self._made: dict[bytes, Remote] = {}
 
     def take(self, number: int) -> None:
         """Somebody uses that number."""
@@ -24,15 +33,12 @@ class Numbers:
         if gateway in self._of:
             return self._of[gateway] == number
         self._of[gateway] = number
-        self._gateways[number] = gateway
+        self.ways[number] = self._made[gateway] = self._known.get(gateway) or Remote(text(gateway))
         return True
 
     def of(self, gateway: bytes) -> int | None:
         """Its number, if there is one."""
         return self._of.get(gateway)
-
-    def gateway(self, number: int) -> bytes | None:
-        return self._gateways.get(number)
 
     def give(self, gateway: bytes) -> int:
         """Its number, if need be a new one."""
@@ -48,5 +54,6 @@ class Numbers:
         """The object is gone. Its number may be given again, but not before all others."""
         number = self._of.pop(gateway, None)
         if number is not None:
-            del self._gateways[number]
+            del self.ways[number]
+            del self._made[gateway]
             self._taken.discard(number)

@@ -8,14 +8,16 @@ nothing else can be pruned (N14).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import cast
 
 from holdfast.agent.claims import Forwarding, Key, Local, Mode, Neighbour, Nexthop, Remote, Rule, Shape, Sort
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.numbers import Numbers
 from holdfast.agent.linux.settings import FAMILIES, Settings
 from holdfast.runtime.netlink import neighbours, nexthops, routes, rules
-from holdfast.runtime.netlink.addresses import SIZES, text
+from holdfast.runtime.netlink.addresses import SIZES, mac_text, text
 from holdfast.runtime.netlink.routes import Mark
 from holdfast.runtime.netlink.socket import Netlink
 
@@ -28,9 +30,9 @@ FAMILY_OF = {4: 4, 16: 6}
 class Picture:
     """What there is of ours, and the numbers of the nexthop objects."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, before: Numbers | None = None) -> None:
         self.shapes: dict[Key, Shape] = {}
-        self.numbers = Numbers(first)
+        self.numbers = Numbers(first, before)
         self.carriers: set[int] = set()
         """The devices that our nexthops lead through."""
 
@@ -41,10 +43,10 @@ class Picture:
             del self.shapes[key]
 
 
-async def take(kernel: Netlink, settings: Settings, devices: Devices) -> Picture:
+async def take(kernel: Netlink, settings: Settings, devices: Devices, before: Picture) -> Picture:
     """Reads everything, letting others run between two tables. Raises `Interrupted`, and OSError."""
     devices.look()
-    picture = Picture(settings.first_nexthop)
+    picture = Picture(settings.first_nexthop, before.numbers)
     for family in FAMILIES:
         picture.shapes.update(rules_of(kernel, settings, family))
         picture.shapes.update(tunnel_of(kernel, settings, devices, family))
@@ -61,16 +63,16 @@ def rules_of(kernel: Netlink, settings: Settings, family: int) -> Iterator[tuple
         yield Key(Sort.RULE, family, found.table, 0), Rule(found.priority)
 
 
-def tunnel_of(kernel: Netlink, settings: Settings, devices: Devices, family: int) -> Iterator[tuple[Key, Shape]]:
+def tunnel_of(kernel: Netlink, settings: Settings, devices: Devices, family: int) -> dict[Key, Shape]:
     """The forwarding entries and neighbours of one tunnel device."""
     device = devices.tunnel(family)
     if device is None:
-        return
-    for mac, host in neighbours.forwards(kernel, device.number):
-        yield Key(Sort.FORWARDING, family, _number(mac), MAC_BITS), Forwarding(text(host))
-    bits = 8 * SIZES[family]
-    for address, mac in neighbours.neighbours(kernel, device.number, settings.protocol, SOCKET_FAMILIES[family]):
-        yield Key(Sort.NEIGHBOUR, family, _number(address), bits), Neighbour(mac.hex(":"))
+        return {}
+    entries = neighbours.forwards(kernel, device.number)
+    found = _claims(Sort.FORWARDING, family, entries.keys, repeat(MAC_BITS), map(Forwarding, map(text, entries.values)))
+    pairs = neighbours.neighbours(kernel, device.number, settings.protocol, SOCKET_FAMILIES[family])
+    macs = map(Neighbour, map(mac_text, pairs.values))
+    return found | _claims(Sort.NEIGHBOUR, family, pairs.keys, repeat(8 * SIZES[family]), macs)
 
 
 def nexthops_of(kernel: Netlink, settings: Settings, devices: Devices, into: Picture) -> Iterator[tuple[Key, Shape]]:
@@ -82,33 +84,32 @@ def nexthops_of(kernel: Netlink, settings: Settings, devices: Devices, into: Pic
             into.numbers.take(number)
         elif into.numbers.learn(gateway, number):
             into.carriers.add(device)
-            key = Key(Sort.NEXTHOP, FAMILY_OF[len(gateway)], _number(gateway), 8 * len(gateway))
+            key = Key(Sort.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
             yield key, through if device in tunnels else straight
 
 
-def routes_of(
-    kernel: Netlink, settings: Settings, devices: Devices, numbers: Numbers, family: int
-) -> Iterator[tuple[Key, Shape]]:
-    names = devices.names()
-    ways: dict[tuple[int, int], Shape] = {}
-    for destination, length, nexthop, device in routes.dump(kernel, mark(settings), SIZES[family]):
-        way = ways.get((nexthop, device))
-        if way is None:
-            way = ways[nexthop, device] = _way(nexthop, device, names, numbers)
-        yield Key(Sort.ROUTE, family, _number(destination), length), way
+def routes_of(kernel: Netlink, settings: Settings, devices: Devices, numbers: Numbers, family: int) -> dict[Key, Shape]:
+    table = routes.dump(kernel, mark(settings), SIZES[family])
+    shapes: list[Shape | None] = list(map(numbers.ways.get, table.nexthops))
+    if None in shapes:
+        names = devices.names()
+        shapes = [shape or _strange_way(table, at, names) for at, shape in enumerate(shapes)]
+    return _claims(Sort.ROUTE, family, table.destinations, table.lengths, cast("list[Shape]", shapes))
+
+
+def _strange_way(table: routes.Table, at: int, names: Mapping[int, str]) -> Shape:
+    """To a device; or by a nexthop object of somebody else: ours all the same, and certainly not as wanted."""
+    number, device = table.nexthops[at], table.devices[at]
+    return Local(f"nexthop {number}") if number else Local(names.get(device, f"device {device}"))
+
+
+def _claims(
+    sort: Sort, family: int, keys: Iterable[int], lengths: Iterable[int], shapes: Iterable[Shape]
+) -> dict[Key, Shape]:
+    """Made column by column: this is done for every object of every verification."""
+    made = map(Key._make, zip(repeat(sort), repeat(family), keys, lengths, strict=False))
+    return dict(zip(made, shapes, strict=True))
 
 
 def mark(settings: Settings) -> Mark:
     return Mark(settings.table, settings.protocol)
-
-
-def _way(nexthop: int, device: int, names: dict[int, str], numbers: Numbers) -> Shape:
-    gateway = numbers.gateway(nexthop)
-    if gateway is not None:
-        return Remote(text(gateway))
-    # By the nexthop object of somebody else, or to a device that is just going: ours all the same, and not as wanted.
-    return Local(names.get(device, f"device {device}")) if not nexthop else Local(f"nexthop {nexthop}")
-
-
-def _number(octets: bytes) -> int:
-    return int.from_bytes(octets, "big")

@@ -54,9 +54,12 @@ class Rules:
 
     def _clear(self, ground: Ground, key: Key) -> None:
         left = Mark(key.number, ground.settings.protocol)
-        found = routes.dump(ground.kernel, left, addresses.SIZES[key.family])
-        if found:
-            ground.kernel.transact(routes.removals(found, left))
+        size = addresses.SIZES[key.family]
+        table = routes.dump(ground.kernel, left, size)
+        places = zip(table.destinations, table.lengths, strict=True)
+        if table.destinations:
+            gone = [Route(number.to_bytes(size, "big"), length, 0) for number, length in places]
+            ground.kernel.transact(routes.removals(gone, left))
 
     def _rule(self, key: Key, shape: Rule) -> rules.Rule:
         return rules.Rule(SOCKET_FAMILIES[key.family], shape.priority, key.number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,18 @@ class Columns:
         if octets is None:
             return np.full(len(self), default, np.int64)
         return octets.view(f"=u{octets.shape[1]}")[:, 0]
+
+    def big(self, kind: int) -> list[int]:
+        """An attribute as a number in network byte order: an address, a MAC; 0 where these messages do not have it."""
+        found = self.attributes.get(kind)
+        if found is None:
+            return [0] * len(self)
+        padded = np.zeros((len(self), 8 if found.shape[1] <= 8 else 16), np.uint8)
+        padded[:, padded.shape[1] - found.shape[1] :] = found
+        words = padded.view(">u8")
+        if words.shape[1] == 1:
+            return cast("list[int]", words[:, 0].tolist())
+        return [high << 64 | low for high, low in words.tolist()]
 
     def octets(self, kind: int) -> list[bytes]:
         """An attribute as it is; empty where these messages do not have it."""

@@ -93,22 +93,30 @@ def _forwards(entries: Sequence[Forward], device: int, kind: int, flags: int) ->
     return made
 
 
-def neighbours(kernel: Netlink, device: int, protocol: int, family: int) -> list[Neighbour]:
+class Pairs(NamedTuple):
+    """Neighbours (address, MAC) or forwarding entries (MAC, octets of the host's address) as columns, in no order."""
+
+    keys: list[int]
+    values: list[bytes]
+
+
+def neighbours(kernel: Netlink, device: int, protocol: int, family: int) -> Pairs:
     """The neighbours on a device that carry that protocol number."""
-    found: list[Neighbour] = []
+    found = Pairs([], [])
     for shape in columns(_dump(kernel, device, family), RECORD):
-        ours = (shape.number(PROTOCOL) == protocol).tolist()
-        pairs = map(Neighbour, shape.octets(ADDRESS), shape.octets(MAC))
-        found += [one for one, is_ours in zip(pairs, ours, strict=True) if is_ours]
+        if (shape.number(PROTOCOL) == protocol).all():  # messages with this attribute and without it differ in shape
+            found.keys.extend(shape.big(ADDRESS))
+            found.values.extend(shape.octets(MAC))
     return found
 
 
-def forwards(kernel: Netlink, device: int) -> list[Forward]:
+def forwards(kernel: Netlink, device: int) -> Pairs:
     """The forwarding entries of a device."""
-    found: list[Forward] = []
+    found = Pairs([], [])
     for shape in columns(_dump(kernel, device, BRIDGE), RECORD):
         if ADDRESS in shape.attributes:
-            found += map(Forward, shape.octets(MAC), shape.octets(ADDRESS))
+            found.keys.extend(shape.big(MAC))
+            found.values.extend(shape.octets(ADDRESS))
     return found
 
 

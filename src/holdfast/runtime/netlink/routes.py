@@ -89,19 +89,24 @@ def _batch(layout: Layout, routes: Sequence[Route], mark: Mark, kind: int, flags
     return made
 
 
-def dump(kernel: Netlink, mark: Mark, size: int) -> list[Route]:
+class Table(NamedTuple):
+    """Routes as columns, in no order: `nexthops` is 0 for those that lead straight to a device."""
+
+    destinations: list[int]
+    lengths: list[int]
+    nexthops: list[int]
+    devices: list[int]
+
+
+def dump(kernel: Netlink, mark: Mark, size: int) -> Table:
     """Our routes to addresses of that many octets."""
-    found: list[Route] = []
+    table = Table([], [], [], [])
     for shape in columns(_datagrams(kernel, mark, size), RECORD):
-        lengths, nexthops = shape.fixed["length_bits"].tolist(), shape.number(NEXTHOP).tolist()
-        destinations = shape.octets(DESTINATION) if DESTINATION in shape.attributes else [bytes(size)] * len(shape)
-        found += map(Route, destinations, lengths, nexthops, _devices(nexthops, shape.number(DEVICE).tolist()))
-    return found
-
-
-def _devices(nexthops: list[int], devices: list[int]) -> list[int]:
-    # The kernel repeats the device of the nexthop object, which is not a property of the route.
-    return [0 if nexthop else device for nexthop, device in zip(nexthops, devices, strict=True)]
+        table.destinations.extend(shape.big(DESTINATION))
+        table.lengths.extend(shape.fixed["length_bits"].tolist())
+        table.nexthops.extend(shape.number(NEXTHOP).tolist())
+        table.devices.extend(shape.number(DEVICE).tolist())
+    return table
 
 
 def _datagrams(kernel: Netlink, mark: Mark, size: int) -> list[bytes]:
