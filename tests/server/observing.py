@@ -61,9 +61,9 @@ class Calls:
 class Working(Generic[T, V]):
     """One reign that a test turns."""
 
-    def __init__(self, reign: Reign[T, V], realm: Observatory, calls: Calls) -> None:
+    def __init__(self, reign: Reign[T, V], client: FakeClient, calls: Calls) -> None:
         self.reign = reign
-        self.realm = realm
+        self.client = client
         self.calls = calls
 
     async def turn(self) -> None:
@@ -115,7 +115,7 @@ class Observatory:
         calls = Calls()
         client = self.fake.client("agent-status")
         topic = status_topics.agents(REGION, client, self.observed, calls, self.clock)
-        async with self._led(topic, calls) as working:
+        async with self._led(topic, client, calls) as working:
             yield working
 
     @contextlib.asynccontextmanager
@@ -123,11 +123,11 @@ class Observatory:
         calls = Calls()
         client = self.fake.client("endpoint-status")
         topic = status_topics.endpoints(REGION, client, self.observed, calls, self.clock)
-        async with self._led(topic, calls) as working:
+        async with self._led(topic, client, calls) as working:
             yield working
 
     @contextlib.asynccontextmanager
-    async def _led(self, topic: Topic[T, V], calls: Calls) -> AsyncIterator[Working[T, V]]:
+    async def _led(self, topic: Topic[T, V], client: FakeClient, calls: Calls) -> AsyncIterator[Working[T, V]]:
         """A new leader with a warm mirror, and the inventory's fence raised; nothing is compared yet."""
         mirror = asyncio.create_task(topic.mirror.run())
         synced = asyncio.create_task(topic.mirror.wait_synced())
@@ -135,7 +135,7 @@ class Observatory:
         if mirror.done():
             synced.cancel()
             mirror.result()
-        working = Working(await self._reign(topic, calls), self, calls)
+        working = Working(await self._reign(topic, calls), client, calls)
         try:
             yield working
         finally:

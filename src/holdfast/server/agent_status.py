@@ -14,7 +14,6 @@ from holdfast.model.bad import Bad, BadReason
 from holdfast.model.observed import AGENT, AgentSeen
 from holdfast.model.region import Region
 from holdfast.reconcile import Change
-from holdfast.store.mirror import Delta
 
 NOT_OURS = Bad(b"", BadReason.OTHER_KIND, "not the status of an agent")
 _STATUS = b"/status"
@@ -37,12 +36,13 @@ class Agents:
     def decode(self, key: bytes, value: bytes) -> AgentStatus | Bad:
         return AGENT_STATUS.decode(key, value) if is_report_of_agent(key, self._start) else NOT_OURS
 
-    def affected(self, delta: Delta[AgentStatus]) -> Iterable[bytes]:
-        return (delta.key,)
+    def affected(self, key: bytes, old: AgentStatus | None, new: AgentStatus | None) -> Iterable[bytes]:
+        """What has to be looked at again after that change of a report."""
+        return (key,)
 
-    def heard(self, deltas: Iterable[Delta[AgentStatus]]) -> Collection[str]:
-        """Whose fresh report has just come."""
-        return {self.host(delta.key) for delta in deltas if delta.live and delta.new is not None}
+    def heard(self, fresh: Iterable[bytes]) -> Collection[str]:
+        """Whose report has just come; `fresh` are the keys of live ones."""
+        return {self.host(key) for key in fresh}
 
     def reporting(self) -> int:
         return len(self.reports)

@@ -16,7 +16,6 @@ from holdfast.model.observed import ENDPOINT, EndpointSeen, Word
 from holdfast.model.region import Region
 from holdfast.reconcile import Change
 from holdfast.server.agent_status import NOT_OURS, is_report_of_agent
-from holdfast.store.mirror import Delta
 
 _STATUS = b"/status"
 _WORKLOAD = b"/workload/"
@@ -84,15 +83,15 @@ class Endpoints:
         """C24: whether the inventory has this endpoint on the host that speaks of it."""
         return key in self._bound.get(self._host(key), ())
 
-    def affected(self, delta: Delta[Said]) -> Iterable[bytes]:
-        if isinstance(delta.new or delta.old, Alive):
-            return self._bound.get(self._host(delta.key), ())
-        if self.is_bound(delta.key):
-            return (delta.key,)
-        self.strays += delta.new is not None
+    def affected(self, key: bytes, old: Said | None, new: Said | None) -> Iterable[bytes]:
+        if isinstance(new or old, Alive):
+            return self._bound.get(self._host(key), ())
+        if self.is_bound(key):
+            return (key,)
+        self.strays += new is not None
         return ()
 
-    def heard(self, _deltas: Iterable[Delta[Said]]) -> Collection[str]:
+    def heard(self, _fresh: Iterable[bytes]) -> Collection[str]:
         """Whose report has come since this was last asked; an agent that goes on living is no change here."""
         heard, self._heard = self._heard, set()
         return heard

@@ -83,11 +83,12 @@ class StatusFeed(Generic[T, V]):
 
     def take(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
         """Notes which objects have to be looked at, and what the reports say about themselves."""
-        for host in self._subject.heard(deltas):
+        fresh = [delta.key for delta in deltas if delta.live and delta.new is not None]
+        for host in self._subject.heard(fresh):
             self._mass_loss.reported(host)
         wall, now = self._clock.wall(), self._clock.now()
         for delta in deltas:
-            for key in self._subject.affected(delta):
+            for key in self._subject.affected(delta.key, delta.old, delta.new):
                 self._taken[key] = None
             if isinstance(delta.new, AgentStatus):
                 self._judge(delta, delta.new, behind, wall, now)

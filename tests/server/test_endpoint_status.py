@@ -1,0 +1,236 @@
+"""Endpoints' status to the inventory: whose word counts, what follows from silence, and what a takeover writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.inventory.edit import Wanted
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.endpoint_status import State
+from holdfast.model.observed import EndpointSeen, Word
+from holdfast.model.time import seconds
+from holdfast.testing.fault import fault
+from tests.inventory.things import endpoint, endpoint_name, host
+from tests.server.observing import Observatory, Working, observatory, status_key
+
+Scene = Callable[[Working[Any, EndpointSeen]], Awaitable[None]]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Observatory]:
+    with observatory(tmp_path) as made:
+        made.editor.change([host(1), host(2), endpoint(1), endpoint(2)], who="alice")
+        yield made
+
+
+def play(here: Observatory, scene: Scene, *, alive: tuple[str, ...] = ("r1", "r2")) -> dict[bytes, EndpointSeen]:
+    """Both hosts report; the scene is played with a leader that has compared everything once."""
+
+    async def scenario() -> dict[bytes, EndpointSeen]:
+        for one in alive:
+            await here.report(one)
+        async with here.endpoints() as working:
+            await working.turn()
+            await scene(working)
+            await working.turn()
+            return dict(working.memory)
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("state", "word"), [(State.UP, "ACTIVE"), (State.DOWN, "DOWN"), (State.ERROR, "ERROR")])
+def test_what_the_agent_says_is_what_the_inventory_says(here: Observatory, state: State, word: str) -> None:
+    async def scene(_working: object) -> None:
+        await here.say(1, state)
+
+    assert play(here, scene)[status_key(1)] == EndpointSeen(Word(word))
+    assert here.rows("endpoint")[status_key(1)] == b'{"status":"%b"}' % word.encode()
+
+
+def test_an_endpoint_of_which_a_live_agent_says_nothing_is_down(here: Observatory) -> None:
+    async def scene(_working: object) -> None:
+        return None
+
+    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
+
+
+def test_a_status_that_a_live_agent_removes_is_down(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        await here.world.delete(status_key(1))
+
+    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
+
+
+def test_while_its_agent_is_not_alive_the_last_value_is_kept_and_unknown(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        await here.silence("r1")
+        await working.turn()
+        await here.world.delete(status_key(1))
+
+    seen = play(here, scene)[status_key(1)]
+    assert seen == EndpointSeen(Word.ACTIVE, known=False)
+    assert seen.shown == "unknown"
+
+
+def test_when_its_agent_is_back_the_status_is_known_again(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await here.silence("r1")
+        await working.turn()
+        await here.report("r1")
+
+    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.ACTIVE)
+
+
+@fault("C24", without="holdfast.server.endpoint_status:Endpoints.is_bound", returns=True)
+def test_C24_only_the_host_that_an_endpoint_is_on_has_a_word(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        await here.say(1, State.ERROR, on="r2")
+
+    assert play(here, scene) == {status_key(1): EndpointSeen(Word.ACTIVE), status_key(2): EndpointSeen(Word.DOWN)}
+
+
+def test_a_word_from_the_wrong_host_is_counted(here: Observatory) -> None:
+    texts: list[str] = []
+
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.ERROR, on="r2")
+        await working.turn()
+        texts.append(working.reign.around.metrics.text())
+
+    play(here, scene)
+    assert "holdfast_stray_statuses_total 1.0" in texts[0]
+
+
+@fault("C31", without="holdfast.server.status_rows:EndpointRows.follow", by="tests.server.status_removals:deaf")
+def test_C31_an_up_that_came_before_the_binding_counts_once_the_binding_is_there(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(7, State.UP)
+        await working.turn()
+        here.editor.change([endpoint(7)], who="alice")
+        working.reign.feed.inventory_changed()
+
+    assert play(here, scene)[status_key(7)] == EndpointSeen(Word.ACTIVE)
+
+
+def test_what_nobody_announced_is_found_by_the_audit(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(7, State.UP)
+        await working.turn()
+        here.editor.change([endpoint(7)], who="alice")
+        here.clock.advance(seconds(301))
+
+    assert play(here, scene)[status_key(7)] == EndpointSeen(Word.ACTIVE)
+
+
+def test_what_somebody_wrote_by_hand_is_mended_by_the_audit(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        fence = working.reign.target._fence
+        here.observed.write(fence, "endpoint", [(status_key(1), b'{"status":"ERROR"}')], [], here.clock.wall())
+        here.clock.advance(seconds(301))
+
+    play(here, scene)
+    assert here.rows("endpoint")[status_key(1)] == b'{"status":"ACTIVE"}'
+
+
+def test_an_endpoint_that_moves_is_known_from_its_new_host_only(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        here.editor.change([endpoint(1, on="r2")], who="alice")
+        working.reign.feed.inventory_changed()
+
+    seen = play(here, scene)
+    assert status_key(1) not in seen
+    assert seen[status_key(1, on="r2")] == EndpointSeen(Word.DOWN)
+
+
+def test_an_endpoint_that_is_deleted_is_forgotten(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        here.editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="alice")
+        working.reign.feed.inventory_changed()
+
+    assert list(play(here, scene)) == [status_key(2)]
+
+
+def test_a_value_that_cannot_be_read_leaves_the_last_one_in_place(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        await here.world.put(status_key(1), b"[]")
+        await here.say(2, State.UP)
+
+    assert play(here, scene) == {status_key(1): EndpointSeen(Word.ACTIVE), status_key(2): EndpointSeen(Word.ACTIVE)}
+
+
+@fault("C15", without="holdfast.server.status:same", returns=False)
+def test_C15_a_second_list_of_the_same_writes_nothing(here: Observatory) -> None:
+    writes: list[int] = []
+
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        writes.append(working.reign.target.writes)
+        working.client.link.lose_continuity()
+        await working.turn()
+        working.reign.reconciler.dirty.mark_all()
+        await working.turn()
+        writes.append(working.reign.target.writes)
+
+    play(here, scene)
+    assert writes[0] == writes[1]
+
+
+def test_deletions_during_a_lost_watch_are_found(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await here.say(2, State.UP)
+        await working.turn()
+        working.client.link.lose_continuity()
+        await here.world.delete(status_key(1))
+
+    assert play(here, scene) == {status_key(1): EndpointSeen(Word.DOWN), status_key(2): EndpointSeen(Word.ACTIVE)}
+
+
+def test_endpoints_on_hosts_without_an_agent_are_listed(here: Observatory) -> None:
+    lonely: list[object] = []
+
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        lonely.append(dict(working.reign.topic.subject.orphans()))
+
+    play(here, scene, alive=("r2",))
+    assert lonely == [{"r1": 2}]
+
+
+@fault("C16", without="holdfast.server.status:same", returns=False)
+def test_C16_a_takeover_writes_what_differs_in_a_handful_of_calls(here: Observatory) -> None:
+    here.editor.change([endpoint(number) for number in range(10, 2_000)], who="alice")
+
+    async def scenario() -> tuple[int, int]:
+        await here.report("r1")
+        for number in range(10, 2_000):
+            await here.say(number, State.UP)
+        async with here.endpoints() as working:
+            await working.turn()
+        for number in range(10, 17):
+            await here.say(number, State.ERROR)
+        async with here.endpoints() as working:
+            await working.turn()
+            return working.reign.target.writes, working.calls.made
+
+    writes, calls = asyncio.run(scenario())
+    assert writes == 7
+    assert calls <= 6
