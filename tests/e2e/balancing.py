@@ -21,7 +21,7 @@ from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, Network
 from holdfast.testing.nginx import Nginx
-from holdfast.testing.processes import Process, Unavailable, children, running, wait_until
+from holdfast.testing.processes import Process, Unavailable, children, run, running, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 VIP = {4: "192.0.2.80", 6: "2001:db8::80"}
@@ -33,16 +33,18 @@ def configuration(
     home: Path,
     *,
     warm_up: str = "1s",
+    window: str = "60s",
     frontend: str = "",
     families: Sequence[int] = (4, 6),
     weights: Mapping[str, int] | None = None,
 ) -> str:
-    """Three servers behind a VIP of each family. `frontend` goes into both frontends."""
+    """Three servers behind a VIP of each family. `warm_up` and `window` are its two delays; `frontend` goes into both
+    frontends."""
     lines = [
         f"paths: {{state: {home}/state, runtime: {home}/run}}",
         "balancer:",
         f"  startup-min-delay: {warm_up}",
-        "  startup-max-delay: 60s",
+        f"  startup-max-delay: {window}",
         "  sync-interval: 2s",
         "  dataplane: {kind: nftables, table-size: 4093}",
         "  healthchecks: {web: {type: http, interval: 200ms, timeout: 5s, fall: 3}}",
@@ -102,6 +104,22 @@ class Balancer:
         """What `holdfast balancer status -o json` shows; empty while it does not answer."""
         answer = self._ask(Request("tell", {"do": "balancer"}, "vips"))
         return {} if answer.error else answer.result
+
+    def _worker(self, name: str) -> Mapping[str, Any]:
+        answer = self._ask(Request("status"))
+        found = [] if answer.error else [one for one in answer.result["workers"] if one["name"] == name]
+        return found[0] if found else {}
+
+    def worker_pid(self, name: str) -> int:
+        """0 while it has shown no pulse."""
+        return self._worker(name).get("pid") or 0
+
+    def worker_state(self, name: str) -> str:
+        return str(self._worker(name).get("state"))
+
+    def said(self, *words: str) -> str:
+        """What `holdfast` prints about it."""
+        return run([HOLDFAST, *words, "--runtime", str(self.home / "run")])
 
     def weights(self, family: int = 4) -> Mapping[str, int | None]:
         """What is programmed, by server."""
@@ -186,7 +204,7 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(net: Network, *, balancers: int = 1, **settings: Any) -> Iterator[Stage]:
+def stage(net: Network, balancers: int = 1, **settings: Any) -> Iterator[Stage]:
     """The stage, served; gone with the block. What cannot be had here is a skip."""
     try:
         made = Stage(net, balancers=balancers, **settings)

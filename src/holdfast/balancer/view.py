@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.balancer.core import Transition
+from holdfast.balancer.farewell import host_of
 from holdfast.balancer.keeper import Keeper
 from holdfast.balancer.roster import Backend, Frontend
 from holdfast.balancer.target import predicted
@@ -47,6 +48,7 @@ class View:
             "state": serving.state.value,
             "panic": serving.panic,
             "paused": None if pause is None else {"who": pause.who, "why": pause.why, "until": _text(pause.until)},
+            "announce": self._announce(frontend),
             "active_pool": serving.active,
             "programmed": Key(frontend.vip) in held,
             "pools": [
@@ -54,6 +56,14 @@ class View:
                 for pool in frontend.pools
             ],
         }
+
+    def _announce(self, frontend: Frontend) -> dict[str, Any] | None:
+        """Where it is announced, and by the announcer's word what stands in the way."""
+        if frontend.announce is None:
+            return None
+        farewell, host = self._keeper.farewell, host_of(frontend.vip)
+        why = farewell.obstacles.get(host)
+        return {"device": frontend.announce.device, "is_there": host in farewell.announced, "why": why}
 
     def backend(self, backend: Backend) -> dict[str, Any]:
         health = self._balancer.health[backend.name]

@@ -106,11 +106,17 @@ def _frontend(frontend: dict[str, Any]) -> list[str]:
     panic = ", in panic: all its backends serve, dead or alive" if frontend["panic"] else ""
     held = f", {paused(frontend['paused'])}" if frontend.get("paused") else ""
     unmade = "" if frontend["programmed"] else ", not programmed"
-    lines = [f"{frontend['name']:<20} {frontend['vip']:<28} {frontend['state']}{panic}{held}{unmade}"]
+    led = f", {announced(frontend['announce'])}" if frontend.get("announce") else ""
+    lines = [f"{frontend['name']:<20} {frontend['vip']:<28} {frontend['state']}{panic}{held}{unmade}{led}"]
     for index, pool in enumerate(frontend["pools"]):
         role = "serves" if index == frontend["active_pool"] else "stands by"
         lines += [f"  pool {index} {role:<10} {_member(member)}" for member in pool]
     return lines
+
+
+def announced(announce: dict[str, Any]) -> str:
+    """Whether its address is on its device."""
+    return f"{'announced' if announce['is_there'] else 'not announced'} on {announce['device']}"
 
 
 def paused(pause: dict[str, Any]) -> str:

@@ -1,0 +1,175 @@
+"""Announced addresses with a whole balancer: they come when a VIP is served, and only down or gone takes them away. All
+tests share one site, and leave it as they found it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.balancer.announce_target import MARK
+from holdfast.runtime.netlink import ifaddr
+from holdfast.runtime.netlink.addresses import text
+from holdfast.runtime.netlink.socket import Netlink
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import network
+from holdfast.testing.processes import Process, children, wait_until
+from tests.e2e.balancing import ALL, VIP, Stage, stage, wait
+
+SETTINGS: dict[str, Any] = {
+    "warm_up": "200ms",
+    "window": "2s",
+    "frontend": "announce: {device: lo, withdraw-delay: 1s}",
+}
+
+
+class Watcher:
+    """Writes down what happens to the addresses of the balancer's namespace."""
+
+    def __init__(self, here: Stage) -> None:
+        namespace = here.balancer.namespace
+        self._process = Process(namespace.command("ip", "monitor", "address"), log=here.balancer.home / "addresses")
+        self._process.start()
+        self._run = namespace.run
+
+    def hears(self) -> bool:
+        """Whether it has begun to: an address of nobody comes and goes, and is seen or not."""
+        self._run("ip", "address", "add", "203.0.113.1/32", "dev", "lo")
+        self._run("ip", "address", "del", "203.0.113.1/32", "dev", "lo")
+        return "203.0.113.1" in self._process.output
+
+    def heard(self) -> list[str]:
+        """What happened to VIPs."""
+        return [line for line in self._process.output.splitlines() if any(vip in line for vip in VIP.values())]
+
+    def stop(self) -> None:
+        self._process.kill()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Stage]:
+    with or_skip(network()) as net, stage(net, **SETTINGS) as made:
+        yield made
+
+
+@pytest.fixture
+def here(site: Stage) -> Stage:
+    site.wait_served()
+    wait(lambda: announced(site) == set(VIP.values()), "all VIPs are announced")
+    return site
+
+
+@pytest.fixture
+def watcher(here: Stage) -> Iterator[Watcher]:
+    made = Watcher(here)
+    try:
+        wait_until(made.hears, "the watcher hears")
+        yield made
+    finally:
+        made.stop()
+
+
+def announced(here: Stage) -> set[str]:
+    shown = here.balancer.namespace.run("ip", "-oneline", "address", "show", "dev", "lo")
+    return {line.split()[3].partition("/")[0] for line in shown.splitlines()} & set(VIP.values())
+
+
+def test_a_vip_that_is_served_is_announced_with_our_mark(here: Stage) -> None:
+    marks = {text(one.address): one.protocol for one in inside(here.balancer.namespace.system_name, addresses)}
+    assert {vip: marks.get(vip) for vip in VIP.values()} == dict.fromkeys(VIP.values(), MARK)
+
+
+def addresses() -> Sequence[ifaddr.Held]:
+    with contextlib.closing(Netlink(socket.NETLINK_ROUTE)) as kernel:
+        return ifaddr.dump(kernel)
+
+
+def test_kill_stop_and_start_leave_every_address_as_it_is(here: Stage, watcher: Watcher) -> None:
+    here.balancer.kill()
+    here.balancer.start()
+    wait(here.balancer.is_released, "the balancer has come to rest")
+    here.balancer.process.stop()
+    here.balancer.start()
+    wait(here.balancer.is_released, "the balancer has come to rest")
+    assert watcher.heard() == []
+    assert announced(here) == set(VIP.values())
+
+
+def test_health_that_nobody_knows_leaves_every_address_as_it_is(here: Stage, watcher: Watcher) -> None:
+    here.balancer.kill()
+    for server in here.servers.values():
+        server.process.pause()
+    try:
+        here.balancer.start()
+        wait(lambda: set(here.balancer.states().values()) == {"unknown"}, "the balancer knows of nobody")
+        wait(lambda: here.balancer.worker_state("announce") == "ok", "the announcer has looked")
+        assert watcher.heard() == []
+    finally:
+        for server in here.servers.values():
+            server.process.resume()
+
+
+def test_a_silent_prober_leaves_every_address_as_it_is(here: Stage, watcher: Watcher) -> None:
+    prober = here.balancer.worker_pid("prober")
+    os.kill(prober, signal.SIGSTOP)
+    try:
+        for server in here.servers.values():
+            server.kill()
+        wait(lambda: here.balancer.status()["prober_silent_s"] is not None, "the silence is noticed")
+        assert watcher.heard() == []
+    finally:
+        for server in here.servers.values():
+            server.start()
+        os.kill(prober, signal.SIGCONT)
+
+
+def test_a_frontend_whose_servers_are_all_dead_is_withdrawn_and_comes_back(here: Stage) -> None:
+    for server in here.servers.values():
+        server.kill()
+    wait(lambda: announced(here) == set(), "no VIP is announced")
+    assert "is not announced on lo" in here.balancer.said("explain", "frontend", "www-v4")
+    for server in here.servers.values():
+        server.start()
+    wait(lambda: announced(here) == set(VIP.values()), "all VIPs are announced")
+
+
+def test_a_frontend_that_is_gone_loses_its_address_before_its_vip(here: Stage) -> None:
+    here.balancer.configure(**SETTINGS, families=(4,))
+    here.balancer.reload()
+    order: list[tuple[bool, bool]] = []
+
+    def is_over() -> bool:
+        order.append((VIP[6] in announced(here), VIP[6] in here.balancer.table()))
+        return order[-1] == (False, False)
+
+    wait(is_over, "the address and the VIP are gone")
+    assert (True, False) not in order
+    assert announced(here) == {VIP[4]}
+    here.balancer.configure(**SETTINGS)
+    here.balancer.reload()
+    here.balancer.comes_to(ALL, 6)
+
+
+def test_an_address_that_somebody_took_away_comes_back(here: Stage) -> None:
+    here.balancer.namespace.run("ip", "address", "del", "192.0.2.80/32", "dev", "lo")
+    wait(lambda: announced(here) == set(VIP.values()), "all VIPs are announced")
+
+
+def test_the_workers_of_a_balancer_tell_why_an_address_is_there(here: Stage) -> None:
+    said = here.balancer.said("history", "192.0.2.80/32 dev lo")
+    assert "created 192.0.2.80/32 dev lo" in said
+
+
+def test_a_killed_announcer_leaves_every_address_as_it_is(here: Stage, watcher: Watcher) -> None:
+    pid = here.balancer.worker_pid("announce")
+    os.kill(pid, signal.SIGKILL)
+    wait(lambda: here.balancer.worker_pid("announce") not in (0, pid), "another announcer runs")
+    wait(lambda: here.balancer.worker_state("announce") == "ok", "it has looked")
+    assert watcher.heard() == []
+    assert children(here.balancer.process.pid)
