@@ -1,12 +1,15 @@
-"""Maglev tables: CPU to build one, how even it is, and whom the loss of a backend moves.
+"""Maglev tables: CPU to build one and to commit it, how even it is, and whom the loss of a backend moves.
 
 Builds are measured in this process, one at a time and uncached, with weights that differ; the median counts. Disruption
-is the share of flows of the nine other backends that move when one of ten goes, over many sets of ten. What a table
-costs to commit needs a dataplane: it is not measured where there is none.
+is the share of flows of the nine other backends that move when one of ten goes, over many sets of ten. Commits go to
+the real kernel in a network namespace: packing and committing the whole table, and the delta when one backend goes and
+comes back, of tables that are built already. User and system time of this process count, where the kernel does its part
+of a commit. Where no namespace can be made there are no figures for commits.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from statistics import median
 from typing import Annotated
@@ -17,9 +20,21 @@ import numpy as np
 from bench.benchmark import Benchmark
 from holdfast.balancer import maglev
 from holdfast.balancer.churn import predicted
+from holdfast.balancer.dataplane.nftables import structure
+from holdfast.balancer.dataplane.nftables.elements import Marks, Transaction, empty
+from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.balancer.dataplane.nftables.layout import MARKS, buckets_of
+from holdfast.balancer.dataplane.nftables.picture import table_of
+from holdfast.balancer.dataplane.nftables.structure import Shape
 from holdfast.balancer.maglev import QUANTUM, Identity
+from holdfast.balancer.vip import Vip
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import network
+from holdfast.testing.processes import Unavailable
 
 BUILDS = 7
+COMMITS = 7
+VIP = Vip.of("192.0.2.1", "tcp", 80)
 SETS = 20
 FIRST = 0x0A000001
 
@@ -48,11 +63,12 @@ def measure(options: Options) -> Figures:
     gone = next(iter(weights))
     without = {backend: weight for backend, weight in weights.items() if backend != gone}
     moved = [share for number in range(SETS) for share in disruptions(FIRST + 1_000 * number, options.size)]
+    delta_ms, full_ms = commits(weights, without, options.size)
     return Figures(
         build_cpu_ms=round(median(build_ms(options, number) for number in range(BUILDS)), 2),
         delta_buckets=predicted(weights, without, options.size).moved,
-        delta_commit_cpu_ms=None,
-        full_commit_cpu_ms=None,
+        delta_commit_cpu_ms=delta_ms,
+        full_commit_cpu_ms=full_ms,
         disruption_pct=round(100 * median(moved), 3),
         disruption_max_pct=round(100 * max(moved), 3),
         evenness_max=round(evenness(weights, options.size), 4),
@@ -84,6 +100,41 @@ def evenness(weights: dict[Identity, int], size: int) -> float:
     """The largest share of a backend, as a multiple of its fair one."""
     serving, table = maglev.table(weights, size)
     return float(np.bincount(table).max()) * len(serving) / size
+
+
+def commits(weights: dict[Identity, int], without: dict[Identity, int], size: int) -> tuple[float | None, float | None]:
+    """CPU to commit the delta and the whole, each the median of some rounds."""
+    try:
+        with network() as net:
+            return inside(net.namespace("lb").system_name, lambda: _commits(weights, without, size))
+    except Unavailable as missing:
+        print(f"commits are not measured: {missing}", file=sys.stderr)
+        return None, None
+
+
+def _commits(weights: dict[Identity, int], without: dict[Identity, int], size: int) -> tuple[float, float]:
+    shape, kernel = Shape("bench", size), Kernel("bench")
+    marks = {one: MARKS + place for place, one in enumerate(weights, 1)}
+    all_of_them = table_of(((one, marks[one], weight) for one, weight in weights.items()), size)
+    left = table_of(((one, marks[one], weight) for one, weight in without.items()), size)
+    kernel.restructure(structure.frame(shape) + structure.buckets(shape, [VIP]))
+    nobody = empty(size)
+    full, delta = [], []
+    for _ in range(COMMITS):
+        full.append(_commit_ms(kernel, nobody, all_of_them))
+        delta.append(_commit_ms(kernel, all_of_them, left))
+        delta.append(_commit_ms(kernel, left, all_of_them))
+        _commit_ms(kernel, all_of_them, nobody)
+    kernel.close()
+    return round(median(delta), 2), round(median(full), 2)
+
+
+def _commit_ms(kernel: Kernel, before: Marks, after: Marks) -> float:
+    began = time.thread_time()
+    transaction = Transaction("bench")
+    transaction.move(buckets_of(VIP, len(after)), before, after)
+    kernel.commit(transaction)
+    return 1_000 * (time.thread_time() - began)
 
 
 BENCHMARK = Benchmark(Options, measure)
