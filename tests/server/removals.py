@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.reconcile import Change, Op, Outcome
+from holdfast.reconcile import BrakeReason, Change, Op, Outcome
 from holdfast.runtime.moves import Moves
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.server.syncer_brake import SyncerBrake
 from holdfast.server.syncer_source import Outbox
 from holdfast.server.syncer_target import EtcdTarget
 from holdfast.store.api import Aspect, Compare, Entry
@@ -38,3 +39,7 @@ def believed(revision: int, _known: int) -> int:
 def creates_flow(_self: Moves[Any, Any], changes: Sequence[Change[Any, Any]]) -> list[Change[Any, Any]]:
     """Every create goes with its page, whatever is still to be deleted."""
     return [change for change in changes if change.op is not Op.DELETE]
+
+
+def large_kinds_only(brake: SyncerBrake, _change: Change[bytes, Entry], going: int, of: int) -> BrakeReason | None:
+    return brake.limits.exceeded(going, of)

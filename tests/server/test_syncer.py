@@ -298,6 +298,32 @@ def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through
     assert (state, opens) == ("held: brake", "holdfast allow syncer/brake --once --reason …")
 
 
+@fault("C27", without="holdfast.server.syncer_brake:SyncerBrake.exceeded", by="tests.server.removals:large_kinds_only")
+def test_C27_an_emptied_inventory_deletes_not_even_the_last_of_a_few(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([host(1), host(2), subnet("red", "10.0.0.0/8"), endpoint(1)], who="alice")
+        reign = await here.settled()
+        with here.engine.begin() as connection:
+            connection.execute(OBJECTS.delete())
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert len(here.stored()) == 4
+
+
+def test_the_last_of_its_kind_goes_when_somebody_deletes_it(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(1)], who="alice")
+        reign = await here.settled()
+        here.editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="alice")
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert here.stored() == {}
+
+
 def test_an_operator_lets_the_held_deletes_through(here: Realm) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(n) for n in range(40)], who="alice")

@@ -67,7 +67,7 @@ class Brake(Generic[K, V]):
         gone = self._recent(kind, now)
         going = gone + tally.get(Op.DELETE, 0)
         of = max(have + gone, going)
-        reason = self.limits.exceeded(going, of)
+        reason = self.exceeded(change, going, of)
         if reason is None or change.key in self._allowed or now < self._allowed_until:
             return None
         alone = going < self.limits.unattended * of
@@ -77,6 +77,10 @@ class Brake(Generic[K, V]):
         opens = f"a fresh list {self.limits.confirm.seconds} s later that agrees, or: {allow}" if alone else allow
         detail = f"would delete {going:,} of {of:,} {kind} ({going / of:.1%})"
         return Closed("brake", reason, self._since.get(kind, now), opens, detail)
+
+    def exceeded(self, change: Change[K, V], going: int, of: int) -> BrakeReason | None:
+        """Why that many deletes are too many for this one to be taken on trust; None: they are not."""
+        return self.limits.exceeded(going, of)
 
     def note(self, event: Plan[K, V] | Outcome[K, V], now: Instant) -> None:
         if isinstance(event, Plan):

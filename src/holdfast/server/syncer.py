@@ -117,7 +117,9 @@ class Reign:
             self.layout.kinds,
             self.layout.show,
             self.layout.same,
-            brake=SyncerBrake(f"{NAME}/brake", self.layout.kinds, self._has_moved),
+            brake=SyncerBrake(
+                f"{NAME}/brake", self.layout.kinds, has_moved=self._has_moved, is_announced=self.outbox.has_told
+            ),
             feed=self.outbox,
             moves=self.moves,
             term=lambda: self.fence.term,

@@ -106,6 +106,7 @@ class Outbox:
         self._fence = fence
         self._noted: dict[int, Noted] = {}
         self._left: Counter[bytes] = Counter()
+        self._told: Counter[bytes] = Counter()
         self._more = False
 
     def __len__(self) -> int:
@@ -115,12 +116,17 @@ class Outbox:
         """Whether a change that is not settled yet says that the object of this key has another one now."""
         return self._left[key] > 0
 
+    def has_told(self, key: bytes) -> bool:
+        """Whether a change that is not settled yet is about this key."""
+        return self._told[key] > 0
+
     async def fetch(self) -> Collection[bytes]:
         """Keys of rows that were not seen before. Always from the beginning: rows may commit late (C37)."""
         fresh = await self._aside(self._unseen)
         self._more = len(fresh) >= MOST_NOTED
         self._noted.update((one.id, one) for one in fresh)
         self._left.update(one.before for one in fresh if one.before is not None)
+        self._told.update(key for one in fresh for key in _keys(one))
         return {key for one in fresh for key in _keys(one)}
 
     async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
@@ -129,6 +135,7 @@ class Outbox:
             await self._aside(lambda: self._inventory.settle(self._fence, done))
             settled = [self._noted.pop(number) for number in done]
             self._left -= Counter(one.before for one in settled if one.before is not None)
+            self._told -= Counter(key for one in settled for key in _keys(one))
         return self._more
 
     def _unseen(self) -> Sequence[Noted]:
