@@ -186,7 +186,7 @@ class Site:
     async def stop(self) -> None:
         """A clean stop."""
         self.stopping.set()
-        await self.world.until(lambda: self.keeper is None)
+        await self.world.until(lambda: self.keeper is None or not self.node.alive)
         self.node.kill()
 
     def close(self) -> None:

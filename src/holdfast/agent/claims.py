@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 import msgspec
 
-from holdfast.model.address import address_order, prefix_order
 from holdfast.reconcile import Kinds
 
 
@@ -73,18 +73,31 @@ def forwarding(family: int, mac: str) -> Key:
 
 
 def neighbour(address: str) -> Key:
-    family, number = address_order(address)
+    family, number = _parsed(address)
     return Key(Sort.NEIGHBOUR, family, number, _BITS[family])
 
 
+@lru_cache(maxsize=1 << 16)
 def nexthop(address: str) -> Key:
-    """By its gateway: a tunnel address, or the underlay address of a host that is reached directly."""
-    family, number = address_order(address)
+    """By its gateway: a tunnel address, or the underlay address of a host that is reached directly.
+
+    Remembered, because every route of a host asks for the same one.
+    """
+    family, number = _parsed(address)
     return Key(Sort.NEXTHOP, family, number, _BITS[family])
 
 
 def route(prefix: str) -> Key:
-    return Key(Sort.ROUTE, *prefix_order(prefix))
+    address, _, length = prefix.partition("/")
+    return Key(Sort.ROUTE, *_parsed(address), int(length))
+
+
+def _parsed(address: str) -> tuple[int, int]:
+    """Family and number of a text that has been accepted before: the model refuses every other spelling."""
+    if ":" in address:
+        return 6, int(IPv6Address(address))
+    a, b, c, d = address.split(".")
+    return 4, int(a) << 24 | int(b) << 16 | int(c) << 8 | int(d)
 
 
 class Mode(Enum):

@@ -112,7 +112,7 @@ class Kernel:
 
     async def _hand_over(self, handler: Handler, steps: Sequence[ClaimChange], errors: dict[Key, list[str]]) -> None:
         asked = [step for step in steps if step.op is not Op.DELETE or self.deletions.asks(step.key, handler.name)]
-        answers = await handler.apply(asked) if asked else ()
+        answers = await _answers(handler, asked) if asked else ()
         for step, error in zip(asked, answers, strict=True):
             if step.op is Op.DELETE:
                 self.deletions.answered(step.key, handler.name, error)
@@ -146,6 +146,11 @@ class Kernel:
             self.journal.write(list(entries))
         except JournalUnwritable as sentence:
             raise Away("journal", str(sentence)) from sentence
+
+
+async def _answers(handler: Handler, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
+    waits_for = handler.ready()  # N10: the gate has asked before, but other handlers took their time since
+    return await handler.apply(changes) if waits_for is None else [f"not ready: {waits_for}"] * len(changes)
 
 
 def touches_kernel(change: ClaimChange) -> bool:

@@ -1,0 +1,474 @@
+"""The shipped agent on a simulated host, while a fleet changes around it and everything goes wrong that can.
+
+Hosts join, leave, come back as somebody else and take over each other's addresses, workloads move, sources are away,
+values rot, the kernel flaps and refuses, handlers are not ready, and the agent is killed at any step. The judge knows
+the truth by a way of its own (`wants`: the newest object has the claim), and looks at every single change:
+
+- nothing is removed from the kernel that the agent knows to be wanted, or that belongs to a source it has not heard;
+- nothing is programmed before a source has spoken;
+- at rest the kernel, and a handler that nobody can read, hold exactly what the live hosts and workloads claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from holdfast.agent.claims import (
+    Forwarding,
+    Key,
+    Local,
+    Mode,
+    Neighbour,
+    Nexthop,
+    Remote,
+    Shape,
+    forwarding,
+    neighbour,
+    nexthop,
+    route,
+)
+from holdfast.agent.dataplane import ClaimChange
+from holdfast.agent.following import Following
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT, Endpoint
+from holdfast.model.host import HOST, Host
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.time import seconds
+from holdfast.store.api import Operation, Put
+from holdfast.testing import FakeStore, World, Write
+from holdfast.testing.kernel import FakeKernel
+from tests.agent.site import ME, REGION, Fleet, Ids, Site, another_store
+from tests.sim.judge import Broken
+
+HOSTS = tuple(f"h{number}" for number in range(6))
+NUMBERS = range(1, 8)
+"""Fewer addresses than hosts come to need: they are reused."""
+WORKLOADS = tuple(f"w{number}" for number in range(8))
+PREFIXES = tuple(f"10.65.0.{number}/32" for number in range(1, 9))
+LASTING = 25.0
+REST = 180.0
+ROTTEN = b'{"kind": "Node", '
+
+Object = Host | Endpoint | Migration
+_KINDS = (HOST, ENDPOINT, MIGRATION)
+
+
+def wants(objects: Mapping[bytes, tuple[int, Object]]) -> dict[Key, Shape]:
+    """What these objects claim on this host, told apart from how the agent finds out: later ones overwrite."""
+    known = [each for _, each in objects.values()]
+    hosts = {each.metadata.name: each for each in known if isinstance(each, Host)}
+    arriving = {each.target for each in known if isinstance(each, Migration)}
+    wanted: dict[Key, Shape] = {}
+    for _, (_, one) in sorted(objects.items(), key=lambda each: (each[1][0], each[0])):
+        if isinstance(one, Host) and one.metadata.name != ME:
+            wanted |= _of_host(one)
+        elif isinstance(one, Endpoint) and one.spec.node == ME:
+            wanted |= {route(prefix): Local(one.spec.interface_name) for prefix in one.spec.ip_networks}
+        elif isinstance(one, Endpoint) and one.spec.node in hosts and one.name not in arriving:
+            via = hosts[one.spec.node].spec.tunnel_ipv4
+            wanted |= {route(prefix): Remote(via) for prefix in one.spec.ip_networks}
+    return wanted
+
+
+def _of_host(host: Host) -> dict[Key, Shape]:
+    spec = host.spec
+    return {
+        forwarding(4, spec.tunnel_mac): Forwarding(str(host.underlay(4))),
+        neighbour(spec.tunnel_ipv4): Neighbour(spec.tunnel_mac),
+        nexthop(spec.tunnel_ipv4): Nexthop(Mode.VXLAN),
+    }
+
+
+@dataclass
+class Truth:
+    """What one store holds; of a value that has rotted, what it held before."""
+
+    store: FakeStore
+    objects: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store.observers.append(self._note)
+
+    def _note(self, write: Write) -> None:
+        for event in write.events:
+            kind = next((kind for kind in _KINDS if event.key.startswith(kind.prefix(REGION))), None)
+            if kind is None:
+                continue
+            decoded = None if event.entry is None else kind.decode(event.key, event.entry.value)
+            if decoded is None:
+                self.objects.pop(event.key, None)
+            elif not isinstance(decoded, Bad):
+                self.objects[event.key] = write.revision, decoded
+
+
+@dataclass
+class JudgedKernel(FakeKernel):
+    """A kernel that notices when the agent takes away what it must not."""
+
+    judge: Callable[[], Mapping[Key, str]] = dict
+    """What must stay now, and why."""
+    may_program: Callable[[], bool] = bool
+    fail: Callable[[str], None] = lambda _why: None
+    removals: int = 0
+    _staying: Mapping[Key, str] = field(default_factory=dict)
+    _by_the_agent: bool = False
+
+    async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
+        if not self.may_program():
+            self.fail(f"{len(changes)} changes were made before any source had spoken")
+        self._staying = self.judge()
+        return await super().apply(changes)
+
+    def _applied(self, change: ClaimChange) -> str | None:
+        self._by_the_agent = True  # and not by somebody else, who may be at work between two changes
+        try:
+            return super()._applied(change)
+        finally:
+            self._by_the_agent = False
+
+    def _remove(self, key: Key) -> None:
+        if self._by_the_agent and key in self.objects:
+            self.removals += 1
+            if key in self._staying:
+                self.fail(f"{key} was taken away although {self._staying[key]}")
+        super()._remove(key)
+
+
+@dataclass
+class SwallowingIds(Ids):
+    """N10: what comes before it is ready is acknowledged and forgotten."""
+
+    async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
+        return [None] * len(changes) if self.waits_for is not None else await super().apply(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """What one run came to."""
+
+    lives: int
+    edits: int
+    removals: int
+
+
+@dataclass
+class Scene:
+    """Everything of one run."""
+
+    world: World
+    site: Site
+    truths: Mapping[str, Truth]
+    kernel: JudgedKernel
+    ids: SwallowingIds
+    lives: int = 1
+    edits: int = 0
+
+    @property
+    def random(self) -> Random:
+        return self.world.random
+
+    def wanted(self) -> dict[Key, Shape]:
+        """The truth of all sources, the first one last: it has precedence."""
+        merged: dict[Key, Shape] = {}
+        for truth in reversed(self.truths.values()):  # type: ignore[call-overload]  # a dict, in order
+            merged |= wants(truth.objects)
+        return merged
+
+    def must_stay(self) -> dict[Key, str]:
+        """What the agent has no right to remove, by what it can know at this moment."""
+        keeper = self.site.keeper
+        staying: dict[Key, str] = {}
+        for following in () if keeper is None else keeper.followings:
+            truth = self.truths[following.name]
+            if following.synced.revision is not None:
+                known = wants(_shown(following))
+                staying |= dict.fromkeys(known, f"{following.name} wants it, and the agent knows")
+            if following.synced.revision is None or following.synced.unreadable:
+                theirs = [key for key in wants(truth.objects) if self._owner(key) in ("", following.name)]
+                staying |= dict.fromkeys(theirs, f"{following.name} wants it, and has not been heard")
+        return staying
+
+    def has_spoken(self) -> bool:
+        return self.site.keeper is not None and bool(self.site.keeper.sources.complete)
+
+    def _owner(self, key: Key) -> str:
+        present = self.site.running.present.claims.get(key)
+        return "" if present is None else present.source
+
+    def difference(self, wanted: Mapping[Key, Shape]) -> str:
+        wrong = [f"{key} is missing" for key in sorted(wanted.keys() - self.kernel.objects.keys())]
+        wrong += [f"{key} is still there" for key in sorted(self.kernel.objects.keys() - wanted.keys())]
+        wrong += [
+            f"{key} is {self.kernel.objects[key]} and not {shape}"
+            for key, shape in wanted.items()
+            if self.kernel.objects.get(key, shape) != shape
+        ]
+        wrong += [f"ids never let go of {key}" for key in sorted(self.ids.held.keys() - wanted.keys())]
+        wrong += [f"ids never heard of {key}" for key in sorted(wanted.keys() - self.ids.held.keys())]
+        return "; ".join(wrong)
+
+
+def _shown(following: Following) -> dict[bytes, tuple[int, Object]]:
+    return {
+        key: (mirror.mod_revision(key), each) for mirror in following._mirrors() for key, each in mirror.objects.items()
+    }
+
+
+async def node_life(world: World) -> Lived:
+    with tempfile.TemporaryDirectory(prefix="holdfast-sim-", dir=_fast()) as folder:
+        scene = _scene(world, Path(folder))
+        try:
+            return await _live(scene)
+        finally:
+            scene.site.close()
+
+
+def _fast() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _scene(world: World, folder: Path) -> Scene:
+    stores = {"region": world.store}
+    if world.random.random() < 0.4:
+        stores["region-b"] = another_store()
+    kernel, ids = JudgedKernel(), SwallowingIds()
+    site = Site(world, folder, kernel, (ids,), stores, audit=seconds(20))
+    scene = Scene(world, site, {name: Truth(store) for name, store in stores.items()}, kernel, ids)
+    kernel.judge, kernel.may_program = scene.must_stay, scene.has_spoken
+    kernel.fail = lambda why: world.fail("the judge", Broken(why))
+    kernel.pause = ids.pause = _slow_at_times(world.stream("kernel"))
+    for name in stores:
+        site.fleet(name).name_it()
+    return scene
+
+
+def _slow_at_times(random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
+    async def pause() -> None:
+        if random.random() < 0.1:
+            await asyncio.sleep(random.choice([0.0, 0.003, 0.05]))
+
+    return pause
+
+
+async def _live(scene: Scene) -> Lived:
+    world, site = scene.world, scene.site
+    for _ in range(6):
+        await _edit(scene)
+    site.start()
+    under_way: set[asyncio.Task[None]] = set()
+    faults = world.random.sample(FAULTS, KINDS_AT_ONCE)
+    end = world.time + LASTING
+    while world.time < end:
+        await asyncio.sleep(world.random.choice([0.0, 0.02, 0.5, 1.5]) * world.random.uniform(0.2, 1.2))
+        if world.random.random() < 0.7:
+            await _edit(scene)
+        else:
+            under_way.add(asyncio.create_task(world.random.choice(faults)(scene)))
+    await asyncio.gather(*under_way)
+    _mend(scene)
+    world.note("the trouble is over, and nobody edits any more")
+    await _rest(scene)
+    return Lived(scene.lives, scene.edits, scene.kernel.removals)
+
+
+async def _rest(scene: Scene) -> None:
+    wanted, end = scene.wanted(), scene.world.time + REST
+    while scene.kernel.objects != wanted or scene.ids.held.keys() != wanted.keys():
+        if scene.world.time > end:
+            raise Broken(f"at rest: {scene.difference(wanted)}")
+        await asyncio.sleep(0.2)
+
+
+async def _edit(scene: Scene) -> None:
+    """People change one thing, or several at one revision."""
+    random = scene.random
+    source = random.choice(list(scene.truths))
+    fleet = scene.site.fleet(source)
+    operations: dict[bytes, Operation] = {}
+    for _ in range(random.choice([1, 1, 2, 4])):
+        operation = random.choice(EDITS)(fleet, random, scene.truths[source])
+        if operation is not None:
+            operations[operation.key] = operation
+    if operations:
+        scene.edits += 1
+        fleet.write(*operations.values())
+
+
+def _join(fleet: Fleet, random: Random, _truth: Truth) -> Operation:
+    """Also: rejoin as somebody else, change the address, take over another host's."""
+    name = random.choice(HOSTS)
+    tunnel, mac = random.choice(NUMBERS), random.choice(NUMBERS)
+    return fleet.joins(name, random.choice(NUMBERS), uid=f"{random.random()}", tunnel=tunnel, mac=mac)
+
+
+def _leave(fleet: Fleet, random: Random, _truth: Truth) -> Operation:
+    return fleet.leaves(random.choice(HOSTS))
+
+
+def _run(fleet: Fleet, random: Random, _truth: Truth) -> Operation:
+    on = ME if random.random() < 0.2 else random.choice(HOSTS)
+    return fleet.runs(random.choice(WORKLOADS), on, *random.sample(PREFIXES, random.choice([1, 1, 2])))
+
+
+def _end(fleet: Fleet, random: Random, truth: Truth) -> Operation | None:
+    running = [one for _, one in truth.objects.values() if isinstance(one, Endpoint)]
+    ending = random.choice(running) if running else None
+    return None if ending is None else fleet.ends(ending.spec.workload, ending.spec.node)
+
+
+def _migrate(fleet: Fleet, random: Random, _truth: Truth) -> Operation:
+    workload, source, to = random.choice(WORKLOADS), random.choice(HOSTS), random.choice(HOSTS)
+    return fleet.migrates(workload, source, to) if random.random() < 0.5 else fleet.arrived(workload, to)
+
+
+def _rot(fleet: Fleet, random: Random, truth: Truth) -> Operation | None:
+    """A value becomes rubbish; somebody writes it anew some day, or deletes it."""
+    known = sorted(truth.objects)
+    return Put(random.choice(known), ROTTEN) if known and random.random() < 0.4 else None
+
+
+Edit = Callable[[Fleet, Random, Truth], Operation | None]
+EDITS: Final[Sequence[Edit]] = (_join, _join, _join, _leave, _run, _run, _run, _end, _migrate, _rot)
+
+
+def _mend(scene: Scene) -> None:
+    """What rotted is written anew as it was."""
+    for name, truth in scene.truths.items():
+        store, fleet = truth.store, scene.site.fleet(name)
+        for kind in _KINDS:
+            prefix = kind.prefix(REGION)
+            for entry in store.keys.range(prefix, prefix + b"\xff"):
+                if entry.value == ROTTEN:
+                    fleet.write(Put(entry.key, kind.encode(truth.objects[entry.key][1])))  # type: ignore[arg-type]
+
+
+async def _a_while(scene: Scene, *choices: float) -> None:
+    await asyncio.sleep(scene.random.choice(choices or (0.05, 1.0, 6.0)) * scene.random.uniform(0.5, 1.5))
+
+
+def _revive(scene: Scene) -> None:
+    if not scene.site.node.alive:
+        scene.lives += 1
+        scene.site.start()
+
+
+async def kill(scene: Scene) -> None:
+    """SIGKILL between any two steps, and a new life later."""
+    await _a_while(scene, 0.0, 0.01, 0.3)
+    if scene.site.node.alive:
+        scene.site.node.kill()
+        await _a_while(scene, 0.0, 0.5, 8.0)
+        _revive(scene)
+
+
+async def kill_at_a_change(scene: Scene) -> None:
+    """SIGKILL in the middle of a batch."""
+    struck = asyncio.Event()
+
+    def strike(_key: Key, _shape: Shape | None) -> None:
+        if not struck.is_set() and scene.random.random() < 0.5:
+            struck.set()
+            scene.site.node.kill()
+
+    scene.kernel.seen.append(strike)
+    await _a_while(scene)
+    scene.kernel.seen.remove(strike)
+    _revive(scene)
+
+
+async def restart(scene: Scene) -> None:
+    """A clean stop and a new start, also before the source has spoken."""
+    site = scene.site
+    if site.node.alive and site.keeper is not None and not site.stopping.is_set():
+        await site.stop()
+        await _a_while(scene, 0.0, 3.0)
+        _revive(scene)
+
+
+async def cut_off(scene: Scene) -> None:
+    """One source cannot be reached, by this life and the next."""
+    site, source = scene.site, scene.random.choice(list(scene.truths))
+    scene.world.note(f"{source} is cut off")
+    site.unreachable.add(source)
+    if source in site.clients:
+        site.clients[source].link.cut()
+    await _a_while(scene)
+    site.unreachable.discard(source)
+    if source in site.clients:
+        site.clients[source].link.heal()
+
+
+async def reset(scene: Scene) -> None:
+    """Connections are reset and continuity is lost: everything is listed again."""
+    for client in scene.site.clients.values():
+        client.link.disconnect()
+        client.link.lose_continuity()
+
+
+async def compact(scene: Scene) -> None:
+    for truth in scene.truths.values():
+        if truth.store.revision > truth.store.keys.compacted:
+            truth.store.compact()
+
+
+async def flap(scene: Scene) -> None:
+    scene.world.note("the links flap")
+    scene.kernel.flap()
+
+
+async def flush(scene: Scene) -> None:
+    """Somebody removes some of our objects, seen or unseen."""
+    keys = [key for key in sorted(scene.kernel.objects) if scene.random.random() < 0.3]
+    scene.world.note(f"somebody flushes {len(keys)} objects")
+    scene.kernel.flush(keys, silently=scene.random.random() < 0.5)
+
+
+async def interrupt(scene: Scene) -> None:
+    scene.kernel.interruptions += scene.random.randint(1, 3)
+
+
+async def refuse(scene: Scene) -> None:
+    """For a while the kernel, or the handler beside it, refuses what it does not like."""
+    handler: JudgedKernel | SwallowingIds = scene.kernel if scene.random.random() < 0.5 else scene.ids
+    unlucky = scene.random.choice(NUMBERS)
+    handler.refuse = lambda change: "not now" if change.key.number % len(NUMBERS) == unlucky else None
+    await _a_while(scene)
+    handler.refuse = lambda _change: None
+
+
+async def not_ready(scene: Scene) -> None:
+    scene.ids.waits_for = "its table"
+    await _a_while(scene)
+    scene.ids.waits_for = None
+
+
+async def kernel_away(scene: Scene) -> None:
+    scene.kernel.away = "it does not answer"
+    await _a_while(scene)
+    scene.kernel.away = None
+
+
+Fault = Callable[[Scene], Coroutine[Any, Any, None]]
+FAULTS: Final[Sequence[Fault]] = (
+    kill,
+    kill,
+    kill_at_a_change,
+    restart,
+    cut_off,
+    cut_off,
+    reset,
+    compact,
+    flap,
+    flush,
+    interrupt,
+    refuse,
+    not_ready,
+    kernel_away,
+)
+KINDS_AT_ONCE = 5
