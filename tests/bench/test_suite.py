@@ -14,6 +14,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "fanout": {"watchers": 3, "changes": 4},
     "maglev": {"size": 1021, "backends": 20},
     "nodes": {"nodes": 300},
+    "routes": {"nodes": 50},
     "probes": {"targets": 20, "interval": 0.1, "seconds": 2},
 }
 KEYS: dict[str, list[str]] = {
@@ -48,6 +49,7 @@ KEYS: dict[str, list[str]] = {
         "journal_mb",
         "rss_mb",
     ],
+    "routes": ["program_cpu_us_per_object", "program_s", "dump_diff_cpu_ms", "ip_batch_cpu_us_per_object"],
     "probes": [
         "probes_per_s",
         "cpu_us_per_probe",

@@ -38,11 +38,11 @@ class Namespace:
         """Runs a program in here to its end; what it printed."""
         return run(self.command(*words))
 
-    def batch(self, commands: Sequence[str]) -> None:
-        """Runs many commands of `ip` in here, as one program."""
+    def batch(self, commands: Sequence[str], program: str = "ip") -> None:
+        """Runs many commands of `ip`, or `bridge`, in here, as one program."""
         script = self._home / f"{self.name}.batch"
         script.write_text("".join(f"{command}\n" for command in commands))
-        run([tool("ip"), "-netns", self.system_name, "-batch", str(script)])
+        run([tool(program), "-netns", self.system_name, "-batch", str(script)])
 
     def start(self, *words: str) -> Process:
         """Starts a program in here; it ends with the test's process at the latest."""

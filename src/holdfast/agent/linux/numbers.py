@@ -14,7 +14,7 @@ from holdfast.runtime.netlink.addresses import text
 
 class Numbers:
     def __init__(self, first: int, before: Numbers | None = None) -> None:
-        """`before` is the same kernel at an earlier time: what it knows about gateways need not be made again."""
+        """`before` knows the same kernel at an earlier time: its ways need not be made again."""
         self._taken: set[int] = set()
         self._next = first
         self._of: dict[bytes, int] = {}

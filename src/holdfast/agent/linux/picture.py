@@ -8,9 +8,9 @@ nothing else can be pruned (N14).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import cast
+from typing import NamedTuple, TypeVar, cast
 
 from holdfast.agent.claims import Forwarding, Key, Local, Mode, Neighbour, Nexthop, Remote, Rule, Shape, Sort
 from holdfast.agent.linux.devices import Devices
@@ -26,15 +26,43 @@ MAC_BITS = 48
 FAMILY_OF = {4: 4, 16: 6}
 """By the octets of an address."""
 
+V = TypeVar("V")
+
+
+class Known(NamedTuple):
+    """Columns that were read, and the claims that they mean: equal columns mean the same claims."""
+
+    keys: list[int]
+    lengths: list[int]
+    values: Sequence[object]
+    claims: Mapping[Key, Shape]
+
 
 class Picture:
     """What there is of ours, and the numbers of the nexthop objects."""
 
-    def __init__(self, first: int, before: Numbers | None = None) -> None:
+    def __init__(self, first: int, before: Picture | None = None) -> None:
+        """`before` is of the same kernel at an earlier time: what has not changed need not be made again."""
         self.shapes: dict[Key, Shape] = {}
-        self.numbers = Numbers(first, before)
+        self.numbers: Numbers = Numbers(first, None if before is None else before.numbers)
         self.carriers: set[int] = set()
         """The devices that our nexthops lead through."""
+        self._known: dict[tuple[Sort, int], Known] = dict(before._known) if before is not None else {}
+
+    def learn(
+        self,
+        place: tuple[Sort, int],
+        keys: list[int],
+        lengths: list[int],
+        values: Sequence[V],
+        make: Callable[[Sequence[V]], Iterable[Shape]],
+    ) -> None:
+        """Takes in the objects of one sort and family, as columns; `make` turns values into shapes."""
+        known = self._known.get(place)
+        if known is None or (known.keys, known.lengths, known.values) != (keys, lengths, values):
+            made = map(Key._make, zip(repeat(place[0]), repeat(place[1]), keys, lengths, strict=False))
+            known = self._known[place] = Known(keys, lengths, values, dict(zip(made, make(values), strict=True)))
+        self.shapes.update(known.claims)
 
     def lose_routes_via(self, gateways: Collection[str]) -> None:
         """The kernel takes the routes of a nexthop away with it."""
@@ -46,36 +74,36 @@ class Picture:
 async def take(kernel: Netlink, settings: Settings, devices: Devices, before: Picture) -> Picture:
     """Reads everything, letting others run between two tables. Raises `Interrupted`, and OSError."""
     devices.look()
-    picture = Picture(settings.first_nexthop, before.numbers)
+    picture = Picture(settings.first_nexthop, before)
     for family in FAMILIES:
-        picture.shapes.update(rules_of(kernel, settings, family))
-        picture.shapes.update(tunnel_of(kernel, settings, devices, family))
+        take_rules(kernel, settings, family, picture)
+        take_tunnel(kernel, settings, devices, family, picture)
         await asyncio.sleep(0)
-    picture.shapes.update(nexthops_of(kernel, settings, devices, picture))
+    take_nexthops(kernel, settings, devices, picture)
     for family in FAMILIES:
         await asyncio.sleep(0)
-        picture.shapes.update(routes_of(kernel, settings, devices, picture.numbers, family))
+        take_routes(kernel, settings, devices, family, picture)
     return picture
 
 
-def rules_of(kernel: Netlink, settings: Settings, family: int) -> Iterator[tuple[Key, Shape]]:
+def take_rules(kernel: Netlink, settings: Settings, family: int, into: Picture) -> None:
     for found in rules.dump(kernel, SOCKET_FAMILIES[family], settings.protocol):
-        yield Key(Sort.RULE, family, found.table, 0), Rule(found.priority)
+        into.shapes[Key(Sort.RULE, family, found.table, 0)] = Rule(found.priority)
 
 
-def tunnel_of(kernel: Netlink, settings: Settings, devices: Devices, family: int) -> dict[Key, Shape]:
+def take_tunnel(kernel: Netlink, settings: Settings, devices: Devices, family: int, into: Picture) -> None:
     """The forwarding entries and neighbours of one tunnel device."""
     device = devices.tunnel(family)
     if device is None:
-        return {}
-    entries = neighbours.forwards(kernel, device.number)
-    found = _claims(Sort.FORWARDING, family, entries.keys, repeat(MAC_BITS), map(Forwarding, map(text, entries.values)))
-    pairs = neighbours.neighbours(kernel, device.number, settings.protocol, SOCKET_FAMILIES[family])
-    macs = map(Neighbour, map(mac_text, pairs.values))
-    return found | _claims(Sort.NEIGHBOUR, family, pairs.keys, repeat(8 * SIZES[family]), macs)
+        return
+    macs, hosts = neighbours.forwards(kernel, device.number)
+    into.learn((Sort.FORWARDING, family), macs, [MAC_BITS] * len(macs), hosts, _forwardings)
+    addresses, macs_of = neighbours.neighbours(kernel, device.number, settings.protocol, SOCKET_FAMILIES[family])
+    lengths = [8 * SIZES[family]] * len(addresses)
+    into.learn((Sort.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
 
 
-def nexthops_of(kernel: Netlink, settings: Settings, devices: Devices, into: Picture) -> Iterator[tuple[Key, Shape]]:
+def take_nexthops(kernel: Netlink, settings: Settings, devices: Devices, into: Picture) -> None:
     """Our nexthops; on the way the picture learns all numbers that anybody uses."""
     tunnels = devices.tunnel_numbers()
     through, straight = Nexthop(Mode.VXLAN), Nexthop(Mode.DIRECT)
@@ -85,16 +113,17 @@ def nexthops_of(kernel: Netlink, settings: Settings, devices: Devices, into: Pic
         elif into.numbers.learn(gateway, number):
             into.carriers.add(device)
             key = Key(Sort.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
-            yield key, through if device in tunnels else straight
+            into.shapes[key] = through if device in tunnels else straight
 
 
-def routes_of(kernel: Netlink, settings: Settings, devices: Devices, numbers: Numbers, family: int) -> dict[Key, Shape]:
+def take_routes(kernel: Netlink, settings: Settings, devices: Devices, family: int, into: Picture) -> None:
+    """Our routes; the nexthops are known already."""
     table = routes.dump(kernel, mark(settings), SIZES[family])
-    shapes: list[Shape | None] = list(map(numbers.ways.get, table.nexthops))
-    if None in shapes:
+    ways: list[Shape | None] = list(map(into.numbers.ways.get, table.nexthops))
+    if None in ways:
         names = devices.names()
-        shapes = [shape or _strange_way(table, at, names) for at, shape in enumerate(shapes)]
-    return _claims(Sort.ROUTE, family, table.destinations, table.lengths, cast("list[Shape]", shapes))
+        ways = [way or _strange_way(table, at, names) for at, way in enumerate(ways)]
+    into.learn((Sort.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", ways), iter)
 
 
 def _strange_way(table: routes.Table, at: int, names: Mapping[int, str]) -> Shape:
@@ -103,12 +132,12 @@ def _strange_way(table: routes.Table, at: int, names: Mapping[int, str]) -> Shap
     return Local(f"nexthop {number}") if number else Local(names.get(device, f"device {device}"))
 
 
-def _claims(
-    sort: Sort, family: int, keys: Iterable[int], lengths: Iterable[int], shapes: Iterable[Shape]
-) -> dict[Key, Shape]:
-    """Made column by column: this is done for every object of every verification."""
-    made = map(Key._make, zip(repeat(sort), repeat(family), keys, lengths, strict=False))
-    return dict(zip(made, shapes, strict=True))
+def _forwardings(hosts: Sequence[bytes]) -> Iterable[Shape]:
+    return map(Forwarding, map(text, hosts))
+
+
+def _neighbours(macs: Sequence[bytes]) -> Iterable[Shape]:
+    return map(Neighbour, map(mac_text, macs))
 
 
 def mark(settings: Settings) -> Mark:

@@ -1,0 +1,166 @@
+"""The agent's kernel objects: what one costs to program, what it costs to verify them all, and what `ip -batch` costs.
+
+In a network namespace of its own, over VXLAN: each node is a forwarding entry, a neighbour, a nexthop and a route, from
+the change that the reconciler hands over to the kernel's acknowledgement. *program_s* is for all of them.
+*dump_diff_cpu_ms* is for reading all routes back and comparing them with what is wanted, the middle of five times.
+*ip_batch* is the same without nexthop objects, by `ip` and `bridge`, for at most 5,000 nodes: what an object costs
+there grows with their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import operator
+import resource
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Annotated
+
+import msgspec
+
+from bench.benchmark import Benchmark, Unmeasurable
+from bench.gauges import Stopwatch
+from holdfast.agent.claims import (
+    Claim,
+    Forwarding,
+    Key,
+    Mode,
+    Neighbour,
+    Nexthop,
+    Remote,
+    Shape,
+    Sort,
+    forwarding,
+    neighbour,
+    nexthop,
+    route,
+)
+from holdfast.agent.dataplane import ClaimChange
+from holdfast.agent.linux import LinuxDataplane, Settings
+from holdfast.agent.linux.devices import Devices
+from holdfast.agent.linux.picture import Picture, take, take_routes
+from holdfast.reconcile import Change, Op, Owned, diff
+from holdfast.runtime.netlink.socket import Netlink
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import Namespace, network
+from holdfast.testing.processes import Unavailable
+
+BATCH = 1_000
+VERIFICATIONS = 5
+IP_BATCH_NODES = 5_000
+DEVICE = "vxlan0"
+
+
+class Options(msgspec.Struct, frozen=True):
+    nodes: Annotated[int, msgspec.Meta(ge=10, le=60_000, description="other hosts, with one route each")] = 20_000
+
+
+class Figures(msgspec.Struct, frozen=True):
+    program_cpu_us_per_object: float
+    program_s: float
+    dump_diff_cpu_ms: float
+    ip_batch_cpu_us_per_object: float
+
+
+class Node:
+    """Another host."""
+
+    def __init__(self, number: int) -> None:
+        high, low = number >> 8, number & 0xFF
+        self.mac = f"02:00:00:00:{high:02x}:{low:02x}"
+        self.underlay = f"172.16.{high}.{low}"
+        self.tunnel = f"10.128.{high}.{low}"
+        self.prefix = f"10.1.{high}.{low}/32"
+
+    def objects(self) -> Iterator[tuple[Key, Shape]]:
+        yield forwarding(4, self.mac), Forwarding(self.underlay)
+        yield neighbour(self.tunnel), Neighbour(self.mac)
+        yield nexthop(self.tunnel), Nexthop(Mode.VXLAN)
+        yield route(self.prefix), Remote(self.tunnel)
+
+
+def measure(options: Options) -> Figures:
+    nodes = [Node(number) for number in range(1, options.nodes + 1)]
+    try:
+        with network() as net:
+            programmed = inside(net.namespace("ours").system_name, lambda: asyncio.run(_measure(nodes)))
+            by_ip = _ip_batch(net.namespace("ip"), nodes[:IP_BATCH_NODES])
+    except Unavailable as missing:
+        raise Unmeasurable(str(missing)) from missing
+    return Figures(*programmed, by_ip)
+
+
+async def _measure(nodes: Sequence[Node]) -> tuple[float, float, float]:
+    wanted = dict(each for node in nodes for each in node.objects())
+    cpu_s, wall_s = await _program(wanted)
+    gc.collect()  # what programming has left behind is none of the verification's work
+    return cpu_s / len(wanted) * 1e6, wall_s, await _verify(wanted)
+
+
+async def _program(wanted: Mapping[Key, Shape]) -> tuple[float, float]:
+    changes = [Change(Op.CREATE, key, None, Owned(Claim(wanted[key]), "bench", 1)) for key in sorted(wanted)]
+    dataplane = LinuxDataplane(Settings(), "bench")
+    await dataplane.read()
+    watch = Stopwatch()
+    for start in range(0, len(changes), BATCH):
+        await _apply(dataplane, changes[start : start + BATCH])
+    used = watch.cpu_s, watch.wall_s
+    dataplane.close()
+    return used
+
+
+async def _apply(dataplane: LinuxDataplane, changes: Sequence[ClaimChange]) -> None:
+    refused = next(filter(None, await dataplane.apply(changes)), None)
+    if refused is not None:
+        raise Unmeasurable(f"the kernel did not take everything: {refused}")
+
+
+async def _verify(wanted: Mapping[Key, Shape]) -> float:
+    remembered = {key: Owned(shape, "bench", 1) for key, shape in wanted.items() if key.sort is Sort.ROUTE}
+    want = [(key, remembered[key]) for key in sorted(remembered)]
+    kernel, settings = Netlink(socket.NETLINK_ROUTE), Settings()
+    devices = Devices(kernel, settings, "bench")
+    known = await take(kernel, settings, devices, Picture(settings.first_nexthop))
+    took = []
+    for _ in range(VERIFICATIONS):
+        watch = Stopwatch()
+        known.shapes.clear()
+        take_routes(kernel, settings, devices, 4, known)
+        differing = list(diff(want, _present(known.shapes, remembered), operator.eq))
+        took.append(watch.cpu_s)
+        if differing:
+            raise Unmeasurable(f"{len(differing)} routes read back different from what was programmed")
+    kernel.close()
+    return median(took) * 1e3
+
+
+def _present(found: Mapping[Key, Shape], remembered: Mapping[Key, Owned[Shape]]) -> list[tuple[Key, Owned[Shape]]]:
+    """As the agent has it: how a thing is, by the kernel; whose it is, from memory."""
+    present = []
+    for key in sorted(found):
+        owned = remembered.get(key)
+        is_same = owned is not None and owned.value == found[key]
+        present.append((key, owned if owned is not None and is_same else Owned(found[key], "", 0)))
+    return present
+
+
+def _ip_batch(there: Namespace, nodes: Sequence[Node]) -> float:
+    there.run("ip", "link", "add", DEVICE, "type", "vxlan", "id", "1", "dstport", "4789", "local", "127.0.0.1")
+    there.run("ip", "link", "set", DEVICE, "up")
+    entries = [f"fdb add {node.mac} dev {DEVICE} dst {node.underlay}" for node in nodes]
+    neighbours = [f"neighbour add {node.tunnel} lladdr {node.mac} dev {DEVICE} nud permanent" for node in nodes]
+    routes = [f"route add {node.prefix} via {node.tunnel} dev {DEVICE} onlink" for node in nodes]
+    before = _children_cpu_s()
+    there.batch(entries, "bridge")
+    there.batch([*neighbours, *routes])
+    return (_children_cpu_s() - before) / (3 * len(nodes)) * 1e6
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+BENCHMARK = Benchmark(Options, measure)
