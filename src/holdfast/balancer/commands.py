@@ -14,6 +14,7 @@ import structlog
 from holdfast.balancer.health import Event, Impossible, Signal, State, step
 from holdfast.balancer.keeper import NAME, Keeper
 from holdfast.balancer.outlook import outlook
+from holdfast.balancer.tracing import trace
 from holdfast.balancer.view import View
 from holdfast.balancer.vip import Key
 from holdfast.balancer.wishes import Wishes
@@ -55,6 +56,7 @@ class Commands:
             "balancer": self._status,
             "moves": self._plan,
             "explain": self._explain,
+            "flow": self._flow,
             "outlook": self._outlook,
             "backend": self._backend,
             "frontend": self._frontend,
@@ -88,6 +90,9 @@ class Commands:
         if kind == "frontend":
             return self._view().explain_frontend(_known(roster.frontends, kind, name))
         raise Declined(f"the balancer cannot explain {kind!r}; it knows backend and frontend")
+
+    async def _flow(self, request: Request, _who: Who) -> Any:
+        return await trace(self._keeper, str(request.args.get("source")), str(request.args.get("to")))
 
     async def _backend(self, request: Request, who: Who) -> str:
         do, name = str(request.args.get("do")), str(request.args.get("name"))

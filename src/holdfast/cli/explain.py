@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli import explain_inventory
+from holdfast.cli import explain_flow, explain_inventory
 from holdfast.cli.balancer import WORKER, announced, paused
 from holdfast.cli.daemon import answer, runtime_flag, tell, workers
 from holdfast.cli.explain_host import about_host, host
@@ -116,6 +116,7 @@ def _row(head: str, text: str) -> str:
 
 KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {
     "backend": backend,
+    "flow": explain_flow.told,
     "frontend": frontend,
     "host": host,
     "server": server,
@@ -126,12 +127,20 @@ KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {
 @click.command()
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("name")
+@click.argument("to", required=False)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
 @click.option("--host", "seen_from", help="For a host: whose agent is asked, where several run.")
 @runtime_flag
-def explain(kind: str, name: str, output: str, seen_from: str | None, runtime: Path) -> None:
-    """Why is it as it is? What is wanted, what is programmed, and what stands in the way."""
-    if kind == "server":
+def explain(kind: str, name: str, to: str | None, output: str, seen_from: str | None, runtime: Path) -> None:
+    """Why is it as it is? What is wanted, what is programmed, and what stands in the way.
+
+    For a flow, NAME is where it comes from (ADDRESS:PORT) and TO the VIP: an address and port, or a frontend.
+    """
+    if to is not None and kind != "flow":
+        raise click.UsageError(f"{kind} {name} is explained by itself: {to!r} is one word too many")
+    if kind == "flow":
+        found = explain_flow.about(runtime, name, to)
+    elif kind == "server":
         found = _about(runtime, name)
     elif kind == "host":
         found = about_host(runtime, name, seen_from)

@@ -7,8 +7,9 @@ from ipaddress import ip_address
 import pytest
 
 from holdfast.balancer import maglev
+from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables import Shape
-from holdfast.balancer.dataplane.nftables.flow import Source, bucket
+from holdfast.balancer.dataplane.nftables.flow import bucket
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
@@ -43,7 +44,7 @@ def predicted(flow: Flow, weights: dict[Identity, int], *, sticky: bool = False)
     host, port = flow.source
     found = ip_address(host)
     serving, table = maglev.table(weights, SIZE)
-    where = bucket(Source(found.version, int(found), port), Settings(sticky), SIZE)
+    where = bucket(Client(found.version, int(found), port), Settings(sticky), SIZE)
     return named(serving[table[where]])
 
 

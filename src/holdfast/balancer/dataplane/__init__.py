@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Key, Value, Vip
@@ -35,6 +35,38 @@ class Counters:
     bytes: int = 0
     flows: int = 0
     """Established now."""
+
+
+class Client(NamedTuple):
+    """Where a flow comes from and what it asks for; port 0 where it is not known, or the protocol has none."""
+
+    family: int
+    address: int
+    port: int
+    protocol: int = 0
+    to_port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Where a flow goes, and by what."""
+
+    bucket: int
+    backend: Identity | None
+    """Who has that bucket: whom a new flow would get. None: it is refused."""
+    share: int
+    """How many buckets that backend has."""
+    established: Identity | None
+    """Who has the flow, if it is established."""
+
+
+@runtime_checkable
+class Foretelling(Protocol):
+    """A dataplane that can tell the course of a flow."""
+
+    async def course(self, vip: Vip, client: Client) -> Course | None:
+        """The course of a flow to that VIP; None when it holds no such VIP."""
+        ...
 
 
 class Dataplane(Protocol):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables.layout import MARK_MASK, MARKS
+from holdfast.balancer.vip import Vip
 from holdfast.runtime.netlink import wire
 from holdfast.runtime.netlink.columns import columns
 
-_GET, _DELETE = 1 << 8 | 1, 1 << 8 | 2
+_NEW, _GET, _DELETE = 1 << 8, 1 << 8 | 1, 1 << 8 | 2
+AF_INET, AF_INET6 = 2, 10
+_ORIGINAL = 1
+_NESTED = 0x8000
 _MARK, _MASK = 8, 21
 _WHOLE = 0xFFFF_FFFF
 _FIXED = np.dtype([*wire.HEADER, ("family", "u1"), ("version", "u1"), ("resource", ">u2")])
@@ -38,6 +43,28 @@ def by_mark(datagrams: list[bytes]) -> Mapping[int, int]:
             each, counts = np.unique(marks.view(">u4")[:, 0], return_counts=True)
             found.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
     return found
+
+
+def finding(vip: Vip, client: Client) -> bytes:
+    """The one flow of this client to the VIP, if there is one."""
+    four = vip.family == 4
+    width, source, to = (4, 1, 2) if four else (16, 3, 4)
+    addresses = wire.attribute(source, client.address.to_bytes(width, "big"))
+    addresses += wire.attribute(to, vip.address.to_bytes(width, "big"))
+    ports = wire.attribute(1, bytes([client.protocol]))
+    ports += wire.attribute(2, struct.pack(">H", client.port)) + wire.attribute(3, struct.pack(">H", client.to_port))
+    flow = wire.attribute(1 | _NESTED, addresses) + wire.attribute(2 | _NESTED, ports)
+    family = struct.pack(">BBH", AF_INET if four else AF_INET6, 0, 0)
+    return wire.request(_GET, wire.Flag.ACK, family + wire.attribute(_ORIGINAL | _NESTED, flow))
+
+
+def mark_in(messages: Iterable[wire.Message]) -> int | None:
+    """The mark of the flow that was found."""
+    for message in messages:
+        if message.type == _NEW and (found := wire.attributes(message.body, 4).get(_MARK)) is not None:
+            mark: int = struct.unpack(">I", found)[0]
+            return mark
+    return None
 
 
 def _any_family() -> bytes:

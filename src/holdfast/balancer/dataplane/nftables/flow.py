@@ -6,8 +6,7 @@ where there are no ports). The same words come out here, so that a flow can be e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables.structure import SEED
 from holdfast.balancer.vip import Settings
 
@@ -17,16 +16,7 @@ _MIXING = ((0, 2, 4), (1, 0, 6), (2, 1, 8), (0, 2, 16), (1, 0, 19), (2, 1, 4))
 _FINAL = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a flow comes from; port 0 where the protocol has none."""
-
-    family: int
-    address: int
-    port: int = 0
-
-
-def bucket(source: Source, settings: Settings, size: int) -> int:
+def bucket(source: Client, settings: Settings, size: int) -> int:
     """The bucket that a new flow from there falls into."""
     hashed = source.address.to_bytes(_WIDTHS[source.family], "big")
     if source.port and not settings.sticky:

@@ -12,8 +12,10 @@ import struct
 import subprocess
 from collections.abc import Mapping
 
+from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables import conntrack, elements
 from holdfast.balancer.dataplane.nftables.elements import Transaction
+from holdfast.balancer.vip import Vip
 from holdfast.runtime.netlink import wire
 from holdfast.runtime.netlink.socket import Interrupted, Netlink, NetlinkError
 
@@ -118,6 +120,13 @@ class Kernel:
     def end_flows(self, mark: int) -> None:
         for message in self._netlink.exchange(conntrack.ending(mark)):
             _raise_if_refused(message, but=errno.ENOENT)
+
+    def mark_of_flow(self, vip: Vip, client: Client) -> int | None:
+        """The mark of a client's established flow to a VIP."""
+        said = self._netlink.exchange(conntrack.finding(vip, client))
+        for message in said:
+            _raise_if_refused(message, but=errno.ENOENT)
+        return conntrack.mark_in(said)
 
     def _dump(self, request: bytes) -> list[bytes]:
         try:

@@ -21,9 +21,10 @@ import numpy as np
 import structlog
 
 from holdfast.balancer import maglev
-from holdfast.balancer.dataplane import Counters, Description
+from holdfast.balancer.dataplane import Client, Counters, Course, Description
 from holdfast.balancer.dataplane.nftables import elements, structure
 from holdfast.balancer.dataplane.nftables.elements import Marks, Transaction, empty
+from holdfast.balancer.dataplane.nftables.flow import bucket
 from holdfast.balancer.dataplane.nftables.kernel import Kernel, KernelError
 from holdfast.balancer.dataplane.nftables.layout import (
     BACKEND_MAPS,
@@ -108,6 +109,22 @@ class Nftables:
             }
 
         return await self._do(count)
+
+    async def course(self, vip: Vip, client: Client) -> Course | None:
+        """As the kernel has it, not as it should be."""
+
+        def trace() -> Course | None:
+            service = self._look().services.get(vip)
+            if service is None or service.settings is None:
+                return None
+            owners = {placed.mark: backend for backend, placed in service.entries.items()}
+            table, found = self._read_buckets(vip), bucket(client, service.settings, self._shape.size)
+            mark = int(table[found])
+            established = self._kernel.mark_of_flow(vip, client) if client.port and client.to_port else None
+            share = int(np.count_nonzero(table == mark)) if mark in owners else 0
+            return Course(found, owners.get(mark), share, owners.get(established or 0))
+
+        return await self._do(trace)
 
     async def lost(self) -> None:
         while not self._disturbed:

@@ -1,0 +1,103 @@
+"""The shipped keeper on the real kernel and the real clock, with a prober that tells a given truth."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from holdfast.balancer.core import Balancer
+from holdfast.balancer.dataplane import Dataplane
+from holdfast.balancer.keeper import Around, Keeper
+from holdfast.balancer.results import Assignment, Code, Pace, Report, Result
+from holdfast.balancer.roster import roster
+from holdfast.balancer.source import WantedVips
+from holdfast.balancer.warmup import WarmUp
+from holdfast.config.balancer import Balancer as Configuration
+from holdfast.model.time import Duration, seconds
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.vitals import Vitals
+from holdfast.testing.anycast import SERVERS, address
+from tests.balancer.nftables.traffic import PORT
+from tests.balancer.site import configuration
+
+_EVERY = 0.1
+_NO_WARM_UP = Duration(0)
+
+
+def site(vip: str = "192.0.2.1", *, backends: tuple[str, ...] = SERVERS, extra: str = "") -> Configuration:
+    """All servers behind one VIP; the dataplane is compared only when something happens."""
+    family = 6 if ":" in vip else 4
+    lines = ["sync-interval: 1h", "healthchecks: {web: {type: tcp}}", "backends:"]
+    lines += [f"  {n}: {{address: '{address(n, family)}', port: {PORT}, healthcheck: web}}" for n in SERVERS]
+    pool = ", ".join(f"{name}: {{}}" for name in backends)
+    lines += ["frontends:", f"  www: {{address: '{vip}', port: 80, pools: [{{backends: {{{pool}}}}}]{extra}}}"]
+    return configuration("\n".join(lines))
+
+
+class Truthful:
+    """Tells ten times a second that every target is well, but those in `down`."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self._targets = Assignment(())
+
+    def assign(self, wanted: Assignment) -> None:
+        self._targets = wanted
+
+    def pace(self, paces: Mapping[str, Pace]) -> None:
+        """It has one pace."""
+
+    async def reports(self) -> AsyncGenerator[Report, None]:
+        clock = SystemClock()
+        while True:
+            await asyncio.sleep(_EVERY)
+            results = []
+            for target in self._targets.targets:
+                well = target.id.partition("/")[0] not in self.down
+                code = Code.L4OK if well else Code.L4CON
+                results.append(Result(target.id, well, code, seconds(0.001), clock.now(), False))
+            yield Report(clock.now(), tuple(results), len(results))
+
+
+@contextlib.asynccontextmanager
+async def keeping(
+    config: Configuration, dataplane: Dataplane, folder: Path, *, complete: bool = True
+) -> AsyncIterator[tuple[Keeper, Truthful]]:
+    """A keeper that runs. `complete`: whether its source has told everything."""
+    clock, prober = SystemClock(), Truthful()
+    balancer = Balancer(roster(config), WarmUp(clock.now(), _NO_WARM_UP, _NO_WARM_UP))
+    around = Around(clock, Vitals(clock), DecisionLog(folder, "balancer.vips"), WorkerMetrics())
+    source = WantedVips(balancer, clock)
+    keeper = Keeper(balancer, dataplane, prober, around, sync_interval=config.sync_interval, source=source)
+    if complete:
+        keeper.complete(1)
+    stopping = asyncio.Event()
+    running = asyncio.create_task(keeper.run(stopping))
+    try:
+        yield keeper, prober
+    finally:
+        stopping.set()
+        await running
+
+
+async def comes_true(what: Callable[[], bool], within: float = 15.0) -> None:
+    async with asyncio.timeout(within):
+        while not what():
+            await asyncio.sleep(0.02)  # noqa: ASYNC110 -- what is waited for happens in the kernel, too
+
+
+async def compared(keeper: Keeper) -> None:
+    """Everything was wanted to be compared, and was, begun and finished after this was asked for."""
+    begun = keeper.reconciler.passes
+    for wanted in (begun + 1, begun + 2):
+        keeper.reconciler.dirty.mark_all()
+        await comes_true(partial(_has_passed, keeper, wanted))
+
+
+def _has_passed(keeper: Keeper, times: int) -> bool:
+    return keeper.reconciler.passes >= times

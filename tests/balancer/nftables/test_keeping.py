@@ -1,0 +1,153 @@
+"""A whole keeper on the real kernel: what it makes, leaves, restores, and can explain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.balancer.dataplane.nftables import Nftables
+from holdfast.balancer.keeper import Keeper
+from holdfast.balancer.roster import roster
+from holdfast.balancer.tracing import trace
+from holdfast.balancer.vip import Entry, Key, Settings, Vip
+from holdfast.runtime.control import Declined
+from holdfast.testing.anycast import SERVERS
+from holdfast.testing.dataplane import FakeDataplane
+from holdfast.testing.fault import fault
+from tests.balancer.conformance import change
+from tests.balancer.nftables.keeping import Truthful, comes_true, compared, keeping, site
+from tests.balancer.nftables.traffic import TABLE, V4, V6, WEB4, WEB6, Ground, spread
+
+Story = Callable[[Nftables, Keeper, Truthful], Awaitable[None]]
+ALL = {Key(V4): Settings(), **{Key(V4, one): Entry(100) for one in WEB4.values()}}
+
+
+def kept(ground: Ground, folder: Path, story: Story, *, complete: bool = True) -> None:
+    async def run(plane: Nftables) -> None:
+        async with keeping(site(), plane, folder, complete=complete) as (keeper, prober):
+            await story(plane, keeper, prober)
+
+    ground.do(run)
+
+
+def test_the_kernel_serves_what_is_configured_and_a_restart_writes_nothing(ground: Ground, tmp_path: Path) -> None:
+    async def first(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+
+    async def second(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+        await compared(keeper)
+        assert plane.writes == 0
+
+    kept(ground, tmp_path, first)
+    assert set(spread(ground.connect(V4, 20))) == set(SERVERS)
+    ground.restart()
+    kept(ground, tmp_path, second)
+
+
+def test_a_backend_that_dies_loses_its_weight_then_its_flows(ground: Ground, tmp_path: Path) -> None:
+    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+        prober.down = {"web-1"}
+        dead = Key(V4, WEB4["web-1"])
+        await comes_true(lambda: keeper.target.held.get(dead) == Entry(0, kill=True))
+        assert (await plane.read())[dead] == Entry(0, kill=True)
+
+    kept(ground, tmp_path, story)
+    assert set(spread(ground.connect(V4, 20))) == {"web-2", "web-3"}
+
+
+async def never(_plane: Nftables) -> None:
+    await asyncio.Event().wait()
+
+
+@fault("B15", without="holdfast.balancer.dataplane.nftables.plane:Nftables.lost", by=f"{__name__}:never")
+def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground, tmp_path: Path) -> None:
+    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+        await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
+        writes = plane.writes
+        await comes_true(lambda: plane.writes > writes, within=12)
+        await comes_true(lambda: keeper.target.held == ALL)
+
+    kept(ground, tmp_path, story)
+    assert set(spread(ground.connect(V4, 20))) == set(SERVERS)
+
+
+@fault("B24", without="holdfast.reconcile.sync:Sync.judge")
+def test_B24_no_vip_goes_while_the_source_has_not_told_everything(ground: Ground, tmp_path: Path) -> None:
+    other = Vip.of("192.0.2.99", "tcp", 80)
+    ground.make(change(Key(other), Settings()), change(Key(other, WEB4["web-1"]), Entry(100)))
+
+    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held.keys() >= ALL.keys())
+        await compared(keeper)
+        assert Key(other) in await plane.read()
+
+    kept(ground, tmp_path, story, complete=False)
+
+
+def test_B9_a_frontend_that_moves_to_the_other_family_is_served_there_and_nowhere_else(
+    ground: Ground, tmp_path: Path
+) -> None:
+    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+        keeper.balancer.reload(roster(site("2001:db8::1")), keeper._clock.now())
+        keeper.complete(2)
+        keeper.reloaded()
+        wanted = {Key(V6): Settings(), **{Key(V6, one): Entry(100) for one in WEB6.values()}}
+        await comes_true(lambda: keeper.target.held == wanted)
+
+    kept(ground, tmp_path, story)
+    assert set(spread(ground.connect(V6, 20))) == set(SERVERS)
+
+
+def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, tmp_path: Path) -> None:
+    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+        (flow,) = await asyncio.to_thread(ground.connect, V4)
+        server, source = await asyncio.to_thread(flow.server), "{}:{}".format(*flow.source)
+        found = await trace(keeper, source, "192.0.2.1:80")
+        assert found["established"] == found["backend"]
+        assert found["established"].startswith(f"{server} (")
+        assert found["hashed"] == "source address and port"
+        prober.down = {server}
+        await comes_true(lambda: keeper.target.held[Key(V4, WEB4[server])] == Entry(0))
+        later = await trace(keeper, source, "www")
+        assert later["established"] == found["established"]
+        assert later["backend"] not in (None, found["backend"])
+
+    kept(ground, tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "sentence"),
+    [
+        ("10.0.0.1:x", "www", "not ADDRESS:PORT"),
+        ("10.0.0.1:99999", "www", "not ADDRESS:PORT"),
+        ("[2001:db8::7]:5", "www", "family"),
+        ("10.0.0.1:5", "192.0.2.50:80", "no frontend has 192.0.2.50:80"),
+        ("10.0.0.1:5", "192.0.2.1:80/sctp", "not a protocol"),
+    ],
+)
+def test_a_flow_that_cannot_be_told_is_declined_in_a_sentence(
+    ground: Ground, tmp_path: Path, source: str, to: str, sentence: str
+) -> None:
+    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+        with pytest.raises(Declined, match=sentence):
+            await trace(keeper, source, to)
+
+    kept(ground, tmp_path, story)
+
+
+def test_a_dataplane_that_cannot_tell_says_so(tmp_path: Path) -> None:
+    async def ask() -> None:
+        async with keeping(site(), FakeDataplane(), tmp_path) as (keeper, _):
+            with pytest.raises(Declined, match="fake cannot tell"):
+                await trace(keeper, "10.0.0.1:5", "www")
+
+    asyncio.run(ask())
