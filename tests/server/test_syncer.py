@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.inventory.edit import Wanted, wanted
-from holdfast.inventory.schema import IDENTITY, OBJECTS
+from holdfast.inventory.schema import IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.allowance import ALLOWANCE
 from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT
@@ -271,6 +271,8 @@ def test_C36_the_store_is_pinned_before_the_snapshot_is_opened(here: Realm) -> N
         async def entries_and_then(after: bytes | None) -> Any:
             found = await entries(after)
             here.editor.change([endpoint(5)], who="alice")
+            with here.engine.begin() as connection:
+                connection.execute(OUTBOX.delete())
             return found
 
         reign.target._entries = entries_and_then  # type: ignore[method-assign]

@@ -206,6 +206,7 @@ class Reconciler(Generic[K, V]):
             flowing = [change for change in changes if change.op is not Op.DELETE]
             if moves is not None:
                 flowing = moves.kept_back(changes)
+            flowing = await self._unchanged_since(flowing)
             await self._carry_out(flowing, {change.key for change in flowing})
             if upto is None:
                 break
@@ -219,11 +220,18 @@ class Reconciler(Generic[K, V]):
         self._audit = self._clock.now() + self._pace.audit
         self._vitals.audited(self._pace.audit)
 
+    async def _unchanged_since(self, changes: list[Change[K, V]]) -> list[Change[K, V]]:
+        """C22: what changed since the pass began gets a look of its own; written from the old list, it could come back
+        from the dead."""
+        await self._fetch()
+        return [change for change in changes if change.key not in self.dirty]
+
     async def _move(self, moves: Moves[K, V], deletes: list[Change[K, V]]) -> list[Change[K, V]]:
         """Carries out what was kept back; the deletes that are left."""
-        new = moves.rest()
+        new = await self._unchanged_since(moves.rest())
         await self._carry_out(new, {change.key for change in new})
-        for halves in moves.found(self._pace.batch):
+        for found in moves.found(self._pace.batch):
+            halves = await self._unchanged_since(found)
             await self._carry_out(halves, {change.key for change in halves})
         return [change for change in deletes if not moves.is_moving(change.key)]
 

@@ -1,0 +1,71 @@
+"""What changes in the inventory while a resync is under way is never written as it was before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.inventory.edit import Wanted
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.server.syncer import Reign
+from holdfast.testing.fault import fault
+from tests.inventory.things import endpoint, endpoint_key, endpoint_name
+from tests.server.syncing import Realm, realm
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Realm]:
+    with realm(tmp_path) as made:
+        yield made
+
+
+async def resynced(here: Realm, meanwhile: list[Wanted]) -> Reign:
+    """A resync that has read the inventory when somebody changes it."""
+    reign = await here.settled()
+    read = reign.source.read
+
+    async def read_and_then(after: bytes | None, upto: bytes | None) -> Any:
+        found = await read(after, upto)
+        here.editor.change(meanwhile, who="alice")
+        return found
+
+    here.editor.change([endpoint(n) for n in range(5)], who="alice")
+    reign.source.read = read_and_then  # type: ignore[method-assign]
+    reign.reconciler.dirty.mark_all()
+    await reign.reconciler.turn()
+    await reign.reconciler.turn()
+    return reign
+
+
+def ever_written(here: Realm, key: bytes) -> list[bytes]:
+    events = [event for write in here.fake.history for event in write.events if event.key == key]
+    return [event.entry.value for event in events if event.entry is not None]
+
+
+@fault(
+    "C22",
+    without="holdfast.runtime.reconciler:Reconciler._unchanged_since",
+    by="tests.server.removals:as_it_was_listed",
+)
+def test_C22_what_was_deleted_since_the_list_was_read_does_not_come_back(here: Realm) -> None:
+    asyncio.run(resynced(here, [Wanted(ENDPOINT, endpoint_name(3))]))
+    assert ever_written(here, endpoint_key(3)) == []
+    assert here.stored() == here.wanted()
+    assert here.inventory.waiting() == 0
+
+
+def test_what_was_changed_since_the_list_was_read_is_written_once_as_it_is_now(here: Realm) -> None:
+    asyncio.run(resynced(here, [endpoint(3, gateway="10.0.0.254")]))
+    (value,) = ever_written(here, endpoint_key(3))
+    assert b'"ipv4Gateway":"10.0.0.254"' in value
+    assert here.stored() == here.wanted()
+
+
+def test_what_moved_since_the_list_was_read_is_written_where_it_is_now(here: Realm) -> None:
+    asyncio.run(resynced(here, [endpoint(3, on="r9")]))
+    assert ever_written(here, endpoint_key(3)) == []
+    assert here.stored() == here.wanted()
