@@ -38,9 +38,10 @@ from holdfast.agent.claims import (
     route,
 )
 from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.linux import LinuxDataplane, Settings
+from holdfast.agent.linux import LinuxDataplane
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.picture import Picture, take, take_routes
+from holdfast.config.linux import Linux
 from holdfast.reconcile import Change, Op, Owned, diff
 from holdfast.runtime.netlink.socket import Netlink
 from holdfast.testing.inside import inside
@@ -101,7 +102,7 @@ async def _measure(nodes: Sequence[Node]) -> tuple[float, float, float]:
 
 async def _program(wanted: Mapping[Key, Shape]) -> tuple[float, float]:
     changes = [Change(Op.CREATE, key, None, Owned(Claim(wanted[key]), "bench", 1)) for key in sorted(wanted)]
-    dataplane = LinuxDataplane(Settings(), "bench")
+    dataplane = LinuxDataplane(Linux(), "bench")
     await dataplane.read()
     watch = Stopwatch()
     for start in range(0, len(changes), BATCH):
@@ -120,7 +121,7 @@ async def _apply(dataplane: LinuxDataplane, changes: Sequence[ClaimChange]) -> N
 async def _verify(wanted: Mapping[Key, Shape]) -> float:
     remembered = {key: Owned(shape, "bench", 1) for key, shape in wanted.items() if key.sort is Sort.ROUTE}
     want = [(key, remembered[key]) for key in sorted(remembered)]
-    kernel, settings = Netlink(socket.NETLINK_ROUTE), Settings()
+    kernel, settings = Netlink(socket.NETLINK_ROUTE), Linux()
     devices = Devices(kernel, settings, "bench")
     known = await take(kernel, settings, devices, Picture(settings.first_nexthop))
     took = []

@@ -67,7 +67,7 @@ def open_dataplane(config: Configuration, host: str, runtime: Path) -> Dataplane
         case "linux":
             from holdfast.agent.linux import LinuxDataplane
 
-            return LinuxDataplane(host=host)
+            return LinuxDataplane(config.linux, host)
 
 
 def settings(config: Configuration, way: WayToStore) -> Settings:

@@ -28,6 +28,7 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
+from holdfast.agent.mac import tunnel_mac
 from holdfast.model.address import family
 from holdfast.model.endpoint import Endpoint
 from holdfast.model.host import Bgp, Host
@@ -106,7 +107,7 @@ def peer(host: Host, here: Here) -> Peer:
     if ours:
         return Peer(owner, refusal=f"host {name} claims {', '.join(sorted(ours))}, which is an address of this host")
     reach = tuple((version, found) for version in FAMILIES if (found := _reach(host, version, here)) is not None)
-    return Peer(owner, reach, "" if reach else f"host {name} has neither a direct nor a tunnel address to reach it by")
+    return Peer(owner, reach, "" if reach else f"host {name} has no address to reach it by")
 
 
 def remote_routes(endpoint: Endpoint, to: Peer) -> Iterator[tuple[Key, Claim]]:
@@ -134,8 +135,8 @@ def _reach(host: Host, version: int, here: Here) -> Reach | None:
         return Reach(underlay, ((nexthop(underlay), Nexthop(Mode.DIRECT)),))
     spec = host.spec
     tunnel, mac = (spec.tunnel_ipv4, spec.tunnel_mac) if version == 4 else (spec.tunnel_ipv6, spec.tunnel_mac_v6)
-    if not tunnel or not mac:
-        return None
+    # Where nobody has chosen them: any address will do inside the tunnel, and the MAC follows from the host's name.
+    tunnel, mac = tunnel or underlay, mac or tunnel_mac(host.metadata.name, version)
     return Reach(
         tunnel,
         (

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Literal
 
 from holdfast.config.field import About, Conflict, File, Name, Section
+from holdfast.config.linux import Linux
 from holdfast.config.text import show_duration
 
 
@@ -35,6 +36,7 @@ class Agent(Section, frozen=True, kw_only=True):
         About("The name that the inventory has for this host; `null` takes the machine's host name."),
     ] = None
     dataplane: Dataplane = Dataplane()
+    linux: Linux = Linux()
     encapsulation: Annotated[
         Literal["always", "cross-subnet", "never"],
         About(

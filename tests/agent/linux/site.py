@@ -20,7 +20,8 @@ from holdfast.agent.claims import (
     route,
 )
 from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.linux import LinuxDataplane, Settings
+from holdfast.agent.linux import LinuxDataplane
+from holdfast.config.linux import Linux
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, Network
@@ -61,7 +62,7 @@ class Site:
         self.host.run("sh", "-c", _CLEAR)
 
     @contextlib.contextmanager
-    def dataplane(self, settings: Settings | None = None) -> Iterator[LinuxDataplane]:
+    def dataplane(self, settings: Linux | None = None) -> Iterator[LinuxDataplane]:
         made = inside(self.host.system_name, lambda: LinuxDataplane(settings, "host"))
         try:
             yield made

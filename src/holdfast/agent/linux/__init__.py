@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from holdfast.agent.linux.dataplane import LinuxDataplane
-from holdfast.agent.linux.settings import Settings, TunnelEnd, tunnel_mac
 
-__all__ = ["LinuxDataplane", "Settings", "TunnelEnd", "tunnel_mac"]
+__all__ = ["LinuxDataplane"]

@@ -23,7 +23,8 @@ from holdfast.agent.linux.hearing import Hearing
 from holdfast.agent.linux.orders import carry_out
 from holdfast.agent.linux.picture import Picture
 from holdfast.agent.linux.routing import straight_device
-from holdfast.agent.linux.settings import Settings
+from holdfast.agent.linux.settings import own
+from holdfast.config.linux import Linux
 from holdfast.reconcile import Away
 from holdfast.runtime.netlink import socket as netlink
 
@@ -36,8 +37,8 @@ class LinuxDataplane:
 
     name = "linux"
 
-    def __init__(self, settings: Settings | None = None, host: str | None = None) -> None:
-        self._settings = settings or Settings()
+    def __init__(self, settings: Linux | None = None, host: str | None = None) -> None:
+        self._settings = settings or Linux()
         with _trouble():
             kernel = netlink.Netlink(socket.NETLINK_ROUTE)
             self._ear = Ear(kernel, self._settings.protocol)
@@ -56,7 +57,7 @@ class LinuxDataplane:
         return missing_capability()
 
     def describe(self) -> Description:
-        return Description(self.name, self._settings.own())
+        return Description(self.name, own(self._settings))
 
     async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
         async with self._lock:

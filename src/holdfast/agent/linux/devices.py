@@ -6,7 +6,9 @@ ours is left alone, and the sentence says so (N14); one of ours that is not as i
 
 from __future__ import annotations
 
-from holdfast.agent.linux.settings import OWNED, Settings, tunnel_mac
+from holdfast.agent.linux.settings import OWNED, device_name, mtu
+from holdfast.agent.mac import tunnel_mac
+from holdfast.config.linux import Linux
 from holdfast.runtime.netlink import links, networks
 from holdfast.runtime.netlink.addresses import mac_octets
 from holdfast.runtime.netlink.links import Link, Vxlan
@@ -18,7 +20,7 @@ class Foreign(Exception):
 
 
 class Devices:
-    def __init__(self, kernel: Netlink, settings: Settings, host: str) -> None:
+    def __init__(self, kernel: Netlink, settings: Linux, host: str) -> None:
         self._kernel = kernel
         self._settings = settings
         self._host = host
@@ -41,12 +43,12 @@ class Devices:
 
     def tunnel(self, family: int) -> Link | None:
         """Our tunnel device for that family of the underlay, if it is there."""
-        found = self.links.get(self._settings.device_name(family))
+        found = self.links.get(device_name(self._settings, family))
         return found if found is not None and found.alias == OWNED else None
 
     def make_tunnel(self, family: int) -> Link:
         """Our tunnel device as it has to be. Raises `Foreign`."""
-        name = self._settings.device_name(family)
+        name = device_name(self._settings, family)
         there = self.links.get(name)
         if there is not None and self._is_as_wanted(there, family):
             return there if there.is_on else self._switched_on(there)
@@ -54,8 +56,9 @@ class Devices:
             if there.alias != OWNED and not self._is_unfinished(there):
                 raise Foreign(f"device {name} is not Holdfast's: rename it, or choose another name for ours")
             links.remove(self._kernel, there.number)
-        mtu = self._settings.mtu(family)
-        links.add_vxlan(self._kernel, name, self._vxlan(), family, self._mac(family), mtu=mtu, alias=OWNED)
+        links.add_vxlan(
+            self._kernel, name, self._vxlan(), family, self._mac(family), mtu=mtu(self._settings, family), alias=OWNED
+        )
         self.look()
         return self.links[name]
 
@@ -89,5 +92,4 @@ class Devices:
         return Vxlan(self._settings.vni, self._settings.port)
 
     def _mac(self, family: int) -> bytes:
-        end = self._settings.ends.get(family)
-        return mac_octets(end.mac if end is not None else tunnel_mac(self._host, family))
+        return mac_octets(tunnel_mac(self._host, family))

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeVar, cast
 from holdfast.agent.claims import Forwarding, Key, Local, Mode, Neighbour, Nexthop, Remote, Rule, Shape, Sort
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.numbers import Numbers
-from holdfast.agent.linux.settings import FAMILIES, Settings
+from holdfast.agent.linux.settings import FAMILIES
+from holdfast.config.linux import Linux
 from holdfast.runtime.netlink import neighbours, nexthops, routes, rules
 from holdfast.runtime.netlink.addresses import SIZES, mac_text, text
 from holdfast.runtime.netlink.routes import Mark
@@ -71,7 +72,7 @@ class Picture:
             del self.shapes[key]
 
 
-async def take(kernel: Netlink, settings: Settings, devices: Devices, before: Picture) -> Picture:
+async def take(kernel: Netlink, settings: Linux, devices: Devices, before: Picture) -> Picture:
     """Reads everything, letting others run between two tables. Raises `Interrupted`, and OSError."""
     devices.look()
     picture = Picture(settings.first_nexthop, before)
@@ -86,12 +87,12 @@ async def take(kernel: Netlink, settings: Settings, devices: Devices, before: Pi
     return picture
 
 
-def take_rules(kernel: Netlink, settings: Settings, family: int, into: Picture) -> None:
+def take_rules(kernel: Netlink, settings: Linux, family: int, into: Picture) -> None:
     for found in rules.dump(kernel, SOCKET_FAMILIES[family], settings.protocol):
         into.shapes[Key(Sort.RULE, family, found.table, 0)] = Rule(found.priority)
 
 
-def take_tunnel(kernel: Netlink, settings: Settings, devices: Devices, family: int, into: Picture) -> None:
+def take_tunnel(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> None:
     """The forwarding entries and neighbours of one tunnel device."""
     device = devices.tunnel(family)
     if device is None:
@@ -103,7 +104,7 @@ def take_tunnel(kernel: Netlink, settings: Settings, devices: Devices, family: i
     into.learn((Sort.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
 
 
-def take_nexthops(kernel: Netlink, settings: Settings, devices: Devices, into: Picture) -> None:
+def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Picture) -> None:
     """Our nexthops; on the way the picture learns all numbers that anybody uses."""
     tunnels = devices.tunnel_numbers()
     through, straight = Nexthop(Mode.VXLAN), Nexthop(Mode.DIRECT)
@@ -116,7 +117,7 @@ def take_nexthops(kernel: Netlink, settings: Settings, devices: Devices, into: P
             into.shapes[key] = through if device in tunnels else straight
 
 
-def take_routes(kernel: Netlink, settings: Settings, devices: Devices, family: int, into: Picture) -> None:
+def take_routes(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> None:
     """Our routes; the nexthops are known already."""
     table = routes.dump(kernel, mark(settings), SIZES[family])
     ways: list[Shape | None] = list(map(into.numbers.ways.get, table.nexthops))
@@ -140,5 +141,5 @@ def _neighbours(macs: Sequence[bytes]) -> Iterable[Shape]:
     return map(Neighbour, map(mac_text, macs))
 
 
-def mark(settings: Settings) -> Mark:
+def mark(settings: Linux) -> Mark:
     return Mark(settings.table, settings.protocol)
