@@ -87,8 +87,8 @@ async def keeping(
 
 async def comes_true(what: Callable[[], bool], within: float = 15.0) -> None:
     async with asyncio.timeout(within):
-        while not what():
-            await asyncio.sleep(0.02)  # noqa: ASYNC110 -- what is waited for happens in the kernel, too
+        while not what():  # noqa: ASYNC110 -- what is waited for happens in the kernel, too
+            await asyncio.sleep(0.02)
 
 
 async def compared(keeper: Keeper) -> None:

@@ -19,7 +19,6 @@ from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
 from holdfast.testing.anycast import SERVERS
 from holdfast.testing.fault import fault
-from holdfast.testing.inside import inside
 from tests.balancer.conformance import change, made
 from tests.balancer.nftables.traffic import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, by_server, spread
 
@@ -302,5 +301,5 @@ def test_changes_in_foreign_tables_cost_a_look_and_no_write(ground: Ground) -> N
     ground.nft("add", "table", "inet", "other")
     assert ground.read() == before
     assert ground.plane.writes == writes
-    assert not inside(ground.namespace.system_name, lambda: ground.plane._disturbed)
+    assert not ground.do(lambda plane: plane._is_disturbed())
     ground.nft("delete", "table", "inet", "other")

@@ -67,7 +67,7 @@ class Kernel:
             _raise_if_refused(message)
         raise KernelError("the kernel does not say at which generation its tables are: it must support nftables")
 
-    def rules(self) -> Mapping[str, tuple[str, ...]]:
+    def rules(self) -> dict[str, tuple[str, ...]]:
         """Per chain of the table the comments of its rules, in order."""
         found: dict[str, list[str]] = {}
         for datagram in self._dump(wire.request(_GET_RULE, wire.Flag.DUMP, _inet() + self._name())):

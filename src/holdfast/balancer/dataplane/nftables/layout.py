@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from holdfast.balancer.maglev import Identity
@@ -160,6 +161,7 @@ _BACKEND = re.compile(_PLACE).fullmatch
 _ENTRY = re.compile(rf"(\S+) (\S+) weight (\d{{1,3}})( {_ENDED})?").fullmatch
 
 
+@lru_cache(maxsize=1 << 16)
 def entry_from(comment: str) -> tuple[Key, Entry]:
     """Raises ValueError for what is not a comment of ours."""
     if (found := _ENTRY(comment)) is None:

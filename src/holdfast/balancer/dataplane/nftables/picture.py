@@ -60,10 +60,12 @@ class Picture:
     """The table at one moment."""
 
     shape: Shape
-    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    maps: frozenset[str] = frozenset()
+    rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Per chain the fingerprints of its rules."""
+    maps: set[str] = field(default_factory=set)
     services: dict[Vip, Service] = field(default_factory=dict)
-    traffic: Mapping[int, Counters] = field(default_factory=dict)
+    counted: set[int] = field(default_factory=set)
+    """The marks whose traffic is counted."""
     strays: list[tuple[str, Element]] = field(default_factory=list)
 
     @property
@@ -74,8 +76,7 @@ class Picture:
 
     def has_chain(self, vip: Vip, settings: Settings) -> bool:
         """Whether the chain of the VIP is as it should be with these settings."""
-        wanted = structure.fingerprints(structure.vip_rules(self.shape, vip, settings))
-        return self.rules.get(chain_of(vip)) == wanted[chain_of(vip)]
+        return self.rules.get(chain_of(vip)) == structure.vip_fingerprints(self.shape, vip, settings)
 
     def has_buckets(self, vip: Vip) -> bool:
         return buckets_of(vip, self.shape.size) in self.maps
@@ -84,7 +85,7 @@ class Picture:
         service = self.services[vip]
         if service.settings is None or not self.has_buckets(vip) or not self.has_chain(vip, service.settings):
             return False
-        return all(placed.mark in self.traffic for placed in service.entries.values())
+        return all(placed.mark in self.counted for placed in service.entries.values())
 
     def objects(self, *, lenient: bool = False) -> dict[Key, Value]:
         """What is served. What is not whole is not there, and so will be made; unless one only wants to know."""
@@ -145,8 +146,29 @@ class Picture:
                 continue
             entries[key.backend] = Placed(mark, entry)
 
-    def take_traffic(self, datagrams: list[bytes]) -> None:
-        self.traffic = dict(map(_counted, elements.elements(datagrams)))
+    def take_counted(self, datagrams: list[bytes]) -> None:
+        self.counted = {struct.unpack("=I", elements.key_of(element))[0] for element in elements.elements(datagrams)}
+
+    def put_frame(self) -> None:
+        """The frame was made as it should be."""
+        self.rules |= structure.fingerprints(structure.frame_rules(self.shape))
+        self.maps |= MAPS
+
+    def put_chains(self, vips: Iterable[tuple[Vip, Settings]]) -> None:
+        self.rules |= {chain_of(vip): structure.vip_fingerprints(self.shape, vip, settings) for vip, settings in vips}
+
+    def put(self, vip: Vip, service: Service) -> None:
+        """The VIP was brought to this."""
+        self.counted -= {placed.mark for placed in self.services.pop(vip, Service()).entries.values()}
+        self.counted |= {placed.mark for placed in service.entries.values()}
+        if service != Service():
+            self.services[vip] = service
+
+    def remove_orphans(self) -> None:
+        """What nobody needs is gone."""
+        chains, maps = self.orphans()
+        self.rules = {chain: rules for chain, rules in self.rules.items() if chain not in chains}
+        self.maps -= set(maps)
 
 
 def mark_key(mark: int) -> bytes:
@@ -160,6 +182,11 @@ def table_of(placed: Iterable[tuple[Identity, int, int]], size: int) -> Marks:
     # The last one is what an empty table's -1 points to.
     marks = np.asarray([*(known[backend][0] for backend in serving), 0], np.uint32)
     return marks[table]
+
+
+def traffic_in(datagrams: list[bytes]) -> Mapping[int, Counters]:
+    """What has passed, by mark."""
+    return dict(map(_counted, elements.elements(datagrams)))
 
 
 def _counted(element: dict[int, memoryview]) -> tuple[int, Counters]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.balancer.dataplane.nftables.layout import (
     BACKEND_MAPS,
@@ -101,6 +102,12 @@ def _dispatch(each: VipMap) -> str:
 def fingerprint(rule: str) -> str:
     """What the comment of a rule says."""
     return hashlib.blake2b(rule.encode(), digest_size=6, person=b"holdfast-rule").hexdigest()
+
+
+@lru_cache(maxsize=1 << 14)
+def vip_fingerprints(shape: Shape, vip: Vip, settings: Settings) -> tuple[str, ...]:
+    """What a look at the kernel must find in the chain of a VIP."""
+    return fingerprints(vip_rules(shape, vip, settings))[chain_of(vip)]
 
 
 def fingerprints(rules: Rules) -> dict[str, tuple[str, ...]]:

@@ -21,7 +21,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
     vip_comment,
     vip_map,
 )
-from holdfast.balancer.dataplane.nftables.picture import Picture, Service, mark_key, table_of
+from holdfast.balancer.dataplane.nftables.picture import Picture, Placed, Service, mark_key, table_of
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, shown
 from holdfast.reconcile import Change
@@ -81,6 +81,8 @@ class Steps:
     then: Transaction
     after: Marks
     """The table of buckets that the first step leads to."""
+    service: Service
+    """What the VIP is after all."""
 
 
 def steps(turn: Turn, picture: Picture, before: Marks, used: set[int]) -> Steps:
@@ -121,14 +123,15 @@ class _Steps:
         for backend in sorted(self._held.entries.keys() - turn.entries.keys()):
             self._remove(then, backend)
         self._lead(first)
-        return Steps(first, ended_marks(turn, self._marks), then, after)
+        service = Service(turn.settings, {one: Placed(self._marks[one], entry) for one, entry in turn.entries.items()})
+        return Steps(first, ended_marks(turn, self._marks), then, after, service)
 
     def _place(self, transaction: Transaction, backend: Identity, entry: Entry) -> None:
         held = self._held.entries.get(backend)
         if held is None or held.entry != entry:
             self._write(transaction, backend, None if held is None else held.entry, entry)
         mark = self._marks[backend]
-        if mark not in self._picture.traffic:
+        if mark not in self._picture.counted:
             transaction.add(TRAFFIC, Element(mark_key(mark)))
 
     def _write(self, transaction: Transaction, backend: Identity, old: Entry | None, new: Entry) -> None:
@@ -141,7 +144,7 @@ class _Steps:
     def _remove(self, transaction: Transaction, backend: Identity) -> None:
         mark = self._marks[backend]
         transaction.delete(backend_map(Key(self._turn.vip, backend)).name, Element(mark_key(mark)))
-        if mark in self._picture.traffic:
+        if mark in self._picture.counted:
             transaction.delete(TRAFFIC, Element(mark_key(mark)))
 
     def _lead(self, transaction: Transaction) -> None:
