@@ -60,11 +60,9 @@ class Agents:
             return AgentSeen(True, before.reported, before.uptime)
         return AgentSeen(False, before.reported, before.uptime) if key in self.hosts else None
 
-    def lost(self, change: Change[bytes, AgentSeen]) -> str | None:
-        """The host that this change would call dead."""
-        was = change.old is not None and change.old.value.alive
-        lives = change.new is not None and change.new.value.alive
-        return self.host(change.key) if was and not lives else None
+    def is_loss(self, old: AgentSeen, new: AgentSeen | None) -> bool:
+        """Whether a host is called dead by that."""
+        return old.alive and (new is None or not new.alive)
 
     def is_routine(self, change: Change[bytes, AgentSeen]) -> bool:
         """A heartbeat: nothing to tell anybody."""

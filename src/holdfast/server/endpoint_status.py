@@ -24,6 +24,7 @@ _SEEN = {state: EndpointSeen(word) for state, word in _WORDS.items()}
 _SILENT = EndpointSeen(Word.DOWN)
 _UNKNOWN = {word: EndpointSeen(word, known=False) for word in Word}
 _MOST_REMEMBERED = 1_000
+_PARTS = 6
 
 
 class Alive:
@@ -44,6 +45,7 @@ class Endpoints:
         self.region = region
         self.prefix = ENDPOINT_STATUS.prefix(region)
         self._start = len(self.prefix)
+        self._wanted = WANTED.prefix(region)
         self.reports: Mapping[bytes, Said] = {}
         self.bad: Mapping[bytes, Bad] = {}
         self._bound: dict[bytes, set[bytes]] = {}
@@ -114,11 +116,9 @@ class Endpoints:
             return EndpointSeen(last.status) if last is not None else EndpointSeen()
         return _SILENT
 
-    def lost(self, change: Change[bytes, EndpointSeen]) -> str | None:
-        """The host by whose loss this endpoint would become unknown."""
-        was = change.old is not None and change.old.value.known
-        becomes = change.new is not None and not change.new.value.known
-        return self.host(change.key) if was and becomes else None
+    def is_loss(self, old: EndpointSeen, new: EndpointSeen | None) -> bool:
+        """Whether an endpoint becomes unknown by that, because its host was lost."""
+        return old.known and new is not None and not new.known
 
     def is_routine(self, change: Change[bytes, EndpointSeen]) -> bool:
         return False
@@ -127,13 +127,33 @@ class Endpoints:
         return self._host(key).decode(errors="replace")
 
     def show(self, key: bytes) -> str:
+        """By the name that the inventory has for it, and where."""
+        if key.count(b"%") == 1:  # only the one after the namespace: nothing else needs to be unescaped
+            parts = key[self._start :].decode(errors="replace").split("/")
+            if len(parts) == _PARTS:
+                return _called(parts[2], parts[3].rpartition("%2f")[2], parts[5], parts[0])
         name = ENDPOINT_STATUS.parse(key, self.region)
         if isinstance(name, Bad):
             return key.decode(errors="backslashreplace")
-        return f"endpoint {name.orchestrator}-{name.device}-{name.endpoint} on {name.host}"
+        return _called(name.orchestrator, name.device, name.endpoint, name.host)
 
     def status_key(self, key: bytes) -> bytes | None:
         """Where the host of a wanted endpoint speaks of it."""
+        return self._plain_status_key(key) or self._any_status_key(key)
+
+    def _plain_status_key(self, key: bytes) -> bytes | None:
+        """The same for a name without anything to escape or to refuse, as nearly all are: this runs for every row."""
+        name = key[len(self._wanted) :].decode(errors="replace")
+        if not name.isprintable() or "%" in name or "/" in name:
+            return None
+        parts = name.replace("--", "\0").split("-")
+        if len(parts) != 4 or "" in parts or parts[1] not in ("openstack", "holdfast"):
+            return None
+        node, orchestrator, device, endpoint = [part.replace("\0", "-") for part in parts]
+        rest = f"{node}/workload/{orchestrator}/{self.region.namespace}%2f{device}/endpoint/{endpoint}"
+        return self.prefix + rest.encode()
+
+    def _any_status_key(self, key: bytes) -> bytes | None:
         name = WANTED.parse(key, self.region)
         if isinstance(name, Bad):
             return None
@@ -149,6 +169,10 @@ class Endpoints:
 
     def _host(self, key: bytes) -> bytes:
         return key[self._start : key.find(b"/", self._start)]
+
+
+def _called(orchestrator: str, device: str, endpoint: str, host: str) -> str:
+    return f"endpoint {orchestrator}-{device.replace('-', '--')}-{endpoint.replace('-', '--')} on {host}"
 
 
 def _word(said: Said | None) -> Word:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -34,7 +35,7 @@ from holdfast.server.staleness import Behind, Staleness
 from holdfast.server.status_feed import StatusFeed
 from holdfast.server.status_metrics import StatusMetrics
 from holdfast.server.status_rows import Rows
-from holdfast.server.status_source import StatusSource, Subject
+from holdfast.server.status_source import StatusSource, Subject, loser
 from holdfast.server.status_target import ObservedTarget
 from holdfast.store.mirror import Mirror
 
@@ -90,7 +91,7 @@ class Reign(Generic[T, V]):
         self.around = around
         self.topic = topic
         subject, clock = topic.subject, around.clock
-        self.mass_loss: MassLoss[bytes, V] = MassLoss(topic.name, subject.lost)
+        self.mass_loss: MassLoss[bytes, V] = MassLoss(topic.name, partial(loser, subject))
         self.intent: Intent[bytes] = Intent(topic.name)
         self.sync = Sync()
         self.target = ObservedTarget(

@@ -29,7 +29,7 @@ T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
 MOST = 2_000
-GATHER = Duration(milliseconds=100)
+GATHER = Duration(milliseconds=250)
 """Between two portions: one transaction for what came meanwhile."""
 
 

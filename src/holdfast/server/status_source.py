@@ -15,7 +15,7 @@ import msgspec
 from holdfast.model.bad import Bad
 from holdfast.model.region import Region
 from holdfast.model.time import Instant
-from holdfast.reconcile import Away, Change, Op, Owned
+from holdfast.reconcile import Away, Change, Owned
 from holdfast.server.mass_loss import MassLoss
 from holdfast.server.status_rows import Rows
 from holdfast.server.status_target import SOURCE, ObservedTarget
@@ -43,7 +43,7 @@ class Subject(Protocol[T, V]):
     def reporting(self) -> int: ...
     def keys(self) -> Collection[bytes]: ...
     def want(self, key: bytes, last: V | None) -> V | None: ...
-    def lost(self, change: Change[bytes, V]) -> str | None: ...
+    def is_loss(self, old: V, new: V | None) -> bool: ...
     def is_routine(self, change: Change[bytes, V]) -> bool: ...
     def orphans(self) -> Mapping[str, int]: ...
     def host(self, key: bytes) -> str: ...
@@ -96,7 +96,8 @@ class StatusSource(Generic[T, V]):
         self._subject.reports, self._subject.bad = self._mirror.objects, self._mirror.bad
 
     def _wanted(self, keys: Iterable[bytes]) -> dict[bytes, Owned[V]]:
-        want, memory, revision = self._subject.want, self._target.memory, self._mirror.revision
+        want, is_loss = self._subject.want, self._subject.is_loss
+        memory, revision = self._target.memory, self._mirror.revision
         found: dict[bytes, Owned[V]] = {}
         lost: set[str] = set()
         for key in keys:
@@ -104,14 +105,14 @@ class StatusSource(Generic[T, V]):
             value = want(key, last)
             if value is not None:
                 found[key] = Owned(value, SOURCE, revision)
-            if last is not None and (host := self._loss(key, last, value)) is not None:
-                lost.add(host)
+            if last is not None and value is not last and is_loss(last, value):
+                lost.add(self._subject.host(key))
         if lost:
             self._mass_loss.vanished(lost, self._subject.reporting(), self._now())
         return found
 
-    def _loss(self, key: bytes, last: V, value: V | None) -> str | None:
-        if value is last or value == last:
-            return None
-        new = None if value is None else Owned(value, SOURCE, 0)
-        return self._subject.lost(Change(Op.REPLACE, key, Owned(last, SOURCE, 0), new))
+
+def loser(subject: Subject[T, V], change: Change[bytes, V]) -> str | None:
+    """The host that would be lost by this change."""
+    new = None if change.new is None else change.new.value
+    return subject.host(change.key) if change.old is not None and subject.is_loss(change.old.value, new) else None

@@ -1,0 +1,50 @@
+"""Where a host speaks of an endpoint: the quick way to that key is the right one, for every name."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.inventory.claims import name_of
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.model.endpoint_status import ENDPOINT_STATUS
+from holdfast.model.name import NameRefused
+from holdfast.model.region import Region
+from holdfast.server.endpoint_status import Endpoints
+
+PARTS = st.text("ab-%/0é\x07", min_size=1, max_size=6)
+REGIONS = st.sampled_from([Region(), Region("ams")])
+
+
+@given(REGIONS, PARTS, st.sampled_from(["openstack", "holdfast"]), PARTS, PARTS)
+def test_both_ways_to_a_status_key_agree(region: Region, node: str, word: str, workload: str, endpoint: str) -> None:
+    subject = Endpoints(region)
+    try:
+        key = ENDPOINT.key(region, EndpointName(node, word, workload, endpoint))  # type: ignore[arg-type]
+    except NameRefused:
+        return
+    assert subject.status_key(key) == subject._any_status_key(key)
+
+
+@given(REGIONS, st.binary(max_size=30))
+def test_whatever_the_bytes_both_ways_agree(region: Region, tail: bytes) -> None:
+    subject = Endpoints(region)
+    key = ENDPOINT.prefix(region) + tail
+    assert subject.status_key(key) == subject._any_status_key(key)
+
+
+@given(REGIONS, PARTS, PARTS, PARTS)
+def test_an_endpoint_is_shown_by_the_name_that_the_inventory_has_for_it(
+    region: Region, node: str, workload: str, endpoint: str
+) -> None:
+    subject = Endpoints(region)
+    name = EndpointName(node, "holdfast", workload, endpoint)
+    try:
+        key = ENDPOINT.key(region, name)
+    except NameRefused:
+        return
+    status = subject.status_key(key)
+    assert status is not None
+    assert not isinstance(ENDPOINT_STATUS.parse(status, region), Bad)
+    assert subject.show(status) == f"endpoint {name_of(ENDPOINT, name)} on {node}"
