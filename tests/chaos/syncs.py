@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from holdfast.inventory.aside import Thread
@@ -52,7 +53,7 @@ def change(editor: Editor, region: Region, dice: random.Random) -> None:
         workload=f"w{number}",
         node=f"h{dice.randrange(HOSTS)}",
         endpoint="eth0",
-        ipv4_gateway=f"10.255.0.{dice.randrange(250)}",
+        ipv4_gateway=str(IPv4Address(dice.getrandbits(32))),  # no two versions alike
         ip_networks=(f"10.0.0.{number}/32",),
     )
     editor.change([wanted(ENDPOINT, region, spec.name, Endpoint.of(region, spec))], who="chaos")

@@ -92,17 +92,20 @@ def writes_after(history: History, revision: int, server: str) -> int:
 
 def read_history(url: str, region: Region) -> History:
     """All of a region's history up to now, from one member of etcd."""
-    marker = own("lab/marker")(region).encode()
+    understood = (_understood(key, event, region) for key, event in read_events(url, own("")(region).encode()))
+    return [one for one in understood if one is not None]
+
+
+def read_events(url: str, prefix: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Everything that ever happened under a prefix up to now, in order, as etcd's gateway words it."""
+    marker = prefix + b"lab/marker"
     last = int(_post(url, "/v3/kv/put", {"key": _text(marker), "value": ""})["header"]["revision"])
-    history: list[Seat | Written] = []
-    for event in _events(url, own("")(region).encode()):
+    for event in _events(url, prefix):
         key = base64.b64decode(event["kv"]["key"])
         if key == marker and int(event["kv"]["mod_revision"]) >= last:
-            break
-        understood = _understood(key, event, region)
-        if understood is not None:
-            history.append(understood)
-    return history
+            return
+        if key != marker:
+            yield key, event
 
 
 def _understood(key: bytes, event: dict[str, Any], region: Region) -> Seat | Written | None:

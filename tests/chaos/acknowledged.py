@@ -1,0 +1,72 @@
+"""The history checker of the inventory: what became of every acknowledged change, by etcd's own word.
+
+Each key's life in etcd is laid beside its life in the inventory. In the end they agree (asked elsewhere); on the way
+nothing may appear that nobody wanted there, and nothing may go back: a version never comes after one that superseded
+it in the inventory. Versions that were superseded before they were written may be skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from sqlalchemy import Engine, select
+
+from holdfast.inventory.engine import reading
+from holdfast.inventory.schema import CHANGES
+from holdfast.lab.history import read_events
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.region import Region
+
+Life = Sequence[EndpointSpec | None]
+"""What a key held, one after the other; None: nothing."""
+
+
+def violations(engine: Engine, url: str, region: Region) -> Sequence[str]:
+    """All that is wrong with the way of the endpoints from the inventory into the store, one sentence each."""
+    wanted, stored = wanted_lives(engine, region), stored_lives(url, region)
+    assert stored, "nothing was ever written: this proves nothing"
+    found = ((key, went_back([None, *wanted.get(key, ())], life)) for key, life in stored.items())
+    return [f"{key.decode()}: {wrong}" for key, wrong in found if wrong is not None]
+
+
+def wanted_lives(engine: Engine, region: Region) -> Mapping[bytes, Life]:
+    """What the inventory wanted at each key, in the order of its revisions."""
+    lives: dict[bytes, list[EndpointSpec | None]] = {}
+    with reading(engine) as connection:
+        mine = select(CHANGES).where(CHANGES.c.kind == ENDPOINT.name).order_by(CHANGES.c.revision)
+        rows = connection.execute(mine).all()
+    for row in rows:
+        spec = _spec(row.new)
+        key = None if spec is None else ENDPOINT.key(region, spec.name)
+        if row.old_key is not None and row.old_key != key:
+            lives.setdefault(row.old_key, []).append(None)
+        if key is not None:
+            lives.setdefault(key, []).append(spec)
+    return lives
+
+
+def stored_lives(url: str, region: Region) -> Mapping[bytes, Life]:
+    """Every version that each key ever had in the store."""
+    lives: dict[bytes, list[EndpointSpec | None]] = {}
+    for key, event in read_events(url, ENDPOINT.prefix(region)):
+        value = None if event.get("type") == "DELETE" else base64.b64decode(event["kv"]["value"])
+        lives.setdefault(key, []).append(_spec(value))
+    return lives
+
+
+def went_back(wanted: Life, stored: Life) -> str | None:
+    """What is wrong with a key's life in the store; None: nothing."""
+    at = 0
+    for version, spec in enumerate(stored, 1):
+        later = next((place for place in range(at, len(wanted)) if wanted[place] == spec), None)
+        if later is None:
+            what = "was deleted" if spec is None else f"became {spec}"
+            return f"its version {version} {what}, which nobody wanted any more, or ever"
+        at = later
+    return None
+
+
+def _spec(doc: bytes | None) -> EndpointSpec | None:
+    return None if doc is None else msgspec.json.decode(doc, type=Endpoint).spec
