@@ -16,39 +16,50 @@ import click
 from holdfast.cli.daemon import LAB_FOLDER, roles
 from holdfast.cli.run import run_role
 from holdfast.config import Flag
-from holdfast.lab import demo, fleet
+from holdfast.lab import demo, fleet, inventory
 from holdfast.lab.scenes import SCENES
 from holdfast.lab.stage import Broken, Lab
 from holdfast.runtime.paths import Paths
 
 _UP_WITHIN = 60.0
+_FEW_HOSTS = 3
 
 folder_flag = click.option(
     "--dir", "folder", default=str(LAB_FOLDER), help="Where the lab keeps its files.", show_default=True
 )
 config_flag = click.option("--config", "config_file", metavar="FILE", help="Configuration file.")
+hosts_flag = click.option(
+    "--hosts",
+    default=inventory.DOZEN,
+    show_default=True,
+    type=click.IntRange(3, 99),
+    help="How many hosts the fleet begins with; an agent runs for each.",
+)
 
 
 @click.group(invoke_without_command=True)
 @folder_flag
 @config_flag
+@hosts_flag
 @click.pass_context
-def lab(context: click.Context, folder: str, config_file: str | None) -> None:
+def lab(context: click.Context, folder: str, config_file: str | None, hosts: int) -> None:
     """Run a small fleet on this machine, without root, and break it."""
     if context.invoked_subcommand is None:
-        _run(folder, config_file)
+        _run(folder, config_file, hosts)
 
 
 @click.command()
 @folder_flag
 @config_flag
-def up(folder: str, config_file: str | None) -> None:
+@hosts_flag
+def up(folder: str, config_file: str | None, hosts: int) -> None:
     """Run a small fleet on this machine, without root. Ctrl-C stops everything it started."""
-    _run(folder, config_file)
+    _run(folder, config_file, hosts)
 
 
-def _run(folder: str, config_file: str | None) -> None:
+def _run(folder: str, config_file: str | None, hosts: int) -> None:
     base = Path(folder).absolute()
+    inventory.begin(base / "state", hosts)
     flags = (
         Flag("--dir", "paths.state", str(base / "state")),
         Flag("--dir", "paths.runtime", str(base / "run")),
@@ -59,8 +70,8 @@ def _run(folder: str, config_file: str | None) -> None:
 def _welcome(paths: Paths) -> None:
     click.echo(
         f"""
-Holdfast runs: an etcd, {len(fleet.SERVERS)} servers, a balancer with a web site and a client that uses it all the time,
-and a demonstration of the loop that makes every write.
+Holdfast runs: an etcd, {len(fleet.SERVERS)} servers with an inventory, the agents of its hosts, a balancer with a web
+site and a client that uses it all the time, and a demonstration of the loop that makes every write.
 In another terminal, in this folder:
 
   holdfast status                  what runs, who leads, and what needs you
@@ -69,7 +80,12 @@ In another terminal, in this folder:
   holdfast lab break etcd-restart  kill -9 etcd
   holdfast lab break balancer-restart
                                    kill -9 the balancer; also: backend-down, drain
+  holdfast lab break ip-reuse      a new host has a dead host's addresses; also: agent-kill,
+                                   node-gone-while-agent-down
   holdfast balancer status         what is served, by whom
+  holdfast agent peers --host r1-01
+                                   the other hosts, as an agent sees them; also: agent pending
+  holdfast explain host r1-02      what is known of a host, and what it is to the others
   holdfast leader --endpoints {fleet.endpoint(paths.state)}
                                    who led before, and why that ended
   holdfast history                 what was decided, and why
@@ -112,7 +128,17 @@ def started() -> Iterator[Path]:
     """A lab of its own in a temporary folder, ended with us."""
     with tempfile.TemporaryDirectory(prefix="holdfast-lab-") as name:
         folder = Path(name)
-        command = [sys.executable, "-P", "-m", "holdfast.cli", "lab", "--dir", name]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "holdfast.cli",
+            "lab",
+            "--dir",
+            name,
+            "--hosts",
+            str(_FEW_HOSTS),
+        ]
         with (folder / "lab.log").open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)  # noqa: S603
             try:

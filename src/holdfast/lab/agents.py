@@ -18,7 +18,6 @@ from pathlib import Path
 import structlog
 
 from holdfast.lab import member
-from holdfast.lab.inventory import HOSTS
 from holdfast.lab.member import DIE_WITH, run_member, tied
 from holdfast.model.time import Duration
 from holdfast.runtime.worker import Spec, Worker
@@ -27,9 +26,7 @@ log = structlog.get_logger(__name__)
 
 ROLE = "agent"
 AGENTS = Spec("agents", "holdfast.lab.fleet:agents")
-RUN = HOSTS[:4]
-"""The hosts of which an agent runs; the others are known to them and silent."""
-TIMINGS = ("agent.report_interval=2s", "agent.report_ttl=6s", "agent.silent_after=5s")
+TIMINGS = ("agent.report_interval=2s", "agent.report_ttl=60s", "agent.silent_after=10s")
 """Shorter than the defaults, so that a scene is over before one gets bored."""
 _AGAIN = Duration(milliseconds=500)
 
@@ -44,9 +41,11 @@ def held_file(state: Path, host: str) -> Path:
     return state / "kernels" / f"{host}.down"
 
 
-async def tend(worker: Worker, host: str, settings: Sequence[str]) -> None:
-    """Keeps one agent running beside this process until told to stop."""
+async def tend(worker: Worker, host: str, settings: Sequence[str], wait: Duration) -> None:
+    """Keeps one agent running beside this process until told to stop. All at once would take the machine for seconds:
+    it waits that long first."""
     state = worker.paths.state
+    await worker.stopped(wait)
     own = [f"agent.host={host}", "agent.dataplane.kind=memory", f"agent.dataplane.file={kernel_file(state, host)}"]
     command = member.command([f"{DIE_WITH}{os.getpid()}", *own, *settings, *TIMINGS], module="holdfast.lab.agents")
     while not worker.stopping.is_set():

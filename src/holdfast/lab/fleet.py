@@ -104,9 +104,9 @@ async def agents(worker: Worker) -> None:
             return
     lab_agents.kernel_file(state, "").parent.mkdir(exist_ok=True)
     async with asyncio.TaskGroup() as tasks:
-        for host in lab_agents.RUN:
+        for place, host in enumerate(inventory.hosts(state)):
             settings = [f"store.endpoints={url}", *_own(worker, host)]
-            tasks.create_task(lab_agents.tend(worker, host, settings), name=host)
+            tasks.create_task(lab_agents.tend(worker, host, settings, place * _LOOK), name=host)
 
 
 def _own(worker: Worker, daemon: str = "") -> list[str]:

@@ -6,11 +6,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.worker import Spec
 
 INVENTORY = Spec("inventory", "holdfast.lab.seeding:seed", once=True)
-HOSTS = tuple(f"r1-{number:02}" for number in range(1, 13))
+DOZEN = 12
 WORKLOADS = ("web", "db", "cache")
+
+
+def hosts(state: Path) -> tuple[str, ...]:
+    """The hosts of this lab; an agent runs for each."""
+    return tuple(f"r1-{number:02}" for number in range(1, int(_file(state).read_text(encoding="ascii")) + 1))
+
+
+def begin(state: Path, count: int) -> None:
+    """Says how many hosts a lab has; one that was there before keeps its number."""
+    state.mkdir(parents=True, exist_ok=True)
+    if not _file(state).exists():
+        write_atomically(_file(state), str(count).encode())
+
+
+def _file(state: Path) -> Path:
+    return state / "hosts"
 
 
 def database(state: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is in the lab's inventory: a dozen hosts with three workloads each, for the servers to sync.
+"""What is in the lab's inventory: hosts with three workloads each, for the servers to sync.
 
 Made once; what an operator, or a scene, changes in it stays changed over restarts of the lab.
 """
@@ -13,7 +13,7 @@ import structlog
 from holdfast.inventory.edit import Editor, Wanted, wanted
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
-from holdfast.lab.inventory import HOSTS, WORKLOADS, database
+from holdfast.lab.inventory import WORKLOADS, database, hosts
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.region import Region
@@ -51,16 +51,21 @@ def endpoint(node: str, workload: str, prefix: str) -> Wanted:
     return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))
 
 
-def first() -> Sequence[Wanted]:
+def first(names: Sequence[str]) -> Sequence[Wanted]:
     """What the inventory begins with."""
     wishes = []
-    for number, name in enumerate(HOSTS, 1):
+    for number, name in enumerate(names, 1):
         wishes.append(host(name, number))
         wishes += [
             endpoint(name, f"{workload}-{number:02}", f"10.28.{number}.{place}/32")
             for place, workload in enumerate(WORKLOADS, 1)
         ]
     return wishes
+
+
+def gone(one: Wanted) -> Wanted:
+    """The wish that this object be no more."""
+    return Wanted(one.kind, one.name)
 
 
 def change(state: Path, wishes: Sequence[Wanted], why: str) -> None:
@@ -78,7 +83,8 @@ async def seed(worker: Worker) -> None:
         migrate(engine)
         editor = Editor(engine, REGION)
         if not editor.objects(HOST):
-            editor.change(first(), who="lab", why="the lab's first fleet")
-            log.info(f"the inventory begins with {len(HOSTS)} hosts and {len(HOSTS) * len(WORKLOADS)} endpoints")
+            names = hosts(worker.paths.state)
+            editor.change(first(names), who="lab", why="the lab's first fleet")
+            log.info(f"the inventory begins with {len(names)} hosts, each with {len(WORKLOADS)} workloads")
     finally:
         engine.dispose()

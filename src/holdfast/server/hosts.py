@@ -38,6 +38,7 @@ async def seen(store: Store, region: Region, name: str) -> HostSeen:
     host: Host | None = await _read(store, HOST, region, name, bad)
     alive: AgentStatus | None = await _read(store, AGENT_STATUS, region, name, bad)
     last: AgentStatus | None = await _read(store, LAST_STATUS, region, name, bad)
+    report: AgentReport | None = await _read(store, AGENT_REPORT, region, name, bad)
     return HostSeen(
         name=name,
         known=host is not None,
@@ -45,7 +46,7 @@ async def seen(store: Store, region: Region, name: str) -> HostSeen:
         endpoints=await _endpoints(store, region, name),
         alive=alive is not None,
         reported=last.time if last else None,
-        report=await _read(store, AGENT_REPORT, region, name, bad),
+        report=report,
         unreadable=bad,
     )
 
