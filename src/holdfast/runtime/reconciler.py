@@ -71,6 +71,8 @@ class Reconciler(Generic[K, V]):
         self._failures = 0
         self.passes = 0
         """Full passes that were finished."""
+        self.pass_took = Duration(0)
+        """How long the last of them took."""
         self._stopping = asyncio.Event()
         vitals.consumes(self)
         vitals.audited(self._pace.audit)  # the first one has its time, too
@@ -188,7 +190,7 @@ class Reconciler(Generic[K, V]):
         Creates and replaces flow with their page; deletes wait for the end, so that the brake sees their total, and so
         does whatever may turn out to be a move.
         """
-        moves = self.place.moves
+        began, moves = self._clock.now(), self.place.moves
         if moves is not None:
             moves.begin()
         deletes: list[Change[K, V]] = []
@@ -217,6 +219,7 @@ class Reconciler(Generic[K, V]):
             deletes = await self._move(moves, deletes)
         await self._carry_out(deletes, {change.key for change in deletes} | settled)
         self.passes += 1
+        self.pass_took = self._clock.now() - began
         self._audit = self._clock.now() + self._pace.audit
         self._vitals.audited(self._pace.audit)
 
@@ -304,6 +307,11 @@ class Reconciler(Generic[K, V]):
         if gates:
             return f"held: {', '.join(sorted(gates))}"
         return f"failing: {failing}" if failing else "ok"
+
+    @property
+    def present(self) -> Mapping[str, int]:
+        """How many objects of each kind there are, as far as is known."""
+        return self._have
 
     def held(self) -> Counter[str]:
         """How many changes each gate holds."""

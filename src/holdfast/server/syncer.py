@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from collections import Counter as Tally
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -187,12 +188,21 @@ class Reign:
             self.reconciler.dirty.mark_all()
 
     async def _after_a_resync(self) -> None:
-        self.around.figures.outbox.set(len(self.outbox))
+        self._measure()
         if self.reconciler.passes > self._counted:
             self.around.figures.resyncs.inc(self.reconciler.passes - self._counted)
             self._counted = self.reconciler.passes
             before = self.around.clock.wall() - HISTORY
             await self.around.aside(partial(self.around.inventory.tidy, self.fence, before))
+
+    def _measure(self) -> None:
+        figures = self.around.figures
+        figures.outbox.set(len(self.outbox))
+        figures.resync_duration.set(self.reconciler.pass_took.total_seconds())
+        outstanding = self.reconciler.ledger.outstanding()
+        for kind in self.layout.kinds.order:
+            figures.objects.labels(kind, "stored").set(self.reconciler.present.get(kind, 0))
+            figures.objects.labels(kind, "outstanding").set(outstanding.get(kind, Tally()).total())
 
     async def name(self) -> None:
         """Gives an id to the side that has none and is ready for it."""

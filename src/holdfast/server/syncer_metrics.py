@@ -14,3 +14,12 @@ class SyncerMetrics:
             "holdfast_sync_conflicts", "Writes that found their object changed by somebody else.", registry=registry
         )
         self.resyncs = Counter("holdfast_resyncs", "Full comparisons that were finished.", registry=registry)
+        self.resync_duration = Gauge(
+            "holdfast_resync_duration_seconds", "How long the last full comparison took.", registry=registry
+        )
+        self.objects = Gauge(
+            "holdfast_objects",
+            "Objects by kind and state.",
+            ["kind", "state"],
+            registry=registry,
+        )

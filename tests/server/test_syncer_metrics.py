@@ -1,0 +1,30 @@
+"""What the syncer measures of its own kinds."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.inventory.edit import Wanted
+from holdfast.model.endpoint import ENDPOINT
+from tests.inventory.things import endpoint, endpoint_name, host
+from tests.server.syncing import realm
+
+
+def test_objects_are_counted_by_kind_in_the_store_and_outstanding(tmp_path: Path) -> None:
+    with realm(tmp_path) as here:
+
+        async def scenario() -> dict[tuple[str, str], float]:
+            here.editor.change([host(1), *(endpoint(n) for n in range(40))], who="alice")
+            reign = await here.settled()
+            here.editor.change([Wanted(ENDPOINT, endpoint_name(n)) for n in range(30)], who="alice")
+            await reign.reconciler.turn()
+            reign._measure()
+            (family,) = reign.around.figures.objects.collect()
+            return {(s.labels["kind"], s.labels["state"]): s.value for s in family.samples}
+
+        counted = asyncio.run(scenario())
+    assert counted["endpoints", "stored"] == 40
+    assert counted["endpoints", "outstanding"] == 30
+    assert counted["hosts", "stored"] == 1
+    assert counted["networks", "stored"] == 0
