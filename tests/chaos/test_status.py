@@ -1,0 +1,109 @@
+"""Reports to the inventory on real processes: the leader is killed, and its successor writes only what differs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.inventory.edit import Editor, Wanted, wanted
+from holdfast.inventory.observed_sql import SqlObserved
+from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.region import Region
+from holdfast.runtime.clock import SystemClock
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+from holdfast.testing.etcd import Cluster
+from holdfast.testing.inventory import fresh_engine
+from holdfast.testing.processes import wait_until
+from holdfast.testing.servers import Controller
+from tests.chaos.fleet import servers
+
+PORTION = 100
+
+
+def host(region: Region) -> Wanted:
+    return wanted(HOST, region, "r1", Host.of("r1", HostSpec(bgp=Bgp(ipv4_address="192.0.2.1/24"))))
+
+
+def endpoint(region: Region, number: int) -> Wanted:
+    name = named(number)
+    spec = EndpointSpec(
+        orchestrator="holdfast",
+        workload=name.workload,
+        node=name.node,
+        endpoint=name.endpoint,
+        ip_networks=(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}/32",),
+    )
+    return wanted(ENDPOINT, region, name, Endpoint.of(region, spec))
+
+
+def named(number: int) -> EndpointName:
+    return EndpointName("r1", "holdfast", f"w{number}", "eth0")
+
+
+def say(cluster: Cluster, region: Region, numbers: Sequence[int], state: State) -> None:
+    """What the agent of r1 reports: that it lives, and how these endpoints are."""
+    value = ENDPOINT_STATUS.encode(EndpointStatus(state))
+    keys = [ENDPOINT_STATUS.key(region, EndpointStatusName.of(region, named(number))) for number in numbers]
+
+    async def put() -> None:
+        store = EtcdStore(Connection(tuple(cluster.endpoints)))
+        alive = AgentStatus.of(SystemClock().wall(), 1.0)
+        await store.put(AGENT_STATUS.key(region, "r1"), AGENT_STATUS.encode(alive))
+        for first in range(0, len(keys), PORTION):
+            await asyncio.gather(*(store.put(key, value) for key in keys[first : first + PORTION]))
+        await store.close()
+
+    asyncio.run(put())
+
+
+def words(observed: SqlObserved, region: Region) -> dict[bytes, bytes]:
+    prefix = ENDPOINT_STATUS.prefix(region)
+    return {seen.key: seen.doc for seen in observed.read("endpoint", prefix, None, 1_000_000)}
+
+
+def written(server: Controller, worker: str) -> int:
+    """How many rows that worker has written since it was started."""
+    said = server.ask(worker, "metrics")
+    assert not said.error, said.error
+    found = re.findall(r'holdfast_changes_total\{op="\w+",outcome="applied"\} (\d+)', str(said.result))
+    return sum(map(int, found))
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.soak)])
+def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
+    cluster: Cluster, tmp_path: Path, count: int
+) -> None:
+    address = f"sqlite:///{tmp_path}/inventory.db"
+    settings = {"inventory.database": address, "inventory.poll_every": "500ms"}
+    with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
+        region, observed = fleet.region, SqlObserved(engine)
+        Editor(engine, region).change([host(region), *(endpoint(region, n) for n in range(count))], who="chaos")
+        say(cluster, region, range(count), State.UP)
+        wait_until(
+            lambda: list(words(observed, region).values()).count(b'{"status":"ACTIVE"}') == count,
+            "every endpoint is ACTIVE",
+            within=120,
+        )
+        term, old = fleet.wait_led()
+        (heir,) = fleet.others(old)
+        before = written(heir, "endpoint-status")
+        old.kill()
+        say(cluster, region, range(7), State.ERROR)
+        fleet.wait_led(after=term)
+        wait_until(
+            lambda: list(words(observed, region).values()).count(b'{"status":"ERROR"}') == 7,
+            "what changed while nobody led is known",
+            within=60,
+        )
+        assert written(heir, "endpoint-status") - before == 7
+        alive = {seen.key: seen.doc for seen in observed.read("agent", AGENT_STATUS.prefix(region), None, 10)}
+        assert b'"alive":true' in alive[AGENT_STATUS.key(region, "r1")]
+        old.start()
