@@ -22,6 +22,7 @@ from holdfast.balancer.dataplane import Dataplane
 from holdfast.balancer.farewell import Farewell, host_of
 from holdfast.balancer.gates import HealthGate, PauseGate, WarmUpGate
 from holdfast.balancer.health import State
+from holdfast.balancer.meter import Meter
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.pools import Serving
 from holdfast.balancer.results import Assignment, Pace, Report
@@ -45,6 +46,7 @@ log = structlog.get_logger(__name__)
 NAME = "vips"
 GATHER = Duration(milliseconds=50)
 SILENT_AFTER = Duration(seconds=3)
+METER = Duration(seconds=15)
 _POLL = Duration(milliseconds=250)
 _ADOPT_AGAIN = Duration(milliseconds=200)
 
@@ -94,6 +96,7 @@ class Keeper:
         self.farewell = Farewell(self.brake, self._is_announced)
         self.target = Vips(dataplane, self._moves)
         self.metrics = BalancerMetrics(around.metrics.registry)
+        self.meter = Meter(dataplane, around.metrics.registry)
         self._prober = prober
         self._clock = around.clock
         self._vitals = around.vitals
@@ -146,6 +149,7 @@ class Keeper:
                 tasks.create_task(self._listen(), name="listen"),
                 tasks.create_task(self._tend(), name="tend"),
                 tasks.create_task(self._watch_dataplane(), name="dataplane"),
+                tasks.create_task(self._meter(), name="meter"),
             ]
             await tasks.create_task(self.reconciler.run(stopping), name="reconciler")
             for helper in helpers:
@@ -265,8 +269,17 @@ class Keeper:
     async def _watch_dataplane(self) -> None:
         while True:
             await self.dataplane.lost()
-            log.warning("the dataplane may have lost what was programmed: everything is compared again")
+            said = "what was programmed was changed, or lost, behind our back: everything is compared again"
+            log.warning(said)
+            self.meter.disturbed += 1
+            disturbed = Decision(self._clock.wall(), NAME, "disturbed", "dataplane", "noticed", said, "dataplane")
+            self._decisions.write([disturbed])
             self.reconciler.dirty.mark_all()
+
+    async def _meter(self) -> None:
+        while True:
+            await self.meter.measure(self.balancer.roster)
+            await asyncio.sleep(METER.total_seconds())
 
     def _moves(self, moved: Sequence[Moved]) -> None:
         for one in moved:

@@ -19,7 +19,7 @@ from holdfast.testing.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
 from tests.balancer.conformance import change
 from tests.balancer.nftables.keeping import Truthful, comes_true, compared, keeping, site
-from tests.balancer.nftables.traffic import TABLE, V4, V6, WEB4, WEB6, Ground, spread
+from tests.balancer.nftables.traffic import TABLE, V4, V6, WEB4, WEB6, Ground, by_server, spread
 
 Story = Callable[[Nftables, Keeper, Truthful], Awaitable[None]]
 ALL = {Key(V4): Settings(), **{Key(V4, one): Entry(100) for one in WEB4.values()}}
@@ -142,6 +142,29 @@ def test_a_flow_that_cannot_be_told_is_declined_in_a_sentence(
             await trace(keeper, source, to)
 
     kept(ground, tmp_path, story)
+
+
+def test_what_passes_and_what_disturbs_can_be_measured(ground: Ground, tmp_path: Path) -> None:
+    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+        flows = await asyncio.to_thread(lambda: by_server(ground.connect(V4, 10)))
+        await keeper.meter.measure(keeper.balancer.roster)
+        await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
+        await comes_true(lambda: keeper.meter.disturbed == 1)
+        found = {
+            (one.name, one.labels.get("frontend"), one.labels.get("backend")): one.value
+            for family in keeper.meter.collect()
+            for one in family.samples
+        }
+        for name, mine in flows.items():
+            assert found["holdfast_backend_flows", "www", name] == len(mine)
+            assert found["holdfast_backend_packets_total", "www", name] >= 4 * len(mine)
+            assert found["holdfast_backend_bytes_total", "www", name] > 100 * len(mine)
+        assert found["holdfast_dataplane_disturbed_total", None, None] == 1
+        assert found["holdfast_dataplane_writes_total", None, None] == plane.writes
+
+    kept(ground, tmp_path, story)
+    assert '"disturbed"' in "".join(one.read_text() for one in tmp_path.rglob("*") if one.is_file())
 
 
 def test_a_dataplane_that_cannot_tell_says_so(tmp_path: Path) -> None:
