@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.claims import Key, Local, Shape
+from holdfast.agent.claims import Key, Local, Remote, Shape, Sort, nexthop
 from holdfast.agent.dataplane import ClaimChange, Description
 from holdfast.model.time import Duration
 from holdfast.reconcile import Away
@@ -69,6 +69,7 @@ class MemoryDataplane:
         return None
 
     async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
+        self._stamp = _stamp(self._path)
         self._known = load(self._path)
         wanted = None if keys is None else set(keys)
         return {one.key: one.shape for one in self._known.objects if wanted is None or one.key in wanted}
@@ -80,6 +81,7 @@ class MemoryDataplane:
         held = tuple(Held(str(key), key, objects[key]) for key in sorted(objects))
         self._known = Content(found.changes + answers.count(None), found.absent, held)
         save(self._path, self._known)
+        self._stamp = _stamp(self._path)
         return answers
 
     def obstacle(self, key: Key, shape: Shape) -> str | None:
@@ -104,12 +106,28 @@ class MemoryDataplane:
 
     def _apply(self, objects: dict[Key, Shape], change: ClaimChange, absent: Collection[str]) -> str | None:
         if change.new is None:
-            objects.pop(change.key, None)
+            _remove(objects, change.key)
             return None
-        refusal = _missing(change.new.value.shape, absent)
+        shape = change.new.value.shape
+        refusal = _missing(shape, absent) or _without_nexthop(shape, objects)
         if refusal is None:
-            objects[change.key] = change.new.value.shape
+            objects[change.key] = shape
         return refusal
+
+
+def _remove(objects: dict[Key, Shape], key: Key) -> None:
+    """A nexthop takes its routes with it, as it does in a kernel."""
+    objects.pop(key, None)
+    if key.sort is Sort.NEXTHOP:
+        by_it = [one for one, shape in objects.items() if isinstance(shape, Remote) and nexthop(shape.via) == key]
+        for route in by_it:
+            del objects[route]
+
+
+def _without_nexthop(shape: Shape, objects: Mapping[Key, Shape]) -> str | None:
+    if isinstance(shape, Remote) and nexthop(shape.via) not in objects:
+        return f"its nexthop {shape.via} is not there"
+    return None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
