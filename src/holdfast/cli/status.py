@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from holdfast import __version__
+from holdfast.cli import observed
 from holdfast.cli.daemon import CANNOT_TELL, CannotTell, label, nobody, roles, runtime_flag
 from holdfast.cli.text import clock, count, short
 from holdfast.runtime.board import Board, BoardError
@@ -57,6 +58,8 @@ class View:
     """Those of them whose supervisor is no more."""
     servers: Sequence[About] = ()
     """What the electors here say of the store and of leadership."""
+    seen: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """What the status workers of the leader say of hosts and endpoints, if it runs here."""
 
 
 @click.command()
@@ -84,7 +87,7 @@ def _print(view: View, output: str, *, clear: bool) -> None:
     if clear:
         click.clear()
     if output == "json":
-        said = {"daemons": view.reports, "held": view.held, "servers": view.servers}
+        said = {"daemons": view.reports, "held": view.held, "servers": view.servers, "seen": view.seen}
         click.echo(json.dumps(msgspec.to_builtins(said), indent=2))
     else:
         click.echo(render(view, datetime.now(UTC)), nl=False)
@@ -97,6 +100,7 @@ async def look(runtime: Path) -> View:
     reports, silent, gone = [], [], []
     held: dict[str, list[dict[str, Any]]] = {}
     servers = []
+    seen: dict[str, dict[str, Any]] = {}
     for role in names:
         said = await ask(runtime / f"{role}.sock", Request("status"), timeout=2.0)
         if said.error:
@@ -116,7 +120,11 @@ async def look(runtime: Path) -> View:
             if worker.name == "elector":
                 answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, "elector"))
                 servers += [] if answer.error else [msgspec.convert(answer.result, About)]
-    return View(reports, held, silent, gone, servers)
+            if worker.name in (observed.AGENTS, observed.ENDPOINTS) and worker.pid is not None:
+                answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, worker.name))
+                if not answer.error and answer.result["leading"]:
+                    seen[worker.name] = answer.result
+    return View(reports, held, silent, gone, servers, seen)
 
 
 def _named(one: Report, role: str) -> Report:
@@ -165,6 +173,7 @@ def problems(view: View) -> list[Problem]:
     for one in view.reports:
         for worker in one.workers:
             found += _troubles(worker, view.held.get(worker.name, []))
+    found += [Problem(who, sentence, look=where) for who, sentence, where in observed.troubles(view.seen)]
     return sorted(found, key=lambda problem: not problem.needs_you)
 
 
@@ -209,20 +218,21 @@ def _troubles(worker: WorkerReport, held: list[dict[str, Any]]) -> list[Problem]
 
 def _gates(name: str, held: list[dict[str, Any]]) -> list[Problem]:
     """One problem per gate and reason, with the longest wait."""
-    groups: dict[tuple[str, str, str], float] = {}
+    groups: dict[tuple[str, str, str, str], float] = {}
     for one in held:
         if one["gate"] and one["gate"] != "backoff":
-            key = one["gate"], one["reason"], one["opens"]
+            also = f"; {one['also']}" if one.get("also") else ""
+            key = one["gate"], f"{one['reason']}{also}", one["opens"], one.get("look", f"holdfast plan {name}")
             groups[key] = max(groups.get(key, 0.0), one["since_s"])
     return [
         Problem(
             name,
             f"held by {gate} {clock(since)}: {reason}",
-            look=f"holdfast plan {name}",
+            look=look,
             open=opens,
             needs_you=gate not in _OPEN_BY_THEMSELVES,
         )
-        for (gate, reason, opens), since in groups.items()
+        for (gate, reason, opens, look), since in groups.items()
     ]
 
 
@@ -237,6 +247,7 @@ def render(view: View, now: datetime) -> str:
     lines += _leadership(view.servers)
     for one in view.reports:
         lines += ["", *_workers(one)]
+    lines += observed.lines(view.seen)
     return "\n".join(lines) + "\n"
 
 

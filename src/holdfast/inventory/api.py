@@ -10,7 +10,7 @@ remembers "read up to 17" never sees it (C37). Note the rows, look up the presen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -89,6 +89,10 @@ class Inventory(Protocol):
 
     def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[Past]:
         """The last changes of an object, newest first; also of one that is gone."""
+        ...
+
+    def networks(self) -> Mapping[str, int]:
+        """How many endpoints are wanted on each network; "" stands for those that are on none."""
         ...
 
     def outbox(self, most: int, after: int = 0) -> Sequence[Noted]:

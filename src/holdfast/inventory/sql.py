@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from holdfast.inventory.api import DatabaseAway, Fence, Noted, Row
 from holdfast.inventory.changing import Past
 from holdfast.inventory.engine import Limits, answered, is_postgres, reading, snapshot_options
 from holdfast.inventory.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
+from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.kind import Kind
 
 KEYS_PER_QUESTION = 500
@@ -94,6 +95,11 @@ class SqlInventory:
         with reading(self.engine) as connection:
             rows = connection.execute(question).all()
         return [Past(row.revision, row.old_key, row.old, row.new, row.who, row.why, row.at) for row in rows]
+
+    def networks(self) -> Mapping[str, int]:
+        question = select(OBJECTS.c.network, func.count()).where(OBJECTS.c.kind == ENDPOINT.name)
+        with reading(self.engine) as connection:
+            return {row[0]: row[1] for row in connection.execute(question.group_by(OBJECTS.c.network))}
 
     def outbox(self, most: int, after: int = 0) -> Sequence[Noted]:
         question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after)

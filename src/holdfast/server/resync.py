@@ -29,9 +29,14 @@ from holdfast.store.api import Entry
 NAMED = 20
 VALUED = 200
 """How many differences are named, and how many are shown line by line."""
-NETWORK_IN = re.compile(rb'"' + re.escape(NETWORK_LABEL.encode()) + rb'":\s*"([^"\\]*)"').search
-"""Which network a value names: looked for in the bytes, because every endpoint of the fleet is looked at."""
 _LOOK_S = 0.05
+_network = re.compile(rb'"' + re.escape(NETWORK_LABEL.encode()) + rb'":\s*"([^"\\]*)"').search
+
+
+def network_in(value: bytes) -> str:
+    """Which network an endpoint's value names; looked for in the bytes, because every endpoint is looked at."""
+    found = _network(value)
+    return found[1].decode(errors="backslashreplace") if found else ""
 
 
 async def next_pass(reconciler: Reconciler[bytes, Entry], passes: int) -> None:
@@ -60,8 +65,7 @@ class Found:
             self.network(change.old.value)["delete"] += 1
 
     def network(self, entry: Entry) -> Counter[str]:
-        found = NETWORK_IN(entry.value)
-        return self.networks.setdefault(found[1].decode() if found else "", Counter())
+        return self.networks.setdefault(network_in(entry.value), Counter())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,7 @@ class Scope:
         return not isinstance(parsed, Bad) and name_of(kind, parsed) == self.name
 
     def _is_on_network(self, owned: Owned[Entry] | None) -> bool:
-        found = NETWORK_IN(owned.value.value) if owned is not None else None
-        return found is not None and found[1].decode() == self.network
+        return owned is not None and network_in(owned.value.value) == self.network
 
 
 class Resync:

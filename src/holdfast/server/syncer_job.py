@@ -26,6 +26,7 @@ from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.worker import Worker
 from holdfast.server.allowing import Allowing
 from holdfast.server.explaining import Explaining
+from holdfast.server.holding import Holding
 from holdfast.server.leadership import Leading, while_leading
 from holdfast.server.pausing import Pausing
 from holdfast.server.resync import Resync
@@ -81,6 +82,7 @@ class SyncerJob:
             Intents(self._worker, reign.reconciler, Intent(NAME), reign.sync).offer()
             self._worker.handlers |= self._pausing.handlers()
             self._worker.handlers["resync"] = Resync(reign).answer
+            self._worker.handlers["held"] = Holding(reign, self._worker.handlers["held"]).answer
             self._worker.handlers["allow"] = Allowing(reign, self._worker.handlers["allow"]).answer
             await reign.run(self._worker.stopping)
         finally:
