@@ -6,6 +6,7 @@ No host has to tell another which it is, and a tunnel device that is made anew h
 from __future__ import annotations
 
 import hashlib
+from ipaddress import IPv6Address
 
 
 def tunnel_mac(host: str, family: int) -> str:
@@ -13,3 +14,10 @@ def tunnel_mac(host: str, family: int) -> str:
     digest = hashlib.blake2b(f"{family} {host}".encode(), digest_size=6).digest()
     # Locally administered, and no group address.
     return bytes([digest[0] & 0xFC | 0x02, *digest[1:]]).hex(":")
+
+
+def link_local(mac: str) -> str:
+    """The IPv6 address that a device with that MAC has on its own link."""
+    octets = bytes.fromhex(mac.replace(":", ""))
+    identifier = bytes([octets[0] ^ 0x02, *octets[1:3], 0xFF, 0xFE, *octets[3:]])
+    return str(IPv6Address(b"\xfe\x80" + bytes(6) + identifier))
