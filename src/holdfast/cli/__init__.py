@@ -23,6 +23,7 @@ COMMANDS: dict[str, _Lazy] = {
     "agent": _Lazy("run", "holdfast.cli.agent:agent", "Run the agent of this host, and look at it."),
     "balancer": _Lazy("run", "holdfast.cli.balancer:balancer", "Run the load balancer, and look at it."),
     "status": _Lazy("see", "holdfast.cli.status:status", "What runs here, how it is, and what needs you."),
+    "orphans": _Lazy("see", "holdfast.cli.observed:orphans", "Endpoints whose host has no live agent."),
     "probe": _Lazy("see", "holdfast.cli.probe:probe", "Probe virtual addresses from outside, live."),
     "history": _Lazy("see", "holdfast.cli.history:history", "What was decided, when, by which worker and why."),
     "get": _Lazy("see", "holdfast.cli.inventory:get", "What should be there: hosts, networks, endpoints, frontends …"),

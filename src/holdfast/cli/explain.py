@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli import explain_flow, explain_inventory
+from holdfast.cli import explain_flow, explain_inventory, observed
 from holdfast.cli.balancer import WORKER, announced, paused
 from holdfast.cli.daemon import answer, runtime_flag, tell, workers
 from holdfast.cli.explain_host import about_host, host
@@ -124,6 +124,26 @@ KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {
 }
 
 
+def _found(kind: str, name: str, to: str | None, seen_from: str | None, runtime: Path) -> dict[str, Any]:
+    """All that is known of it, by everybody here who knows something."""
+    found: dict[str, Any]
+    if kind == "flow":
+        found = explain_flow.about(runtime, name, to)
+    elif kind == "server":
+        found = _about(runtime, name)
+    elif kind == "host":
+        found = about_host(runtime, name, seen_from)
+    elif kind in ("backend", "frontend"):
+        found = tell(runtime, WORKER, "explain", kind=kind, name=name)
+    else:
+        found = explain_inventory.about(runtime, kind, name)
+    if kind in ("backend", "frontend", "host"):
+        found["inventory"] = explain_inventory.beside(runtime, kind, name)
+    if kind in ("endpoint", "host"):
+        found["observed"] = observed.beside(runtime, kind, name)
+    return found
+
+
 @click.command()
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("name")
@@ -138,22 +158,13 @@ def explain(kind: str, name: str, to: str | None, output: str, seen_from: str | 
     """
     if to is not None and kind != "flow":
         raise click.UsageError(f"{kind} {name} is explained by itself: {to!r} is one word too many")
-    if kind == "flow":
-        found = explain_flow.about(runtime, name, to)
-    elif kind == "server":
-        found = _about(runtime, name)
-    elif kind == "host":
-        found = about_host(runtime, name, seen_from)
-    elif kind in ("backend", "frontend"):
-        found = tell(runtime, WORKER, "explain", kind=kind, name=name)
-    else:
-        found = explain_inventory.about(runtime, kind, name)
-    if kind in ("backend", "frontend", "host"):
-        found["inventory"] = explain_inventory.beside(runtime, kind, name)
+    found = _found(kind, name, to, seen_from, runtime)
     if output == "json":
         click.echo(json.dumps(found, indent=2))
         return
     for line in KINDS[kind](found):
+        click.echo(line)
+    for line in observed.told(found.get("observed", [])):
         click.echo(line)
     if found.get("inventory"):
         click.echo()

@@ -84,7 +84,7 @@ def plan(worker: str, output: str, runtime: Path) -> None:
 def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, runtime: Path) -> None:
     """Let through what GATE (such as routes/brake) holds. Shows it first."""
     worker, _, kind = gate.partition("/")
-    if kind != "brake":
+    if kind not in ("brake", "mass_loss"):
         raise click.UsageError(f"{gate!r} cannot be allowed: only a brake can, as in {worker or 'routes'}/brake.")
     if once == bool(within):
         raise click.UsageError("say either --once or --for TIME.")

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import structlog
@@ -206,14 +206,3 @@ class OncePerPlan(Generic[V]):
         if now != self._asked:
             self._asked, self._said = now, self._gate.judge(change, tally, have, now)
         return self._said
-
-
-def shown(reign: Reign[Any, Any]) -> dict[str, Any]:
-    """How the inventory says things are, for `holdfast status`."""
-    return {
-        "states": dict(reign.topic.states(reign.target.memory)),
-        "behind": str(reign.behind()),
-        "bad": [str(bad) for bad in list(reign.topic.mirror.bad.values())[:20]],
-        "bad_total": len(reign.topic.mirror.bad),
-        "held": len(reign.mass_loss.held),
-    }

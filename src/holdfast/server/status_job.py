@@ -170,11 +170,11 @@ class StatusJob:
             return  # nothing of it was a change in the end
 
     async def _about(self, _request: Request, _who: Who) -> Any:
-        from holdfast.server.status import shown
+        from holdfast.server.status_view import view
 
         if self._reign is None:
             return {"leading": False, "warm": self._topic.mirror.synced}
-        return {"leading": True, **shown(self._reign)}
+        return {"leading": True, **view(self._reign)}
 
     async def _declined(self, _request: Request, _who: Who) -> Any:
         raise Declined(

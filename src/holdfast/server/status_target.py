@@ -7,6 +7,7 @@ nobody else writes here, and every audit reads it all again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -40,6 +41,8 @@ class ObservedTarget(Generic[V]):
         self._decoder = msgspec.json.Decoder(struct)
         self._clock = clock
         self.memory: dict[bytes, V] = {}
+        self.times: dict[bytes, datetime] = {}
+        """When each row was last written."""
         self._stale: set[bytes] = set()
         self._documents: dict[bytes, V] = {}
         self.writes = 0
@@ -51,10 +54,11 @@ class ObservedTarget(Generic[V]):
         rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, PAGE))
         page = [(seen.key, value) for seen in rows if (value := self._decoded(seen)) is not None]
         self.memory.update(page)
+        self.times.update((seen.key, seen.at) for seen in rows)
         self._stale.difference_update(key for key, _ in page)
         if len(rows) < PAGE:
             for key in self._stale:
-                del self.memory[key]
+                self._forget(key)
             return _owned(page), None
         return _owned(page), rows[-1].key
 
@@ -69,14 +73,18 @@ class ObservedTarget(Generic[V]):
         at = self._clock.wall()
         await self._aside(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
         for change in ready:
+            self._stale.discard(change.key)
             if change.new is not None:
                 self.memory[change.key] = change.new.value
-                self._stale.discard(change.key)
+                self.times[change.key] = at
             else:
-                self.memory.pop(change.key, None)
-                self._stale.discard(change.key)
+                self._forget(change.key)
         self.writes += len(ready)
         return [Outcome(change) for change in ready]
+
+    def _forget(self, key: bytes) -> None:
+        self.memory.pop(key, None)
+        self.times.pop(key, None)
 
     def _decoded(self, seen: Seen) -> V | None:
         """None for a row that makes no sense: it is written anew if it is wanted."""

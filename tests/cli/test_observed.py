@@ -1,0 +1,84 @@
+"""Hosts and endpoints on the status page, to the letter."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.cli import observed
+from holdfast.cli.status import View, exit_code, render
+from tests.cli.test_status import daemon, worker
+
+NOW = datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC)
+LEVEL = {"revisions": 0, "waiting": 0, "s": 0.0}
+
+
+def said(total: int, states: dict[str, int], **more: Any) -> dict[str, Any]:
+    nothing: dict[str, Any] = {
+        "silent": [],
+        "silent_total": 0,
+        "clock_off": [],
+        "orphans": {},
+        "bad": [],
+        "bad_total": 0,
+        "behind": LEVEL,
+    }
+    return {"leading": True, "total": total, "states": states, **nothing, **more}
+
+
+HOSTS = said(
+    5_003,
+    {"alive": 5_002, "silent": 1},
+    silent=[{"host": "r12-07", "since_s": 271.0, "at": "03:08:13"}],
+    silent_total=1,
+    clock_off=[{"host": "r03-11", "by_s": 41.0}],
+)
+ENDPOINTS = said(
+    98_211,
+    {"up": 98_170, "down": 0, "error": 0, "unknown": 41},
+    orphans={"r12-07": 41},
+    bad=["/calico/felix/v2/no-region/host/x/status: not JSON"],
+    bad_total=1,
+)
+SEEN = {observed.AGENTS: HOSTS, observed.ENDPOINTS: ENDPOINTS}
+
+
+def test_the_fleet_is_summed_up_below_the_workers() -> None:
+    assert observed.lines(SEEN) == [
+        "",
+        "HOSTS       5,003   alive 5,002   silent 1   clock off: r03-11 +41 s",
+        "ENDPOINTS  98,211   up 98,170   down 0   error 0   unknown 41   without an agent 41",
+        "BAD KEYS        1   /calico/felix/v2/no-region/host/x/status: not JSON, skipped   holdfast doctor",
+    ]
+
+
+def test_a_silent_agent_needs_you_and_is_told_with_what_stays() -> None:
+    view = View([daemon(worker("agent-status"), role="server")], seen=SEEN)
+    page = render(view, NOW)
+    assert exit_code(view) == 1
+    assert (
+        " 1 r12-07           agent silent 00:04:31 (lease gone 03:08:13); routes to its 41 endpoints stay, their "
+        "status is unknown\n                    look: holdfast explain host r12-07\n"
+    ) in page
+    assert page.endswith("holdfast doctor\n")
+
+
+def test_many_silent_agents_are_named_up_to_five() -> None:
+    silent = [{"host": f"r{number}", "since_s": 9.0, "at": "03:08:13"} for number in range(9)]
+    seen = {observed.AGENTS: said(9, {"alive": 0, "silent": 9}, silent=silent, silent_total=9)}
+    told = list(observed.troubles(seen))
+    assert [who for who, _, _ in told] == ["r0", "r1", "r2", "r3", "r4", "hosts"]
+    assert told[-1][1] == "4 more agents are silent"
+
+
+def test_status_that_is_behind_says_how_far() -> None:
+    behind = {"revisions": 123_456, "waiting": 2_000, "s": 390.0}
+    seen = {observed.AGENTS: said(2_000, {"alive": 2_000, "silent": 0}, behind=behind)}
+    ((who, sentence, look),) = observed.troubles(seen)
+    assert who == "agent-status"
+    assert sentence == "status is behind by 00:06:30: 123,456 revisions, 2,000 objects waiting"
+    assert look == "holdfast plan agent-status"
+
+
+def test_without_a_leader_here_nothing_is_said_about_the_fleet() -> None:
+    assert observed.lines({}) == []
