@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.balancer.dataplane.dryrun import DryRun
+from holdfast.balancer.meter import Meter
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.prober_job import ProberMetrics
 from holdfast.model.region import Region
@@ -58,6 +60,7 @@ def test_every_alert_speaks_of_metrics_that_exist() -> None:
     ProberMetrics(metrics.registry)
     SyncerMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
+    Meter(DryRun(251), metrics.registry)
     metrics.held({("brake", "too_many"): 1})
     text = gather({"elector": metrics.text()}) + of_report([])
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
