@@ -6,17 +6,25 @@ region, which stand beside ours.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from holdfast.inventory.claims import REGION_LABEL, name_of, region_of
+from holdfast.inventory.claims import REGION_LABEL, region_of
 from holdfast.model.bad import Bad
-from holdfast.model.endpoint import EndpointName
+from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
 from holdfast.model.region import Region
 from holdfast.reconcile import Kinds
 from holdfast.store.api import Entry
+
+_PART = rb"[0-9A-Za-z._]+(?:--[0-9A-Za-z._]+)*"
+_plain_endpoint = re.compile(rb"%b-(?:openstack|holdfast)-%b-%b" % (_PART, _PART, _PART)).fullmatch
+"""Nearly every endpoint's name; whatever this accepts the model accepts, at a tenth of the price."""
+_node = re.compile(rb"(?:[^-]|--)*-").match
+"""The host in the name of an endpoint, up to the first hyphen that is not a doubled one."""
 
 
 class Layout:
@@ -26,20 +34,23 @@ class Layout:
         self.region = region
         self._kinds = sorted(((kind.prefix(region), kind) for kind in kinds), key=lambda pair: pair[0])
         self.prefixes = [prefix for prefix, _ in self._kinds]
+        self._endpoints = len(ENDPOINT.prefix(region))
         self.kinds: Kinds[bytes] = Kinds(of=self.plural, order=[kind.plural for kind in kinds])
 
     def kind(self, key: bytes) -> Kind[Any, Any]:
         """The kind of one of our keys."""
-        for prefix, kind in self._kinds:
-            if key.startswith(prefix):
-                return kind
-        raise ValueError(f"{key!r} is under none of our prefixes")
+        place = bisect_right(self.prefixes, key) - 1
+        if place < 0 or not key.startswith(self.prefixes[place]):
+            raise ValueError(f"{key!r} is under none of our prefixes")
+        return self._kinds[place][1]
 
     def plural(self, key: bytes) -> str:
         return self.kind(key).plural
 
     def is_ours(self, entry: Entry) -> bool:
         kind = self.kind(entry.key)
+        if kind is ENDPOINT and _plain_endpoint(entry.key, self._endpoints):
+            return True
         if isinstance(kind.parse(entry.key, self.region), Bad):
             return False
         return kind is not HOST or self._is_our_host(entry)
@@ -68,6 +79,7 @@ class Layout:
 
     def individual(self, key: bytes) -> Hashable:
         """What stays the same when an object moves to another key; None for objects that cannot."""
-        kind = self.kind(key)
-        name = kind.parse(key, self.region)
-        return (kind.name, name_of(kind, name)) if isinstance(name, EndpointName) else None
+        if self.kind(key) is not ENDPOINT:
+            return None
+        node = _node(key, self._endpoints)
+        return None if node is None else key[node.end() :]

@@ -152,6 +152,9 @@ class EtcdTarget:
 def paired(ready: Sequence[Item], layout: Layout) -> Iterator[Sequence[Item]]:
     """The changes as they are to be written: the two halves of a move together, in the place of its second."""
     leaving = {layout.individual(change.key): change for change in ready if change.op is Op.DELETE}
+    if not leaving:
+        yield from ((change,) for change in ready)
+        return
     arriving = {layout.individual(change.key) for change in ready if change.op is Op.CREATE}
     moving = {one for one in leaving if one is not None and one in arriving}
     for change in ready:

@@ -1,0 +1,49 @@
+"""Whose key is whose: the quick way and the model's own agree on every key."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.inventory.claims import KINDS
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.model.host import HOST
+from holdfast.model.region import Region
+from holdfast.server.layout import Layout
+from holdfast.store.api import Entry
+
+REGION = Region("ams")
+LAYOUT = Layout(REGION, KINDS)
+parts = st.text(st.sampled_from("ab0-._é"), min_size=1, max_size=6).filter(lambda text: text.strip("-") == text)
+names = st.builds(EndpointName, parts, st.sampled_from(["openstack", "holdfast"]), parts, parts)
+tails = st.text(st.sampled_from("ab0-._/é\0"), max_size=20) | st.builds("-".join, st.lists(parts, max_size=5))
+
+
+@given(tails | st.builds(lambda one, two: f"{one}-holdfast-{two}", tails, tails))
+def test_an_endpoints_key_is_ours_exactly_when_the_model_can_read_it(tail: str) -> None:
+    key = ENDPOINT.prefix(REGION) + tail.encode()
+    assert LAYOUT.is_ours(Entry(key, b"{}")) is not isinstance(ENDPOINT.parse(key, REGION), Bad)
+
+
+@given(names, names)
+def test_two_keys_are_one_individual_exactly_when_the_names_agree_but_for_the_host(
+    one: EndpointName, other: EndpointName
+) -> None:
+    keys = [ENDPOINT.key(REGION, name) for name in (one, other, one._replace(node="elsewhere"))]
+    first, second, moved = map(LAYOUT.individual, keys)
+    assert (first == second) is (one.individual == other.individual)
+    assert first == moved
+
+
+def test_every_prefix_has_its_kind_and_other_keys_have_none() -> None:
+    for kind in KINDS:
+        assert LAYOUT.kind(kind.prefix(REGION) + b"x") is kind
+    for strange in (b"", b"/", b"/calico/", b"/zzz", HOST.prefix(REGION)[:-1]):
+        with pytest.raises(ValueError, match="under none of our prefixes"):
+            LAYOUT.kind(strange)
+
+
+def test_what_cannot_move_is_no_individual() -> None:
+    assert LAYOUT.individual(HOST.key(REGION, "r1")) is None
