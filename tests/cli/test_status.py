@@ -95,7 +95,7 @@ TROUBLED = View(
             worker("auditor", verdict="overdue", state="failing: 2", backlog=2),
         )
     ],
-    held={"routes": [BRAKE, {**BRAKE, "key": "10.28.2.0/26", "since_s": 12.0}]},
+    held={"agent/routes": [BRAKE, {**BRAKE, "key": "10.28.2.0/26", "since_s": 12.0}]},
 )
 
 HEALTHY_PAGE = """\

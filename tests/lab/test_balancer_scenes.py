@@ -65,7 +65,7 @@ def asked(lab: Path, *words: str) -> Result:
     ("words", "sentence"),
     [
         (["frontend"], "say which frontend: holdfast balancer status has their names."),
-        (["routes", "www"], "only a frontend has a NAME here; routes stands alone."),
+        (["routes", "www"], "only a frontend and an agent have a NAME here; routes stands alone."),
     ],
 )
 def test_who_is_to_be_resumed_has_to_be_clear(tmp_path: Path, words: list[str], sentence: str) -> None:

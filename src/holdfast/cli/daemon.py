@@ -82,7 +82,8 @@ SPEAKS_FOR = {"server": "elector", "balancer": "vips", "agent": "peers"}
 
 def found(name: str, known: Collection[str]) -> str:
     """The worker that a person means. In a lab there may be several of a name, so one has to be told."""
-    meant = SPEAKS_FOR.get(name, name)
+    daemon, slash, worker = name.rpartition("/")
+    meant = f"{daemon}{slash}{SPEAKS_FOR.get(worker, worker)}"
     several = [one for one in known if one.endswith(f"/{meant}")]
     if meant in known:
         return meant

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.agent import worker_of
 from holdfast.cli.daemon import answer, nobody, roles, runtime_flag, tell, workers
 from holdfast.cli.text import short
 from holdfast.runtime.control import Request
@@ -25,8 +26,9 @@ within = click.option("--for", "within", metavar="30m", help="Until then only.")
 @reason
 @runtime_flag
 def pause(worker: str, name: str | None, within: str | None, reason: str, runtime: Path) -> None:
-    """Hold all changes of WORKER, or with `frontend NAME` those of one frontend. Nothing is forgotten meanwhile."""
-    whom, command, about = _held(worker, name, "pause")
+    """Hold all changes of WORKER, with `agent HOST` of that host's agent, with `frontend NAME` of one frontend. Nothing
+    is forgotten meanwhile."""
+    whom, command, about = _held(runtime, worker, name, "pause")
     click.echo(tell(runtime, whom, command, reason=reason, **about, **({"for": within} if within else {})), err=True)
 
 
@@ -35,19 +37,21 @@ def pause(worker: str, name: str | None, within: str | None, reason: str, runtim
 @click.argument("name", required=False)
 @runtime_flag
 def resume(worker: str, name: str | None, runtime: Path) -> None:
-    """End a pause of WORKER, or of `frontend NAME`."""
-    whom, command, about = _held(worker, name, "resume")
+    """End a pause of WORKER, of `agent HOST`, or of `frontend NAME`."""
+    whom, command, about = _held(runtime, worker, name, "resume")
     click.echo(tell(runtime, whom, command, **about), err=True)
 
 
-def _held(worker: str, name: str | None, do: str) -> tuple[str, str, dict[str, str]]:
+def _held(runtime: Path, worker: str, name: str | None, do: str) -> tuple[str, str, dict[str, str]]:
     """Who is told what, for that to be paused or resumed."""
     if worker == "frontend":
         if name is None:
             raise click.UsageError("say which frontend: holdfast balancer status has their names.")
         return "balancer", "frontend", {"do": do, "name": name}
+    if worker == "agent" and name is not None:
+        return worker_of(runtime, name), do, {}
     if name is not None:
-        raise click.UsageError(f"only a frontend has a NAME here; {worker} stands alone.")
+        raise click.UsageError(f"only a frontend and an agent have a NAME here; {worker} stands alone.")
     return worker, do, {}
 
 
@@ -83,7 +87,7 @@ def plan(worker: str, output: str, runtime: Path) -> None:
 @runtime_flag
 def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, runtime: Path) -> None:
     """Let through what GATE (such as routes/brake) holds. Shows it first."""
-    worker, _, kind = gate.partition("/")
+    worker, _, kind = gate.rpartition("/")
     if kind not in ("brake", "mass_loss"):
         raise click.UsageError(f"{gate!r} cannot be allowed: only a brake can, as in {worker or 'routes'}/brake.")
     if once == bool(within):

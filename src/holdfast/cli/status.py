@@ -18,8 +18,11 @@ import click
 import msgspec
 
 from holdfast import __version__
+from holdfast.agent.standing import About as AgentAbout
 from holdfast.cli import observed
 from holdfast.cli.daemon import CANNOT_TELL, CannotTell, label, nobody, roles, runtime_flag
+from holdfast.cli.problem import Problem
+from holdfast.cli.status_agents import agent_lines, agent_problems
 from holdfast.cli.text import clock, count, short
 from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
@@ -35,29 +38,20 @@ _OPEN_BY_THEMSELVES = ("warm_up",)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that is not as it should be. `needs_you`: it will not mend itself."""
-
-    who: str
-    sentence: str
-    look: str = ""
-    open: str = ""
-    needs_you: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """All that the page shows."""
 
     reports: Sequence[Report]
     held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """Per worker, what its gates hold."""
+    """Per worker, as DAEMON/WORKER, what its gates hold."""
     silent: Sequence[str] = ()
     """Daemons whose supervisor does not answer; their report comes from the board."""
     gone: Sequence[str] = ()
     """Those of them whose supervisor is no more."""
     servers: Sequence[About] = ()
     """What the electors here say of the store and of leadership."""
+    agents: Sequence[AgentAbout] = ()
+    """What the agents here say of themselves."""
     seen: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """What the status workers of the leader say of hosts and endpoints, if it runs here."""
 
@@ -87,7 +81,13 @@ def _print(view: View, output: str, *, clear: bool) -> None:
     if clear:
         click.clear()
     if output == "json":
-        said = {"daemons": view.reports, "held": view.held, "servers": view.servers, "seen": view.seen}
+        said = {
+            "daemons": view.reports,
+            "held": view.held,
+            "servers": view.servers,
+            "agents": view.agents,
+            "seen": view.seen,
+        }
         click.echo(json.dumps(msgspec.to_builtins(said), indent=2))
     else:
         click.echo(render(view, datetime.now(UTC)), nl=False)
@@ -99,7 +99,7 @@ async def look(runtime: Path) -> View:
         raise nobody(runtime)
     reports, silent, gone = [], [], []
     held: dict[str, list[dict[str, Any]]] = {}
-    servers = []
+    servers, agents = [], []
     seen: dict[str, dict[str, Any]] = {}
     for role in names:
         said = await ask(runtime / f"{role}.sock", Request("status"), timeout=2.0)
@@ -116,15 +116,18 @@ async def look(runtime: Path) -> View:
             if worker.state.startswith("held"):
                 request = Request("tell", {"do": "held"}, worker.name)
                 answer = await ask(runtime / f"{role}.sock", request)
-                held[worker.name] = [] if answer.error else answer.result["objects"]
+                held[f"{one.role}/{worker.name}"] = [] if answer.error else answer.result["objects"]
             if worker.name == "elector":
                 answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, "elector"))
                 servers += [] if answer.error else [msgspec.convert(answer.result, About)]
+            if worker.name == "peers":
+                answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, "peers"))
+                agents += [] if answer.error else [msgspec.convert(answer.result, AgentAbout)]
             if worker.name in (observed.AGENTS, observed.ENDPOINTS) and worker.pid is not None:
                 answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, worker.name))
                 if not answer.error and answer.result["leading"]:
                     seen[worker.name] = answer.result
-    return View(reports, held, silent, gone, servers, seen)
+    return View(reports, held, silent, gone, servers, agents, seen)
 
 
 def _named(one: Report, role: str) -> Report:
@@ -170,9 +173,11 @@ def problems(view: View) -> list[Problem]:
     found += [Problem("store", sentence, look="holdfast doctor", open=opens) for sentence, opens in refusals]
     for server in view.servers:
         found += _out_of_election(server)
+    for agent in view.agents:
+        found += agent_problems(agent)
     for one in view.reports:
         for worker in one.workers:
-            found += _troubles(worker, view.held.get(worker.name, []))
+            found += _troubles(worker, view.held.get(f"{one.role}/{worker.name}", []))
     found += [Problem(who, sentence, look=where) for who, sentence, where in observed.troubles(view.seen)]
     return sorted(found, key=lambda problem: not problem.needs_you)
 
@@ -209,6 +214,8 @@ def _troubles(worker: WorkerReport, held: list[dict[str, Any]]) -> list[Problem]
         found.append(Problem(name, sentence, needs_you=False))
     if worker.state.startswith("waiting"):
         found.append(Problem(name, f"{worker.state}; what is programmed stays", needs_you=False))
+    if worker.state.startswith("refused"):
+        found.append(Problem(name, worker.state, look="holdfast doctor"))
     if worker.state.startswith("failing"):
         found.append(Problem(name, f"objects are {worker.state}", look=f"holdfast plan {name}"))
     if worker.verdict == "overdue":
@@ -245,6 +252,7 @@ def render(view: View, now: datetime) -> str:
     for number, problem in enumerate(found, 1):
         lines += _problem(problem, number)
     lines += _leadership(view.servers)
+    lines += agent_lines(view.agents)
     for one in view.reports:
         lines += ["", *_workers(one)]
     lines += observed.lines(view.seen)
