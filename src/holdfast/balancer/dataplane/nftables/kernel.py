@@ -17,7 +17,7 @@ from holdfast.balancer.dataplane.nftables import conntrack, elements
 from holdfast.balancer.dataplane.nftables.elements import Transaction
 from holdfast.balancer.vip import Vip
 from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.socket import Interrupted, Netlink, NetlinkError
+from holdfast.runtime.netlink.socket import Interrupted, Netlink
 
 _NETFILTER = 12
 _TABLES = 10 << 8
@@ -60,7 +60,7 @@ class Kernel:
 
     def generation(self) -> int:
         """A number that changes with every transaction of anybody, in any table."""
-        for message in self._netlink.exchange(wire.request(_GET_GENERATION, 0, _inet())):
+        for message in self._exchange(wire.request(_GET_GENERATION, 0, _inet())):
             if message.type == _NEW_GENERATION:
                 found: int = struct.unpack(">I", wire.attributes(message.body, 4)[_GENERATION_ID])[0]
                 return found
@@ -93,7 +93,7 @@ class Kernel:
 
     def commit(self, transaction: Transaction) -> None:
         """All of it, or nothing and `KernelError`."""
-        said = self._netlink.exchange(transaction.packed())
+        said = self._exchange(transaction.packed())
         for message in said:
             _raise_if_refused(message)
         if not any(message.sequence == transaction.last for message in said):
@@ -118,20 +118,26 @@ class Kernel:
         return conntrack.by_mark(self._dump(conntrack.listing(mark)))
 
     def end_flows(self, mark: int) -> None:
-        for message in self._netlink.exchange(conntrack.ending(mark)):
+        for message in self._exchange(conntrack.ending(mark)):
             _raise_if_refused(message, but=errno.ENOENT)
 
     def mark_of_flow(self, vip: Vip, client: Client) -> int | None:
         """The mark of a client's established flow to a VIP."""
-        said = self._netlink.exchange(conntrack.finding(vip, client))
+        said = self._exchange(conntrack.finding(vip, client))
         for message in said:
             _raise_if_refused(message, but=errno.ENOENT)
         return conntrack.mark_in(said)
 
+    def _exchange(self, packed: bytes) -> list[wire.Message]:
+        try:
+            return self._netlink.exchange(packed)
+        except OSError as error:
+            raise KernelError(_sentence(error.errno or 0, error.strerror or "")) from error
+
     def _dump(self, request: bytes) -> list[bytes]:
         try:
             return self._netlink.dump(request)
-        except NetlinkError as error:
+        except OSError as error:
             if error.errno == errno.ENOENT:
                 return []
             raise KernelError(_sentence(error.errno or 0, error.strerror or "")) from error

@@ -1,0 +1,217 @@
+"""The parts that think: names and comments that can be read back, steps in the right order, the kernel's hash."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from holdfast.balancer.dataplane import Client
+from holdfast.balancer.dataplane.nftables import conntrack, elements, layout, structure
+from holdfast.balancer.dataplane.nftables.elements import Element, Transaction
+from holdfast.balancer.dataplane.nftables.flow import bucket, jhash
+from holdfast.balancer.dataplane.nftables.layout import VIP_MAPS, backend_map, mark_of, vip_map
+from holdfast.balancer.dataplane.nftables.picture import Picture, Placed, Service, table_of
+from holdfast.balancer.dataplane.nftables.structure import Shape
+from holdfast.balancer.dataplane.nftables.turn import Steps, Turn, steps
+from holdfast.balancer.maglev import Identity
+from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
+from holdfast.runtime.netlink import wire
+from tests.balancer.conformance import ONE, SIX, TWO, V4, change
+
+SHAPE = Shape("holdfast", 251)
+
+
+def addresses(family: int) -> st.SearchStrategy[int]:
+    return st.integers(0, (1 << (32 if family == 4 else 128)) - 1)
+
+
+PORTS = st.integers(0, 65_535)
+FAMILIES = st.sampled_from([4, 6])
+VIPS = FAMILIES.flatmap(
+    lambda family: st.one_of(
+        st.builds(Vip, st.just(family), addresses(family), st.sampled_from([6, 17]), PORTS),
+        st.builds(Vip, st.just(family), addresses(family), st.just(0), st.just(0)),
+    )
+)
+KEYS = VIPS.flatmap(
+    lambda vip: st.builds(Key, st.just(vip), st.builds(Identity, st.just(vip.family), addresses(vip.family), PORTS))
+)
+ENTRIES = st.builds(Entry, st.integers(0, 100), st.booleans())
+
+
+@given(VIPS)
+def test_the_key_of_a_vip_is_read_back(vip: Vip) -> None:
+    assert vip_map(vip).vip(vip_map(vip).key(vip)) == vip
+
+
+@given(st.sampled_from(VIP_MAPS), st.binary(max_size=40))
+def test_a_key_that_is_nobodys_is_refused_and_not_misread(where: layout.VipMap, key: bytes) -> None:
+    try:
+        vip = where.vip(key)
+    except ValueError:
+        return
+    assert len(where.key(vip)) == len(key)
+
+
+@given(KEYS, ENTRIES)
+def test_the_comment_of_an_entry_is_read_back(key: Key, entry: Entry) -> None:
+    comment = layout.entry_comment(key, entry)
+    assert layout.entry_from(comment) == (key, entry)
+    assert len(comment.encode()) < 128, "the tool shows no longer ones"
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "",
+        "mine",
+        "192.0.2.1:80/tcp 10.0.0.1:80 weight",
+        "192.0.2.1:80/sctp 10.0.0.1:80 weight 1",
+        "192.0.2.999:80/tcp 10.0.0.1:80 weight 1",
+        "192.0.2.1:80/tcp 10.0.0.1:99999 weight 1",
+    ],
+)
+def test_a_comment_of_somebody_else_is_no_entry(comment: str) -> None:
+    with pytest.raises(ValueError, match=r"not an entry|not a VIP|not a port|Octet"):
+        layout.entry_from(comment)
+
+
+@given(VIPS)
+def test_names_are_what_the_tool_takes_and_of_one_vip(vip: Vip) -> None:
+    for name in (layout.chain_of(vip), layout.buckets_of(vip, 65_537)):
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
+        assert name[0].isalpha()
+        assert len(name) < 128
+        assert layout.belongs_to_a_vip(name)
+
+
+@given(KEYS)
+def test_a_mark_is_ours_the_same_every_time_and_nobody_elses(key: Key) -> None:
+    first = mark_of(key, ())
+    assert layout.is_mark(first)
+    assert mark_of(key, ()) == first
+    assert mark_of(key, {first}) != first
+
+
+def test_a_changed_rule_has_another_fingerprint() -> None:
+    plain, sticky = (structure.vip_fingerprints(SHAPE, V4, Settings(sticky)) for sticky in (False, True))
+    other = structure.vip_fingerprints(Shape("holdfast", 509), V4, Settings())
+    assert len({plain, sticky, other}) == 3
+
+
+@pytest.mark.parametrize(("seed", "expected"), [(0, 0xDEADBEEF), (0xDEADBEEF, 0xBD5B7DDE)])
+def test_the_hash_of_nothing_is_the_published_one(seed: int, expected: int) -> None:
+    assert jhash(b"", seed) == expected
+
+
+@given(addresses(6), st.integers(1, 65_535), st.booleans())
+def test_a_bucket_is_in_the_table_and_sticky_ones_do_not_look_at_the_port(
+    address: int, port: int, sticky: bool
+) -> None:
+    found = bucket(Client(6, address, port), Settings(sticky), 251)
+    assert 0 <= found < 251
+    if sticky:
+        assert found == bucket(Client(6, address, 0), Settings(), 251)
+
+
+def settled(*entries: tuple[Identity, Entry]) -> Picture:
+    """A picture in which V4 is served by these."""
+    picture = Picture(SHAPE)
+    picture.put_frame()
+    placed = {one: Placed(mark_of(Key(V4, one), ()), entry) for one, entry in entries}
+    picture.put(V4, Service(Settings(), placed))
+    picture.maps.add(layout.buckets_of(V4, 251))
+    picture.put_chains([(V4, Settings())])
+    return picture
+
+
+def planned(picture: Picture, turn: Turn) -> Steps:
+    entries = picture.services[V4].entries.items()
+    before = table_of(((one, placed.mark, placed.entry.weight) for one, placed in entries), 251)
+    return steps(turn, picture, before, set(picture.marks()))
+
+
+def test_what_is_as_wanted_costs_no_write() -> None:
+    picture = settled((ONE, Entry(100)), (TWO, Entry(0, kill=True)))
+    told = planned(picture, Turn.of(V4, picture.services[V4]))
+    assert not told.first
+    assert not told.then
+    assert list(told.ended) == []
+
+
+def test_flows_are_said_to_be_ended_only_after_they_were() -> None:
+    picture = settled((ONE, Entry(100)), (TWO, Entry(100)))
+    turn = Turn.of(V4, picture.services[V4])
+    assert turn.take(change(Key(V4, ONE), Entry(0, kill=True))) is None
+    told = planned(picture, turn)
+    assert b"weight 0\0" in told.first.packed()
+    assert b"ended" not in told.first.packed()
+    assert list(told.ended) == [mark_of(Key(V4, ONE), ())]
+    assert b"weight 0 ended\0" in told.then.packed()
+    assert mark_of(Key(V4, ONE), ()) not in told.after
+
+
+def test_an_entry_that_goes_is_removed_only_after_its_flows_were_ended() -> None:
+    picture = settled((ONE, Entry(100)), (TWO, Entry(100)))
+    turn = Turn.of(V4, picture.services[V4])
+    turn.take(change(Key(V4, ONE), None))
+    told = planned(picture, turn)
+    where = backend_map(Key(V4, ONE)).name.encode()
+    assert where not in told.first.packed()
+    assert where in told.then.packed()
+    assert told.service == Service(Settings(), {TWO: picture.services[V4].entries[TWO]})
+
+
+def test_a_vip_that_goes_ends_all_its_flows() -> None:
+    picture = settled((ONE, Entry(100)), (TWO, Entry(0)))
+    turn = Turn.of(V4, picture.services[V4])
+    turn.take(change(Key(V4), None))
+    assert set(planned(picture, turn).ended) == set(picture.marks())
+
+
+@pytest.mark.parametrize(
+    ("key", "word"), [(Key(V4, SIX), "not of the family"), (Key(Vip.of("192.0.2.9", "tcp", 1), ONE), "no such VIP")]
+)
+def test_what_cannot_be_is_refused_in_a_sentence(key: Key, word: str) -> None:
+    turn = Turn.of(key.vip, settled((ONE, Entry(1))).services.get(key.vip, Service()))
+    assert word in (turn.take(change(key, Entry(1))) or "")
+
+
+@given(st.integers(0, 2**16), st.integers(0, 2**16))
+def test_moving_a_table_touches_only_what_differs(one: int, other: int) -> None:
+    before, after = (np.random.default_rng(seed).integers(0, 3, 500).astype(np.uint32) for seed in (one, other))
+    transaction = Transaction("t")
+    transaction.move("buckets", before, after)
+    touched: dict[int, list[int]] = {elements.NEW_ELEMENT: [], elements.DELETE_ELEMENT: []}
+    for message in wire.messages(transaction.packed()):
+        if message.type in touched:
+            packed = wire.attributes(message.body, 4)[3]
+            found = [elements.key_of(element) for element in elements._each(packed)]
+            touched[message.type] += [int.from_bytes(key, "little") for key in found]
+    differs = np.flatnonzero(before != after)
+    assert touched[elements.DELETE_ELEMENT] == differs[before[differs] != 0].tolist()
+    assert touched[elements.NEW_ELEMENT] == differs[after[differs] != 0].tolist()
+
+
+def test_a_transaction_asks_for_one_answer_to_its_last_request() -> None:
+    transaction = Transaction("t")
+    transaction.add("m", Element(b"\1\0\0\0"))
+    transaction.delete("m", Element(b"\2\0\0\0"))
+    asking = [message.sequence for message in wire.messages(transaction.packed()) if message.flags & wire.Flag.ACK]
+    assert asking == [transaction.last]
+
+
+def test_ending_flows_always_names_a_whole_mark() -> None:
+    (message,) = wire.messages(conntrack.ending(0x4800_0001))
+    found = wire.attributes(message.body, 4)
+    assert bytes(found[8]) == bytes.fromhex("48000001")
+    assert bytes(found[21]) == b"\xff\xff\xff\xff"
+
+
+def test_a_backend_without_a_port_or_for_all_protocols_is_known_by_its_address() -> None:
+    wide = Vip.of("192.0.2.1", "any", 0)
+    assert not backend_map(Key(wide, backend("10.0.0.1", 80))).has_port
+    assert not backend_map(Key(V4, backend("10.0.0.1", 0))).has_port
+    assert backend_map(Key(V4, ONE)).has_port
