@@ -148,6 +148,7 @@ class Site:
     """Sources that cannot be reached when the agent starts; `heal` ends it."""
     limits: Limits = UNLIMITED
     audit: Duration = seconds(300)
+    batch: int = 1_000
     hold_down: Duration = seconds(30)
     path: Callable[[], Sequence[str]] = tuple
     encapsulation: Encapsulation = Encapsulation.ALWAYS
@@ -210,7 +211,7 @@ class Site:
         decisions = DecisionLog(self.folder / "decisions", "agent")
         around = Around(clock, Vitals(clock), decisions, WorkerMetrics(), inline)
         memories = {name: StoreMemory(self.folder, name) for name in self.stores}
-        settings = Settings(self.limits, self.hold_down, Pace(audit=self.audit), self.path)
+        settings = Settings(self.limits, self.hold_down, Pace(audit=self.audit, batch=self.batch), self.path)
         belonging = Belonging(memories, inline)
         self.keeper = Keeper(ME, followings, Kernel(journal, self.kernel, self.others), belonging, around, settings)
         await self.keeper.run(self.stopping)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from holdfast.agent.claims import (
     Forwarding,
@@ -40,7 +41,8 @@ from holdfast.model.endpoint import ENDPOINT, Endpoint
 from holdfast.model.host import HOST, Host
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.time import seconds
-from holdfast.store.api import Operation, Put
+from holdfast.store import mirror
+from holdfast.store.api import Delete, Operation, Put
 from holdfast.testing import FakeStore, World, Write
 from holdfast.testing.kernel import FakeKernel
 from tests.agent.site import ME, REGION, Fleet, Ids, Site, another_store
@@ -51,7 +53,7 @@ NUMBERS = range(1, 8)
 """Fewer addresses than hosts come to need: they are reused."""
 WORKLOADS = tuple(f"w{number}" for number in range(8))
 PREFIXES = tuple(f"10.65.0.{number}/32" for number in range(1, 9))
-LASTING = 25.0
+LASTING = 15.0
 REST = 180.0
 ROTTEN = b'{"kind": "Node", '
 
@@ -113,6 +115,7 @@ class JudgedKernel(FakeKernel):
 
     judge: Callable[[], Mapping[Key, str]] = dict
     """What must stay now, and why."""
+    usurped: Callable[[ClaimChange], str | None] = lambda _change: None
     may_program: Callable[[], bool] = bool
     fail: Callable[[str], None] = lambda _why: None
     removals: int = 0
@@ -122,6 +125,8 @@ class JudgedKernel(FakeKernel):
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
         if not self.may_program():
             self.fail(f"{len(changes)} changes were made before any source had spoken")
+        for sentence in filter(None, map(self.usurped, changes)):
+            self.fail(sentence)
         self._staying = self.judge()
         return await super().apply(changes)
 
@@ -189,10 +194,20 @@ class Scene:
             if following.synced.revision is not None:
                 known = wants(_shown(following))
                 staying |= dict.fromkeys(known, f"{following.name} wants it, and the agent knows")
-            if following.synced.revision is None or following.synced.unreadable:
+            if not _is_heard(following):
                 theirs = [key for key in wants(truth.objects) if self._owner(key) in ("", following.name)]
                 staying |= dict.fromkeys(theirs, f"{following.name} wants it, and has not been heard")
         return staying
+
+    def usurped(self, change: ClaimChange) -> str | None:
+        """Whether a source takes over what belongs to one before it that has not been heard."""
+        if change.old is None or change.new is None or self.site.keeper is None:
+            return None
+        order = [each.name for each in self.site.keeper.followings]
+        unheard = [each.name for each in self.site.keeper.followings if each.synced.revision is None]
+        old, new = change.old.source, change.new.source
+        taken = old in unheard and new in order[order.index(old) + 1 :]
+        return f"{change.key} went from {old}, which has not been heard, to {new}" if taken else None
 
     def has_spoken(self) -> bool:
         return self.site.keeper is not None and bool(self.site.keeper.sources.complete)
@@ -214,14 +229,20 @@ class Scene:
         return "; ".join(wrong)
 
 
+def _is_heard(following: Following) -> bool:
+    mirrors = following._mirrors()
+    return all(each.synced for each in mirrors) and not any(each.unreadable for each in mirrors)
+
+
 def _shown(following: Following) -> dict[bytes, tuple[int, Object]]:
     return {
-        key: (mirror.mod_revision(key), each) for mirror in following._mirrors() for key, each in mirror.objects.items()
+        key: (shown.mod_revision(key), each) for shown in following._mirrors() for key, each in shown.objects.items()
     }
 
 
 async def node_life(world: World) -> Lived:
-    with tempfile.TemporaryDirectory(prefix="holdfast-sim-", dir=_fast()) as folder:
+    """Lists and batches are taken in one object at a time: what is large in life is small here."""
+    with patch.object(mirror, "SLICE", 1), tempfile.TemporaryDirectory(prefix="holdfast-sim-", dir=_fast()) as folder:
         scene = _scene(world, Path(folder))
         try:
             return await _live(scene)
@@ -238,9 +259,9 @@ def _scene(world: World, folder: Path) -> Scene:
     if world.random.random() < 0.4:
         stores["region-b"] = another_store()
     kernel, ids = JudgedKernel(), SwallowingIds()
-    site = Site(world, folder, kernel, (ids,), stores, audit=seconds(20))
+    site = Site(world, folder, kernel, (ids,), stores, audit=seconds(20), batch=world.random.choice([2, 1_000]))
     scene = Scene(world, site, {name: Truth(store) for name, store in stores.items()}, kernel, ids)
-    kernel.judge, kernel.may_program = scene.must_stay, scene.has_spoken
+    kernel.judge, kernel.may_program, kernel.usurped = scene.must_stay, scene.has_spoken, scene.usurped
     kernel.fail = lambda why: world.fail("the judge", Broken(why))
     kernel.pause = ids.pause = _slow_at_times(world.stream("kernel"))
     for name in stores:
@@ -249,9 +270,11 @@ def _scene(world: World, folder: Path) -> Scene:
 
 
 def _slow_at_times(random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
+    often, longest = random.choice([(0.1, 0.05), (0.5, 0.2)])
+
     async def pause() -> None:
-        if random.random() < 0.1:
-            await asyncio.sleep(random.choice([0.0, 0.003, 0.05]))
+        if random.random() < often:
+            await asyncio.sleep(random.choice([0.0, 0.003, longest]))
 
     return pause
 
@@ -292,49 +315,64 @@ async def _edit(scene: Scene) -> None:
     fleet = scene.site.fleet(source)
     operations: dict[bytes, Operation] = {}
     for _ in range(random.choice([1, 1, 2, 4])):
-        operation = random.choice(EDITS)(fleet, random, scene.truths[source])
-        if operation is not None:
-            operations[operation.key] = operation
+        made = random.choice(EDITS)(fleet, random, scene.truths[source])
+        operations |= {operation.key: operation for operation in made}
     if operations:
         scene.edits += 1
         fleet.write(*operations.values())
 
 
-def _join(fleet: Fleet, random: Random, _truth: Truth) -> Operation:
+def _join(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
     """Also: rejoin as somebody else, change the address, take over another host's."""
     name = random.choice(HOSTS)
     tunnel, mac = random.choice(NUMBERS), random.choice(NUMBERS)
-    return fleet.joins(name, random.choice(NUMBERS), uid=f"{random.random()}", tunnel=tunnel, mac=mac)
+    return [fleet.joins(name, random.choice(NUMBERS), uid=f"{random.random()}", tunnel=tunnel, mac=mac)]
 
 
-def _leave(fleet: Fleet, random: Random, _truth: Truth) -> Operation:
-    return fleet.leaves(random.choice(HOSTS))
+def _leave(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
+    return [fleet.leaves(random.choice(HOSTS))]
 
 
-def _run(fleet: Fleet, random: Random, _truth: Truth) -> Operation:
+def _take_over(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+    """A host is gone, and another one has all its addresses, at one revision."""
+    old = _some_host(random, truth)
+    if old is None:
+        return []
+    heir = random.choice([name for name in HOSTS if name != old.metadata.name])
+    new = Host.of(heir, old.spec, uid=f"{random.random()}")
+    return [fleet.leaves(old.metadata.name), *_run(fleet, random, truth), Put(HOST.key(REGION, heir), HOST.encode(new))]
+
+
+def _some_host(random: Random, truth: Truth) -> Host | None:
+    hosts = [one for _, one in truth.objects.values() if isinstance(one, Host)]
+    return random.choice(hosts) if hosts else None
+
+
+def _run(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
     on = ME if random.random() < 0.2 else random.choice(HOSTS)
-    return fleet.runs(random.choice(WORKLOADS), on, *random.sample(PREFIXES, random.choice([1, 1, 2])))
+    return [fleet.runs(random.choice(WORKLOADS), on, *random.sample(PREFIXES, random.choice([1, 1, 2])))]
 
 
-def _end(fleet: Fleet, random: Random, truth: Truth) -> Operation | None:
+def _end(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     running = [one for _, one in truth.objects.values() if isinstance(one, Endpoint)]
-    ending = random.choice(running) if running else None
-    return None if ending is None else fleet.ends(ending.spec.workload, ending.spec.node)
+    ending = random.sample(running, min(len(running), 1))
+    return [fleet.ends(one.spec.workload, one.spec.node) for one in ending]
 
 
-def _migrate(fleet: Fleet, random: Random, _truth: Truth) -> Operation:
+def _migrate(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
     workload, source, to = random.choice(WORKLOADS), random.choice(HOSTS), random.choice(HOSTS)
-    return fleet.migrates(workload, source, to) if random.random() < 0.5 else fleet.arrived(workload, to)
+    return [fleet.migrates(workload, source, to) if random.random() < 0.5 else fleet.arrived(workload, to)]
 
 
-def _rot(fleet: Fleet, random: Random, truth: Truth) -> Operation | None:
+def _rot(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     """A value becomes rubbish; somebody writes it anew some day, or deletes it."""
     known = sorted(truth.objects)
-    return Put(random.choice(known), ROTTEN) if known and random.random() < 0.4 else None
+    return [Put(random.choice(known), ROTTEN)] if known and random.random() < 0.5 else []
 
 
-Edit = Callable[[Fleet, Random, Truth], Operation | None]
-EDITS: Final[Sequence[Edit]] = (_join, _join, _join, _leave, _run, _run, _run, _end, _migrate, _rot)
+Operations = Sequence[Operation]
+Edit = Callable[[Fleet, Random, Truth], Operations]
+EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _run, _end, _migrate, _rot)
 
 
 def _mend(scene: Scene) -> None:
@@ -380,6 +418,29 @@ async def kill_at_a_change(scene: Scene) -> None:
     await _a_while(scene)
     scene.kernel.seen.remove(strike)
     _revive(scene)
+
+
+async def deaf_start(scene: Scene) -> None:
+    """A new life begins while the first source cannot be reached."""
+    site, source = scene.site, next(iter(scene.truths))
+    site.unreachable.add(source)
+    site.node.kill()
+    _revive(scene)
+    await _a_while(scene, 2.0, 8.0)
+    site.unreachable.discard(source)
+    if source in site.clients:
+        site.clients[source].link.heal()
+
+
+async def come_back(scene: Scene) -> None:
+    """N4: many leave at once, and are back before their deletion has walked its list."""
+    source = scene.random.choice(list(scene.truths))
+    fleet, truth = scene.site.fleet(source), scene.truths[source]
+    gone = {key: one for key, (_, one) in truth.objects.items() if isinstance(one, Host)}
+    if gone:
+        fleet.write(*[Delete(key) for key in gone])
+        await _a_while(scene, 0.02, 0.2)
+        fleet.write(*[Put(key, HOST.encode(one)) for key, one in gone.items() if key not in truth.objects])
 
 
 async def restart(scene: Scene) -> None:
@@ -436,8 +497,8 @@ async def interrupt(scene: Scene) -> None:
 async def refuse(scene: Scene) -> None:
     """For a while the kernel, or the handler beside it, refuses what it does not like."""
     handler: JudgedKernel | SwallowingIds = scene.kernel if scene.random.random() < 0.5 else scene.ids
-    unlucky = scene.random.choice(NUMBERS)
-    handler.refuse = lambda change: "not now" if change.key.number % len(NUMBERS) == unlucky else None
+    unlucky = scene.random.choice([None, *NUMBERS])
+    handler.refuse = lambda change: "not now" if unlucky in (None, change.key.number % len(NUMBERS)) else None
     await _a_while(scene)
     handler.refuse = lambda _change: None
 
@@ -459,8 +520,9 @@ FAULTS: Final[Sequence[Fault]] = (
     kill,
     kill,
     kill_at_a_change,
+    deaf_start,
+    come_back,
     restart,
-    cut_off,
     cut_off,
     reset,
     compact,

@@ -58,7 +58,7 @@ class Following:
         """Takes over all that the mirrors show, as a whole; the claims that it may have touched."""
         while any(not mirror.settled or mirror.backlog for mirror in self._mirrors()):  # noqa: ASYNC110
             await asyncio.sleep(0)  # taking in and gathering need nothing but turns of the loop
-        if not all(mirror.synced for mirror in self._mirrors()):
+        if not is_complete(self._mirrors()):
             return set()
         touched = self._take_over()
         self._note()
@@ -96,7 +96,7 @@ class Following:
 
     def _note(self) -> None:
         revision = max(mirror.revision for mirror in self._mirrors())  # a prefix that is quiet stays where it was
-        unreadable = tuple(_text(key) for mirror in self._mirrors() for key in mirror.unreadable)
+        unreadable = tuple(unreadable_keys(self._mirrors()))
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
             news = self.synced.revision is None or unreadable != self.synced.unreadable
             self.synced = Synced(self._clock.now() if news else self.synced.since, revision, unreadable)
@@ -136,5 +136,11 @@ class Following:
         return self._endpoints.mod_revision(key) or self._hosts.mod_revision(key)
 
 
-def _text(key: bytes) -> str:
-    return key.decode(errors="backslashreplace")
+def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:
+    """N12: only a complete list is one; no time that has passed stands for it."""
+    return all(mirror.synced for mirror in mirrors)
+
+
+def unreadable_keys(mirrors: Iterable[Mirror[Any]]) -> list[str]:
+    """C39: what is there and was never understood stands for something."""
+    return [key.decode(errors="backslashreplace") for mirror in mirrors for key in mirror.unreadable]

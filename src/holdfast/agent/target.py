@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import structlog
 from msgspec.structs import replace
 
-from holdfast.agent import record
+from holdfast.agent import record, waiting
 from holdfast.agent.claims import Claim, Key, Shape
 from holdfast.agent.dataplane import ClaimChange, Dataplane, Handler
 from holdfast.agent.deletions import Deletions
@@ -149,7 +149,7 @@ class Kernel:
 
 
 async def _answers(handler: Handler, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
-    waits_for = handler.ready()  # N10: the gate has asked before, but other handlers took their time since
+    waits_for = waiting.unready(handler)  # the gate has asked before, but other handlers took their time since
     return await handler.apply(changes) if waits_for is None else [f"not ready: {waits_for}"] * len(changes)
 
 

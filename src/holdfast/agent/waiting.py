@@ -20,6 +20,11 @@ class WaitingReason(Reason):
     OBSTACLE = "it cannot be there yet"
 
 
+def unready(handler: Handler) -> str | None:
+    """N10: what a handler waits for. Asked by the gate, and again just before anything is handed over."""
+    return handler.ready()
+
+
 @dataclass
 class Readiness:
     """Holds everything while a handler is not ready."""
@@ -29,7 +34,7 @@ class Readiness:
 
     def judge(self, change: Change[Key, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         for handler in self.handlers:
-            waits_for = handler.ready()
+            waits_for = unready(handler)
             if waits_for is not None:
                 self.since = self.since or now
                 opens = f"{handler.name} being ready"

@@ -1,0 +1,27 @@
+"""The agent without one of its protections, for the second run of `@fault` tests and for the seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.agent.claims import Key
+from holdfast.agent.dataplane import ClaimChange
+from holdfast.agent.demand import Demand
+from holdfast.agent.target import ClaimOutcome
+from holdfast.reconcile import Op
+
+
+async def as_planned(_self: object, batch: Sequence[ClaimChange]) -> list[ClaimChange]:
+    """Liveness is looked at once, for the whole list."""
+    return list(batch)
+
+
+def tried_once(outcome: ClaimOutcome) -> bool:
+    """A deletion is over when it was tried."""
+    return outcome.change.op is Op.DELETE
+
+
+def with_all_its_claims(self: Demand, key: Key, by: bytes) -> None:
+    """What a dead owner claimed goes, whoever claims it now."""
+    self._sole.pop(key, None)
+    self._contested.pop(key, {}).pop(by, None)

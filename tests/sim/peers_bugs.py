@@ -1,0 +1,99 @@
+"""Planted bugs of the agent: each removes one protection, by one small patch. The seeds must find every one.
+
+with BUGS["no sync gate"]():
+    first_failure(range(300), node_life)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
+from unittest.mock import patch
+
+from holdfast.agent import following, waiting
+from holdfast.agent.claims import Claim, Key, Shape
+from holdfast.agent.demand import Demand
+from holdfast.agent.following import Following
+from holdfast.agent.footing import Footing
+from holdfast.agent.frames import Entry
+from holdfast.agent.frames import Op as Entering
+from holdfast.agent.sources import Precedence
+from holdfast.agent.target import Kernel
+from holdfast.reconcile import Owned, Sync
+from holdfast.runtime.reconciler import Reconciler
+from tests.agent import removals
+
+Bug = Callable[[], contextlib.AbstractContextManager[object]]
+
+
+def _replaced(owner: Any, name: str, by: Any) -> Bug:
+    return lambda: patch.object(owner, name, by)
+
+
+def _open(*_judged: object) -> None:
+    return None
+
+
+def _without_additions(self: Kernel, entries: Iterable[Entry]) -> None:
+    self.journal.write([entry for entry in entries if entry.op is not Entering.ADD])
+
+
+def _forgets_intents(self: Kernel, entries: Iterable[Entry]) -> None:
+    """A deletion is taken off the journal when it is begun, not when it is over."""
+    self.journal.write([Entry(Entering.DONE, entry.key) if entry.op is Entering.INTENT else entry for entry in entries])
+
+
+async def _half_a_list(self: Following) -> set[Key]:
+    if not all(mirror.synced for mirror in self._mirrors()):
+        return set()
+    touched = self._take_over()
+    self._note()
+    return touched
+
+
+def _as_the_kernel_says(self: Kernel, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim]:
+    """What the kernel has is done, whatever other handlers said."""
+    remembered, shape = self._remembered.get(key), shapes.get(key)
+    if remembered is None or shape is None:
+        return _found(self, key, shapes)
+    return Owned(Claim(shape, remembered.value.owner), remembered.source, remembered.revision)
+
+
+_found = Kernel._found
+
+
+async def _only_the_kernel(self: Kernel, after: Key | None) -> Any:
+    """The journal is written and never read."""
+    shapes = await self.dataplane.read()
+    found = {key: self._found(key, shapes) for key in shapes}
+    self.present.replace_all(found)
+    return [(key, found[key]) for key in sorted(found) if after is None or after < key], None
+
+
+async def _look_at_the_kernel(self: Kernel, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
+    shapes = await self.dataplane.read(keys)
+    return {key: self._found(key, shapes) for key in keys if key in shapes}
+
+
+@contextlib.contextmanager
+def _kernel_alone() -> Any:
+    with patch.object(Kernel, "read", _only_the_kernel), patch.object(Kernel, "look", _look_at_the_kernel):
+        yield
+
+
+BUGS: Final[Mapping[str, Bug]] = {
+    "no sync gate": _replaced(Sync, "judge", _open),
+    "liveness is looked at once for the batch": _replaced(Reconciler, "_still_wanted", removals.as_planned),
+    "a failed delete is tried once": lambda: patch("holdfast.agent.target.is_over", removals.tried_once),
+    "additions are not journalled": _replaced(Kernel, "_journal", _without_additions),
+    "a deletion is forgotten when it is begun": _replaced(Kernel, "_journal", _forgets_intents),
+    "a claim goes with its first owner": _replaced(Demand, "_withdraw", removals.with_all_its_claims),
+    "a nexthop goes before its routes": _replaced(Footing, "judge", _open),
+    "half a list is taken over": _replaced(Following, "catch_up", _half_a_list),
+    "a value that cannot be read is absent": _replaced(following, "unreadable_keys", lambda _mirrors: []),
+    "a handler that is not ready is told all the same": _replaced(waiting, "unready", _open),
+    "what the kernel has, all have": _replaced(Kernel, "_found", _as_the_kernel_says),
+    "only the kernel is asked what is there": _kernel_alone,
+    "a lower source takes over what an unheard one owns": _replaced(Precedence, "judge", _open),
+}
