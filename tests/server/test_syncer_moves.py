@@ -59,6 +59,19 @@ def test_an_evacuated_host_that_a_resync_finds_is_no_loss(here: Realm) -> None:
     assert here.stored() == here.wanted()
 
 
+def test_what_stands_on_two_hosts_leaves_both_when_it_moves_to_a_third(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
+        reign = await here.settled()
+        await here.operator.put(endpoint_key(1, on="r2"), b"{}")
+        here.editor.change([endpoint(1, on="r3")], who="alice")
+        reign.reconciler.dirty.mark_all()
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert here.stored() == here.wanted()
+
+
 def test_more_new_objects_than_are_kept_back_flow_on(here: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch, 5)
 

@@ -23,7 +23,7 @@ class Moves(Generic[K, V]):
         self._individual = individual
         self._most = most
         self._arriving: dict[Hashable, Change[K, V]] = {}
-        self._leaving: dict[Hashable, Change[K, V]] = {}
+        self._leaving: dict[Hashable, list[Change[K, V]]] = {}
         self._moving: set[K] = set()
 
     def begin(self) -> None:
@@ -43,7 +43,7 @@ class Moves(Generic[K, V]):
             one = None if change.op is Op.REPLACE else self._individual(change.key)
             if change.op is Op.DELETE:
                 if one is not None:
-                    self._leaving[one] = change
+                    self._leaving.setdefault(one, []).append(change)
             elif one is None:
                 flowing.append(change)
             else:
@@ -62,9 +62,14 @@ class Moves(Generic[K, V]):
         return self._new()
 
     def found(self, most: int) -> Iterator[list[Change[K, V]]]:
-        """At the end of the pass: both halves of each move, as many changes at a time."""
-        pairs = [(self._leaving[one], arriving) for one, arriving in self._arriving.items() if one in self._leaving]
-        self._moving.update(leaving.key for leaving, _ in pairs)
-        step = max(1, most // 2)
-        for start in range(0, len(pairs), step):
-            yield [half for pair in pairs[start : start + step] for half in pair]
+        """At the end of the pass: all halves of each move, about as many changes at a time."""
+        some: list[Change[K, V]] = []
+        for one, arriving in self._arriving.items():
+            leaving = self._leaving[one]
+            self._moving.update(change.key for change in leaving)
+            some += [*leaving, arriving]
+            if len(some) >= most // 2:
+                yield some
+                some = []
+        if some:
+            yield some

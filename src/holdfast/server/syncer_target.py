@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 
 from holdfast.model.bad import Bad
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned
@@ -150,19 +150,19 @@ class EtcdTarget:
 
 
 def paired(ready: Sequence[Item], layout: Layout) -> Iterator[Sequence[Item]]:
-    """The changes as they are to be written: the two halves of a move together, in the place of its second."""
-    leaving = {layout.individual(change.key): change for change in ready if change.op is Op.DELETE}
-    if not leaving:
-        yield from ((change,) for change in ready)
-        return
-    arriving = {layout.individual(change.key) for change in ready if change.op is Op.CREATE}
+    """The changes as they are to be written: all halves of a move together, in the place of its new key."""
+    leaving: dict[Hashable, list[Item]] = {}
+    for change in ready:
+        if change.op is Op.DELETE:
+            leaving.setdefault(layout.individual(change.key), []).append(change)
+    arriving = {layout.individual(change.key) for change in ready if change.op is Op.CREATE} if leaving else set()
     moving = {one for one in leaving if one is not None and one in arriving}
     for change in ready:
         individual = layout.individual(change.key) if moving else None
         if individual not in moving or change.op is Op.REPLACE:
             yield (change,)
         elif change.op is Op.CREATE:
-            yield leaving[individual], change
+            yield *leaving[individual], change
 
 
 def unchanged(change: Item) -> Compare:
