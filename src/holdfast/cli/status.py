@@ -289,8 +289,12 @@ def _store(one: About) -> str:
         return f"away: {one.store_error}"
     return (
         f"etcd {store.version}   {store.answering} of {store.members} members   rev {store.revision:,}   "
-        f"round trip {store.round_trip_ms:.0f} ms"
+        f"round trip {store.round_trip_ms:.0f} ms{_compacted(store.compacted_ago_s)}"
     )
+
+
+def _compacted(ago: float | None) -> str:
+    return "" if ago is None else f"   compacted {short(ago)} ago"
 
 
 def _leader(one: About) -> str:

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.config.agent import Agent
 from holdfast.config.balancer import Balancer
+from holdfast.config.compaction import Compaction
 from holdfast.config.field import Section
 from holdfast.config.inventory import Inventory
 from holdfast.config.log import Log
@@ -25,6 +26,7 @@ class Config(Section, frozen=True, kw_only=True):
     server: Server = Server()
     inventory: Inventory = Inventory()
     status: Status = Status()
+    compaction: Compaction = Compaction()
     runtime: Pulse = Pulse()
     agent: Agent = Agent()
     balancer: Balancer = Balancer()

@@ -13,6 +13,8 @@ class StoreSeen(msgspec.Struct, frozen=True):
     answering: int
     revision: int
     round_trip_ms: float
+    compacted_ago_s: float | None = None
+    """When this server last compacted its history; None: not since it was started."""
 
 
 class About(msgspec.Struct, frozen=True):

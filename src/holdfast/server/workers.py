@@ -30,6 +30,7 @@ from holdfast.runtime.wishes import Wish, WishBook, Wishes, wish
 from holdfast.runtime.worker import Spec, Worker
 from holdfast.server import hosts
 from holdfast.server.about import About, StoreSeen
+from holdfast.server.compactor import Compactor
 from holdfast.server.election import Election, Lost, Phase
 from holdfast.server.elector import Elector, Surroundings
 from holdfast.server.giveway import PATIENCE, Ability, successor
@@ -115,6 +116,11 @@ class ElectorJob:
             worker.clock, self._me, self._region, self._dead, self._show, self._attempted, self._doubted, self._told
         )
         self.elector = Elector(self._store, worker.config.server, around)
+        # A client of its own: a compaction that takes its time must not hold up a renewal.
+        self._upkeep = open_store(worker.config.store)
+        self.compactor = Compactor(
+            self._upkeep, self._region, worker.config.compaction, worker.clock, worker.metrics.registry, self._own_term
+        )
         ours = Around(self._report, self._dead, self._name_taken)
         self.registrar = Registrar(self._store, self._region, self._me.name, worker.config.server.ttl, ours)
         worker.handlers |= {
@@ -133,15 +139,15 @@ class ElectorJob:
                     return
             await self._take_part()
         finally:
+            await self._upkeep.close()
             await self._store.close()
 
     async def _take_part(self) -> None:
         self._heed_pause()
         await self._take_name()
         elect = asyncio.create_task(self.elector.run(self._worker.stopping), name="elector")
-        beside = [
-            asyncio.create_task(one) for one in (self.registrar.run(), self._look_after_itself(), self._stand_guard())
-        ]
+        works = (self.registrar.run(), self._look_after_itself(), self._stand_guard(), self.compactor.run())
+        beside = [asyncio.create_task(one) for one in works]
         try:
             done, _ = await asyncio.wait({elect, *beside}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -198,6 +204,12 @@ class ElectorJob:
                 self.elector.leave(Lost.FOREIGN)
             elif withheld and not foreign:
                 self.elector.go_on(Lost.FOREIGN)
+
+    def _own_term(self) -> FencedStore | None:
+        """The store as this server may write it now; None while it does not lead."""
+        state = self.elector.state
+        leads = state.phase is Phase.LEADING and state.term
+        return FencedStore(self._upkeep, self._leader_key, state.term) if leads else None
 
     def _tell_unreadable(self, error: MemoryUnreadable) -> None:
         if self._unreadable != str(error):
@@ -311,7 +323,9 @@ class ElectorJob:
         took = (self._worker.clock.now() - sent).total_seconds() * 1_000
         newest = max(members, key=lambda member: member.revision)
         total = max(len(members), len(self._worker.config.store.endpoints))
-        return StoreSeen(newest.version, total, len(members), newest.revision, round(took, 1))
+        compacted = self.compactor.compacted
+        ago = (sent - compacted).total_seconds() if compacted else None
+        return StoreSeen(newest.version, total, len(members), newest.revision, round(took, 1), ago)
 
     async def _step_down(self, request: Request, who: Who) -> str:
         if self.elector.state.phase is not Phase.LEADING:

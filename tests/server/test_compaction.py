@@ -1,0 +1,265 @@
+"""The store's history: how much of it goes, who lets it go, and what is done when the store is full or was restored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from structlog.testing import capture_logs
+
+from holdfast.config.compaction import Compaction
+from holdfast.model.leader import LEADER
+from holdfast.model.region import Region
+from holdfast.model.time import Duration, seconds
+from holdfast.server.compaction import KEPT, LAST, TRIGGER, Checked, Verdict, Why, judge, period, read_last
+from holdfast.server.compactor import Compactor
+from holdfast.store.api import Compacted
+from holdfast.store.fenced import FencedStore
+from holdfast.testing import FakeStore
+from holdfast.testing.client import FakeClient
+from tests.server.syncing import HandClock
+
+REGION = Region()
+LEADER_KEY = LEADER.key(REGION, "leader")
+HOUR = seconds(3_600)
+
+
+class Upkeep:
+    """A store that time passes at, and leaders that look after it."""
+
+    def __init__(self, config: Compaction | None = None) -> None:
+        self.clock = HandClock()
+        self.fake = FakeStore(now=lambda: 0.0)
+        self.client: FakeClient = self.fake.client("leader")
+        self.config = config or Compaction(every=HOUR)
+        self.registry = CollectorRegistry()
+        self.fenced: FencedStore | None = None
+
+    async def lead(self) -> Compactor:
+        await self.client.delete(LEADER_KEY)
+        term = await self.client.put(LEADER_KEY, b"{}")
+        self.fenced = FencedStore(self.client, LEADER_KEY, term, now=self.clock.now)
+        self.registry = CollectorRegistry()
+        return Compactor(self.client, REGION, self.config, self.clock, self.registry, lambda: self.fenced)
+
+    async def write(self, count: int) -> int:
+        for _ in range(count):
+            await self.client.put(b"/some", b"")
+        return self.fake.revision
+
+    async def pass_by(self, duration: Duration) -> None:
+        self.clock.advance(duration)
+        self.fake.advance(duration)
+
+    async def oldest(self) -> int:
+        """The oldest revision that can still be read."""
+        low, high = 1, self.fake.revision
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                await self.client.get(b"/some", revision=middle)
+                high = middle
+            except Compacted:
+                low = middle + 1
+        return low
+
+
+def play(scene: Callable[[Upkeep], Awaitable[None]], config: Compaction | None = None) -> list[str]:
+    with capture_logs() as logs:
+        asyncio.run(_play(scene, config))
+    return [str(one["event"]) for one in logs]
+
+
+async def _play(scene: Callable[[Upkeep], Awaitable[None]], config: Compaction | None) -> None:
+    await scene(Upkeep(config))
+
+
+def test_the_first_check_only_notes_where_the_store_stands() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await upkeep.write(5_000)
+        await compactor.look()
+        assert await upkeep.oldest() == 1
+        last = await upkeep.client.get(LAST)
+        assert last is not None
+        assert last.value == b"0"
+
+    assert any("first check" in one for one in play(scene))
+
+
+def test_after_a_period_the_history_from_before_it_goes_and_it_is_said() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await upkeep.write(5_000)
+        await compactor.look()
+        then = upkeep.fake.revision
+        await upkeep.write(2_000)
+        await upkeep.pass_by(HOUR + seconds(1))
+        await compactor.look()
+        assert await upkeep.oldest() == then
+        assert b"holdfast_compactions_total 1.0" in generate_latest(upkeep.registry)
+
+    assert any(one.startswith("compacted the store's history up to revision") for one in play(scene))
+
+
+def test_within_a_period_nothing_goes() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await compactor.look()
+        await upkeep.write(5_000)
+        await upkeep.pass_by(HOUR - seconds(10))
+        await compactor.look()
+        assert await upkeep.oldest() == 1
+
+    play(scene)
+
+
+def test_at_least_a_thousand_revisions_stay() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await upkeep.write(3_000)
+        await compactor.look()
+        await upkeep.pass_by(HOUR + seconds(1))
+        await compactor.look()
+        assert upkeep.fake.revision - await upkeep.oldest() >= KEPT
+
+    play(scene)
+
+
+def test_the_next_leader_goes_on_where_the_last_one_was() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        first = await upkeep.lead()
+        await upkeep.write(2_000)
+        await first.look()
+        then = upkeep.fake.revision
+        await upkeep.pass_by(HOUR / 2)
+        second = await upkeep.lead()
+        await upkeep.write(2_000)
+        await second.look()
+        assert await upkeep.oldest() == 1
+        await upkeep.pass_by(HOUR / 2 + seconds(1))
+        await second.look()
+        assert await upkeep.oldest() == then
+
+    play(scene)
+
+
+def test_a_deposed_leader_compacts_nothing() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        old = await upkeep.lead()
+        await upkeep.write(3_000)
+        await old.look()
+        await upkeep.pass_by(HOUR + seconds(1))
+        await upkeep.write(3_000)
+        await upkeep.client.delete(LEADER_KEY)
+        await old.look()
+        assert await upkeep.oldest() == 1
+        assert await upkeep.client.get(TRIGGER) is None
+
+    play(scene)
+
+
+def test_a_server_that_does_not_lead_compacts_nothing() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        upkeep.fenced = None
+        await upkeep.write(3_000)
+        await compactor.look()
+        assert await upkeep.client.get(TRIGGER) is None
+
+    play(scene)
+
+
+def test_somebody_elses_compaction_is_recognised() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await upkeep.write(2_000)
+        await compactor.look()
+        await upkeep.write(3_000)
+        await upkeep.client.compact(upkeep.fake.revision - 10)
+        await upkeep.pass_by(HOUR + seconds(1))
+        await compactor.look()
+        assert b"holdfast_compactions_total 0.0" in generate_latest(upkeep.registry)
+
+    assert any("somebody else has compacted" in one for one in play(scene))
+
+
+def test_a_store_that_stands_lower_than_it_did_was_restored() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await upkeep.client.put(LAST, b"900000")
+        await upkeep.write(3_000)
+        await compactor.look()
+        assert await upkeep.oldest() == 1
+        last = await upkeep.client.get(LAST)
+        assert last is not None
+        assert last.value == b"0"
+
+    assert any("it was restored" in one for one in play(scene))
+
+
+def test_while_the_store_is_full_it_compacts_without_a_put() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await upkeep.write(2_000)
+        await compactor.look()
+        then = upkeep.fake.revision
+        await upkeep.write(3_000)
+        await upkeep.pass_by(HOUR + seconds(1))
+        upkeep.fake.run_out_of_space()
+        before = upkeep.fake.revision
+        await compactor.look()
+        assert upkeep.fake.revision == before
+        assert await upkeep.oldest() == then
+        assert b"holdfast_store_full 1.0" in generate_latest(upkeep.registry)
+
+    assert any("the store is full" in one for one in play(scene))
+
+
+def test_nothing_is_compacted_when_it_is_switched_off() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await upkeep.write(3_000)
+        await compactor.look()
+        assert await upkeep.client.get(TRIGGER) is None
+
+    play(scene, Compaction(every=Duration(0)))
+
+
+def test_a_store_that_is_away_is_looked_at_again_later() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        upkeep.client.link.disconnect()
+        await compactor.look()
+        upkeep.client.link.heal()
+        await compactor.look()
+        assert await upkeep.client.get(LAST) is not None
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("every", "hosts", "often"), [(60, 1_000, 60), (60, 1_001, 10), (2, 5_000, 2), (2, 5, 2), (0, 5_000, 0)]
+)
+def test_large_fleets_compact_every_ten_minutes(every: int, hosts: int, often: int) -> None:
+    assert period(Duration(minutes=every), Duration(minutes=10), hosts) == Duration(minutes=often)
+
+
+def test_what_stands_at_last_and_makes_no_sense_is_a_first_check() -> None:
+    assert [read_last(value, 7) for value in (b"-3", b"", b"x", b"9" * 40)] == [None] * 4
+    assert read_last(b" 12\n", 7) == Checked(12, 7)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_whatever_the_figures_a_thousand_revisions_and_the_last_period_stay(
+    revision: int, compacted: int, at: int, noted: int
+) -> None:
+    verdict = judge(revision, Checked(compacted, at), noted=noted)
+    if verdict.upto:
+        assert verdict == Verdict(Why.DUE, verdict.upto)
+        assert compacted < verdict.upto <= revision - KEPT
+        assert verdict.upto <= max(at, noted) <= revision
