@@ -71,6 +71,10 @@ class Site:
 
         asyncio.run(change())
 
+    def bring_back(self, name: str) -> None:
+        assert self.edit("undo", "endpoint", name).exit_code == 0
+        wait_until(lambda: self.inventory.waiting() == 0, f"{name} is in the store again")
+
     @property
     def held(self) -> dict[str, int]:
         found: dict[str, int] = self.server.ask("syncer", "held").result["gates"]
@@ -168,7 +172,7 @@ def test_a_paused_syncer_says_who_paused_it_and_goes_on_with_what_it_held(site: 
     finally:
         assert site.ask("resume", "syncer").stderr == "syncer goes on\n"
     wait_until(lambda: site.inventory.waiting() == 0, "the delete went through")
-    assert site.edit("undo", "endpoint", "holdfast-w9-eth0").exit_code == 0
+    site.bring_back("holdfast-w9-eth0")
 
 
 def test_an_inventory_of_nobody_writes_nothing_until_it_is_adopted(site: Site) -> None:
@@ -184,11 +188,10 @@ def test_an_inventory_of_nobody_writes_nothing_until_it_is_adopted(site: Site) -
     adopted = site.edit("inventory", "adopt", "--reason", "restored from backup")
     assert (adopted.exit_code, "restored from backup" in adopted.stderr) == (0, True)
     wait_until(lambda: site.inventory.waiting() == 0, "the delete went through")
-    assert site.edit("undo", "endpoint", "holdfast-w10-eth0").exit_code == 0
+    site.bring_back("holdfast-w10-eth0")
 
 
 def test_an_emptied_database_deletes_nothing_until_somebody_who_saw_it_lets_it(site: Site) -> None:
-    wait_until(lambda: site.inventory.waiting() == 0, "nothing waits")
     with site.engine.begin() as connection:
         connection.execute(OBJECTS.delete())
     held = json.loads(site.ask("resync", "-o", "json").stdout)
