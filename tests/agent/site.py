@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.agent.belonging import Belonging
@@ -19,11 +20,13 @@ from holdfast.agent.journal import Journal
 from holdfast.agent.keeper import Around, Keeper, Settings
 from holdfast.agent.peers import Encapsulation, Here
 from holdfast.agent.target import Kernel
+from holdfast.model.allowance import ALLOWANCE, Allowance
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.identity import IDENTITY, Identity
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
+from holdfast.model.scope import Scope, Target
 from holdfast.model.time import Duration, seconds
 from holdfast.reconcile import Limits
 from holdfast.runtime.decisions import DecisionLog
@@ -85,6 +88,19 @@ class Fleet:
 
     def arrived(self, workload: str, to: str) -> Delete:
         return Delete(MIGRATION.key(self.region, EndpointName(to, "holdfast", workload, "eth0")))
+
+    def allows(self, revision: int) -> Put:
+        """An operator opened the syncer's brake, having looked at that revision."""
+        made = Allowance(
+            gate="brake",
+            scope=Scope(Target.SYNCER),
+            revision=revision,
+            who="alice",
+            why="the row is gone",
+            since=datetime(2026, 1, 1, tzinfo=UTC),
+            once=True,
+        )
+        return Put(ALLOWANCE.key(self.region, made.name), ALLOWANCE.encode(made))
 
 
 def host(name: str, number: int, *, uid: str = "", tunnel: int | None = None, mac: int | None = None) -> Host:
@@ -185,10 +201,12 @@ class Site:
         return self.node.run(self._life())
 
     async def stop(self) -> None:
-        """A clean stop."""
+        """A clean stop, unless somebody kills it first."""
+        life = self.node.life
         self.stopping.set()
-        await self.world.until(lambda: self.keeper is None or not self.node.alive)
-        self.node.kill()
+        await self.world.until(lambda: self.keeper is None or self.node.life is not life or not self.node.alive)
+        if self.node.life is life:
+            self.node.kill()
 
     def close(self) -> None:
         for journal in self.journals:

@@ -362,3 +362,23 @@ def test_a_nexthop_in_use_waits_for_its_routes(tmp_path: Path) -> None:
         assert site.shapes == {}
 
     on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize(("later", "left"), [(False, 10), (True, 40)])
+def test_what_was_allowed_at_the_syncer_passes_here_up_to_the_revision_that_was_looked_at(
+    tmp_path: Path, later: bool, left: int
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(*[fleet.joins(f"h{n}", n) for n in range(1, 41)])
+        site.start()
+        await site.settled()
+        seen = site.world.store.revision
+        fleet.write(*[fleet.leaves(f"h{n}") for n in range(1, 31)])
+        await asyncio.sleep(10)
+        assert len(site.shapes) == 40 * 3
+        fleet.write(fleet.allows(seen if later else site.world.store.revision))
+        await asyncio.sleep(10)
+        assert len(site.shapes) == left * 3
+
+    on_a_site(scene, tmp_path, limits=Limits())

@@ -13,15 +13,17 @@ from typing import Any
 
 import structlog
 
-from holdfast.agent.claims import Key
+from holdfast.agent.claims import Claim, Key
 from holdfast.agent.demand import Demand
 from holdfast.agent.peers import Here
+from holdfast.model.allowance import ALLOWANCE
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST
 from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
+from holdfast.model.scope import Target
 from holdfast.model.time import Duration
-from holdfast.reconcile import Away, Synced
+from holdfast.reconcile import Away, Change, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import OwnKey, Store, StoreError
 from holdfast.store.mirror import Mirror
@@ -29,6 +31,8 @@ from holdfast.store.mirror import Mirror
 log = structlog.get_logger(__name__)
 
 LOOK_AGAIN = Duration(seconds=5)
+GONE_KEPT = 100_000
+"""Claims of which it is remembered since when nobody wants them; beyond that, since now."""
 
 
 class Following:
@@ -43,7 +47,12 @@ class Following:
         self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own, now=clock.now)
         self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
+        self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
         self.demand = Demand(here, self._revision)
+        self._gone: dict[Key, int] = {}
+        """By which revision a claim was not wanted any more that had been wanted before."""
+        self._listed = 0
+        """The same of all others."""
         self._waiting: dict[Mirror[Any], set[bytes]] = {mirror: set() for mirror in self._mirrors()}
         self.synced = Synced(clock.now())
 
@@ -53,6 +62,7 @@ class Following:
             for mirror in self._mirrors():
                 tasks.create_task(self._follow(mirror))
                 tasks.create_task(self._gather(mirror, wake))
+            tasks.create_task(self._follow(self._allowances))
 
     async def catch_up(self) -> set[Key]:
         """Takes over all that the mirrors show, as a whole; the claims that it may have touched."""
@@ -62,6 +72,7 @@ class Following:
             return set()
         touched = self._take_over()
         self._note()
+        self._note_gone(touched)
         return touched
 
     async def refresh(self) -> None:
@@ -71,6 +82,13 @@ class Following:
             known = {*mirror.objects, *mirror.bad}
             if known != listed.keys() or any(mirror.mod_revision(key) != at for key, at in listed.items()):
                 raise Away("store", "its list is ahead of its watch")
+
+    def is_allowed(self, change: Change[Key, Claim]) -> bool:
+        """Whether an operator has let the syncer's brake open for what this deletion follows from."""
+        since = self._gone.get(change.key, self._listed)
+        now = self._clock.wall()
+        allowances = self._allowances.objects.values()
+        return any(one.scope.target is Target.SYNCER and one.covers(since, now) for one in allowances)
 
     def host(self, name: str) -> bool | None:
         """Whether the source knows a host of that name; None before it has spoken."""
@@ -100,6 +118,17 @@ class Following:
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
             news = self.synced.revision is None or unreadable != self.synced.unreadable
             self.synced = Synced(self._clock.now() if news else self.synced.since, revision, unreadable)
+
+    def _note_gone(self, touched: Iterable[Key]) -> None:
+        revision = self.synced.revision or 0
+        self._listed = self._listed or revision
+        for key in touched:
+            self._gone.pop(key, None)
+            if self.demand.wanted(key) is None:
+                self._gone[key] = revision
+        if len(self._gone) > GONE_KEPT:
+            self._gone.clear()
+            self._listed = revision
 
     async def _follow(self, mirror: Mirror[Any]) -> None:
         """A store that refuses us is waited for like one that is away: what is programmed stays."""

@@ -17,6 +17,7 @@ from operator import eq
 
 import structlog
 
+from holdfast.agent.allowed import AllowedBrake
 from holdfast.agent.belonging import Belonging
 from holdfast.agent.claims import KINDS, Claim, Key
 from holdfast.agent.following import Following
@@ -29,7 +30,7 @@ from holdfast.agent.target import Kernel
 from holdfast.agent.waiting import Obstacles, Readiness
 from holdfast.agent.wanted import WantedClaims
 from holdfast.model.time import Duration, Instant
-from holdfast.reconcile import Brake, Intent, Limits, Sync
+from holdfast.reconcile import Change, Intent, Limits, Sync
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -127,7 +128,7 @@ class Keeper:
             kinds=KINDS,
             show=str,
             same=eq,
-            brake=Brake(f"{NAME}/brake", KINDS, settings.limits),
+            brake=AllowedBrake(f"{NAME}/brake", KINDS, settings.limits, self._is_allowed),
             feed=wanted,
             quiet=_QUIET,
             read_back=False,  # every handler answers for every object by itself
@@ -179,6 +180,10 @@ class Keeper:
             self._vitals.attempted(success=True, state="waiting: a complete list")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), _POLL.total_seconds())
+
+    def _is_allowed(self, change: Change[Key, Claim]) -> bool:
+        owner = change.owner.source
+        return any(following.name == owner and following.is_allowed(change) for following in self.followings)
 
     def _wake(self) -> None:
         self.reconciler.dirty.wake()
