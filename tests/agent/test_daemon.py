@@ -1,0 +1,216 @@
+"""`holdfast agent` as real processes on a real etcd, with a kernel that is a file."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent import frames
+from holdfast.agent.claims import Remote, route
+from holdfast.agent.memory import Content, load
+from holdfast.model.agent_status import AGENT_STATUS
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
+from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.identity import IDENTITY, Identity
+from holdfast.model.region import Region
+from holdfast.runtime.board import Board, BoardError
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.control import Request, ask
+from holdfast.runtime.report import WorkerReport, report
+from holdfast.store.api import Entry
+from holdfast.store.client import EtcdStore
+from holdfast.store.gateway import Connection
+from holdfast.testing.etcd import Cluster
+from holdfast.testing.processes import Process, folder, wait_until
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+_PATIENCE = 90.0
+_numbers = itertools.count(1)
+
+
+def endpoint(node: str, workload: str, prefix: str) -> Endpoint:
+    spec = EndpointSpec(
+        orchestrator="holdfast",
+        workload=workload,
+        node=node,
+        endpoint="eth0",
+        interface_name=f"tap-{workload}",
+        ip_networks=(prefix,),
+    )
+    return Endpoint.of(Region(), spec)
+
+
+class Agent:
+    """One agent, its etcd and its kernel."""
+
+    def __init__(self, base: Path, cluster: Cluster) -> None:
+        self.base = base
+        self.region = Region(f"agents-{os.getpid()}-{next(_numbers)}")
+        self.host = f"h-{self.region.name}"
+        self.kernel = base / "kernel.json"
+        self._url = cluster.members[0].url
+        settings = {
+            "store.endpoints": self._url,
+            "store.region": self.region.name,
+            "paths.state": f"{base}/state",
+            "paths.runtime": f"{base}/run",
+            "agent.host": self.host,
+            "agent.dataplane.kind": "memory",
+            "agent.dataplane.file": str(self.kernel),
+            "agent.report_interval": "1s",
+            "runtime.grace_after": "2s",
+            "runtime.heartbeat_after": "4s",
+            "runtime.backoff_first": "100ms",
+        }
+        self._flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
+        self.process = Process([HOLDFAST, "agent", *self._flags], log=base / "log")
+
+    def put(self, key: bytes, value: bytes) -> None:
+        asyncio.run(self._put(key, value))
+
+    async def _put(self, key: bytes, value: bytes) -> None:
+        store = EtcdStore(Connection((self._url,)))
+        try:
+            await store.put(key, value)
+        finally:
+            await store.close()
+
+    def get(self, key: bytes) -> Entry | None:
+        async def read() -> Entry | None:
+            store = EtcdStore(Connection((self._url,)))
+            try:
+                return await store.get(key)
+            finally:
+                await store.close()
+
+        return asyncio.run(read())
+
+    def joins(self, name: str, number: int) -> None:
+        spec = HostSpec(bgp=Bgp(ipv4_address=f"192.0.2.{number}/24"))
+        self.put(HOST.key(self.region, name), HOST.encode(Host.of(name, spec)))
+
+    def runs(self, node: str, workload: str, prefix: str) -> None:
+        one = Endpoint.of(self.region, endpoint(node, workload, prefix).spec)
+        self.put(ENDPOINT.key(self.region, one.name), ENDPOINT.encode(one))
+
+    def held(self) -> Content:
+        return load(self.kernel)
+
+    def has(self, prefix: str) -> bool:
+        return route(prefix) in {one.key for one in self.held().objects}
+
+    def comes_to_have(self, prefix: str) -> None:
+        try:
+            wait_until(lambda: self.has(prefix), f"{prefix} is programmed", within=_PATIENCE)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self.process.output}") from None
+
+    def worker(self, name: str) -> WorkerReport | None:
+        try:
+            board = Board.open(self.base / "run" / "agent.board", read_only=True)
+        except BoardError:
+            return None
+        found = report(board, "agent", "", SystemClock().now()).workers
+        return next((one for one in found if one.name == name), None)
+
+    def pid(self, name: str) -> int | None:
+        worker = self.worker(name)
+        return None if worker is None else worker.pid
+
+    def tell(self, do: str, worker: str = "peers", **args: object) -> Any:
+        return asyncio.run(ask(self.base / "run" / "agent.sock", Request("tell", {"do": do, "args": args}, worker)))
+
+    def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [HOLDFAST, *words, "--runtime", str(self.base / "run")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def is_alive(self) -> bool:
+        return self.get(AGENT_STATUS.key(self.region, self.host)) is not None
+
+
+@pytest.fixture
+def agent(one_etcd: Cluster) -> Iterator[Agent]:
+    with folder() as base:
+        one = Agent(base, one_etcd)
+        one.put(IDENTITY.key(one.region, "identity"), IDENTITY.encode(Identity("fleet", 1)))
+        one.joins(one.host, 1)
+        one.joins(f"{one.host}-b", 2)
+        one.runs(f"{one.host}-b", "web", "10.65.0.1/32")
+        one.runs(one.host, "db", "10.65.0.9/32")
+        try:
+            yield one
+        finally:
+            one.process.stop()
+
+
+def test_an_agent_programs_its_peers_reports_and_a_kill_changes_nothing(agent: Agent) -> None:
+    agent.process.start()
+    agent.comes_to_have("10.65.0.1/32")
+    agent.comes_to_have("10.65.0.9/32")
+    wait_until(agent.is_alive, "the host is alive in the store", within=_PATIENCE)
+    own = EndpointStatusName.of(agent.region, endpoint(agent.host, "db", "10.65.0.9/32").name)
+    status = ENDPOINT_STATUS.key(agent.region, own)
+    wait_until(lambda: (agent.get(status) or Entry(b"")).value == b'{"status":"up"}', "its endpoint is up", within=30)
+    assert f"{agent.host}-b" in agent.ask("agent", "peers").stdout
+    assert "nothing waits to be deleted" in agent.ask("agent", "pending").stderr
+    assert "is this host; its agent keeps" in agent.ask("explain", "host", agent.host).stdout
+    before, pid = agent.held(), agent.pid("peers")
+    agent.process.kill()
+    agent.process.start()
+    wait_until(lambda: agent.pid("peers") not in (None, pid), "the agent is back", within=_PATIENCE)
+    wait_until(lambda: bool(agent.tell("peers").result), "it has looked at everything", within=_PATIENCE)
+    assert agent.held() == before
+
+
+def test_N17_a_worker_that_hangs_is_replaced_and_goes_on_where_it_was(agent: Agent) -> None:
+    agent.process.start()
+    agent.comes_to_have("10.65.0.1/32")
+    hung = agent.pid("peers")
+    assert hung is not None
+    os.kill(hung, signal.SIGSTOP)
+    agent.runs(f"{agent.host}-b", "late", "10.65.0.2/32")
+    wait_until(lambda: agent.pid("peers") not in (None, hung), "it is replaced", within=_PATIENCE)
+    agent.comes_to_have("10.65.0.2/32")
+    assert {one.key: one.shape for one in agent.held().objects}[route("10.65.0.1/32")] == Remote("192.0.2.2")
+
+
+def test_a_journal_of_a_newer_release_is_waited_for_with_its_sentence_and_left_as_it_is(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = agent.base / "run" / "agent.journal"
+    journal.parent.mkdir()
+    with monkeypatch.context() as next_release:
+        next_release.setattr(frames, "WRITES", frames.READS + 1)
+        newer = frames.pack([frames.Entry(frames.Op.ADD, b"k", b"x")], 1)
+    journal.write_bytes(newer)
+    agent.process.start()
+
+    def waits() -> bool:
+        worker = agent.worker("peers")
+        return worker is not None and worker.state == "waiting: journal"
+
+    wait_until(waits, f"it waits for its journal:\n{agent.process.output}", within=_PATIENCE)
+    shown = agent.ask("status")
+    assert "was written by a newer release" in shown.stdout
+    assert shown.returncode == 1
+    worker = agent.worker("peers")
+    assert worker is not None
+    assert (worker.restarts, journal.read_bytes()) == (0, newer)
+
+
+def test_a_second_agent_in_the_same_folder_is_refused_in_one_sentence(agent: Agent) -> None:
+    agent.process.start()
+    wait_until(lambda: agent.pid("peers") is not None, "the first one runs", within=_PATIENCE)
+    second = subprocess.run([HOLDFAST, "agent", *agent._flags], capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert "agent runs already (pid" in second.stderr
