@@ -37,6 +37,7 @@ from holdfast.server.status_metrics import StatusMetrics
 from holdfast.server.status_rows import Rows
 from holdfast.server.status_source import StatusSource, Subject, loser
 from holdfast.server.status_target import ObservedTarget
+from holdfast.server.together import together
 from holdfast.store.mirror import Mirror
 
 log = structlog.get_logger(__name__)
@@ -151,21 +152,14 @@ class Reign(Generic[T, V]):
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Works until cancelled or told to stop. Raises `Deposed`."""
-        works = {
-            "reconciler": self.reconciler.run(stopping),
-            "mirror": self.feed.listen(),
-            "inventory": self._listen(),
-            "look": self._look_around(),
-        }
-        tasks = [asyncio.create_task(work, name=f"{self.topic.name} {what}") for what, work in works.items()]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await together(
+            {
+                "reconciler": self.reconciler.run(stopping),
+                "mirror": self.feed.listen(),
+                "inventory": self._listen(),
+                "look": self._look_around(),
+            }
+        )
 
     async def _listen(self) -> None:
         while True:

@@ -23,12 +23,14 @@ from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.worker import Worker
 from holdfast.server.leadership import Leading, while_leading
+from holdfast.server.together import together
 from holdfast.server.workers import leadership, server_name
 from holdfast.store.api import OwnKey, Refused, Store, StoreError
 from holdfast.store.identity import read_identity
 
 if TYPE_CHECKING:
     from holdfast.inventory.api import Inventory
+    from holdfast.server.migration_notice import MigrationMetrics
     from holdfast.server.status import Around, Reign, Topic
 
 log = structlog.get_logger(__name__)
@@ -63,25 +65,14 @@ class StatusJob:
         self._region = topic.subject.region
         self._reign: Reign[Any, Any] | None = None
         self._letting_go = asyncio.Lock()
+        self._key = LEADER.key(self._region, "leader")
+        self._told: MigrationMetrics | None = None
         worker.handlers["about"] = self._about
         self._follow()
 
     async def run(self) -> None:
-        tasks = [
-            asyncio.create_task(self._mirror(), name="mirror"),
-            asyncio.create_task(self._show_following(), name="following"),
-            asyncio.create_task(
-                while_leading(self._around.leadership, self._lead, self._worker.stopping, die=_die), name="leading"
-            ),
-        ]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        leading = while_leading(self._around.leadership, self._lead, self._worker.stopping, die=_die)
+        await together({"mirror": self._mirror(), "following": self._show_following(), "leading": leading})
 
     async def _mirror(self) -> None:
         """Warm on followers, too: whoever takes over compares what it has."""
@@ -104,16 +95,33 @@ class StatusJob:
         try:
             self._reign = reign = Reign(self._around, self._topic, fence)
             StatusCommands(self._worker, reign).offer()
-            await reign.run(self._worker.stopping)
+            await self._beside(reign, fence)
         finally:
             self._reign = None
             self._follow()
+
+    async def _beside(self, reign: Reign[Any, Any], fence: Any) -> None:
+        """The reign, and for endpoints the notices of migrations beside it."""
+        url = self._worker.config.status.webhook
+        if url is None or self._topic.subject.kind != "endpoint":
+            await reign.run(self._worker.stopping)
+            return
+        from holdfast.server.migration_notice import MigrationMetrics, Notices, Webhook, counted
+
+        self._told = self._told or MigrationMetrics(self._worker.metrics.registry)
+        tell, confirm = (
+            counted(Webhook(url), self._told),
+            partial(self._around.leadership.confirm, self._store, self._key),
+        )
+        notices = Notices(self._around, self._region, self._store, self._topic.mirror, fence, tell, confirm)
+        stopping = self._worker.stopping
+        await together({"reign": reign.run(stopping), "notices": notices.run(stopping)})
 
     async def _fence(self, leading: Leading) -> Any:
         """A new leader's first act. None: this server does not lead after all."""
         while True:
             try:
-                confirmed = await self._around.leadership.confirm(self._store, LEADER.key(self._region, "leader"))
+                confirmed = await self._around.leadership.confirm(self._store, self._key)
                 if not isinstance(confirmed, Leading) or confirmed.term != leading.term:
                     return None
                 fence = await self._raised(leading.term)

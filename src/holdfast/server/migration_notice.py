@@ -1,0 +1,211 @@
+"""Telling a webhook that a live migration has arrived: at least once, with an idempotency key, in practice once.
+
+The one loop again: what should have been told, against what was told. Told is what the webhook has answered with 2xx,
+written down under the fence right after; whoever dies between the two is followed by somebody who tells it again, with
+the same key. A call cannot be fenced: leadership is confirmed with the store just before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from holdfast.inventory.api import Fence
+from holdfast.inventory.aside import Aside, Thread
+from holdfast.model.bad import Bad
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.region import Region
+from holdfast.model.time import Duration
+from holdfast.reconcile import Away, Change, Outcome, Owned, one_kind
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.place import Pace, Place
+from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.vitals import Vitals
+from holdfast.server.leadership import LeaderGate, Leading, NotLeading
+from holdfast.server.migration import KIND, Told, notice, wanted
+from holdfast.server.status import Around
+from holdfast.server.status_target import SOURCE, ObservedTarget
+from holdfast.server.together import together
+from holdfast.store.api import Store, StoreError
+from holdfast.store.mirror import Mirror
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY = Duration(seconds=1)
+TIMEOUT_S = 5.0
+
+Tell = Callable[[dict[str, str]], Awaitable[str | None]]
+"""Tells one notice; what went wrong, if something did."""
+Confirm = Callable[[], Awaitable[Leading | NotLeading]]
+
+
+class Webhook:
+    """POSTs notices as JSON."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._aside: Aside = Thread("webhook")
+
+    async def __call__(self, told: dict[str, str]) -> str | None:
+        return await self._aside(partial(self._post, told))
+
+    def _post(self, told: dict[str, str]) -> str | None:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": told["idempotency_key"]}
+        request = urllib.request.Request(  # noqa: S310 -- the configuration allows http and https only
+            self._url, msgspec.json.encode(told), headers, method="POST"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+                return None if 200 <= answer.status < 300 else f"the webhook answered {answer.status}"
+        except urllib.error.HTTPError as error:
+            error.close()
+            return f"the webhook answered {error.code}"
+        except OSError as error:
+            return f"the webhook cannot be reached: {getattr(error, 'reason', error)}"
+
+
+class Arrivals:
+    """The migrations that are under way, and what should have been told about them."""
+
+    def __init__(
+        self, region: Region, migrations: Mirror[Migration], endpoints: Mirror[Any], target: ObservedTarget[Told]
+    ) -> None:
+        self._region = region
+        self._migrations = migrations
+        self._endpoints = endpoints
+        self._target = target
+
+    async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[Told]]]:
+        found = await self.look(self._migrations.objects)
+        keys = [key for key in sorted(found) if (after is None or key > after) and (upto is None or key <= upto)]
+        return [(key, found[key]) for key in keys]
+
+    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Told]]:
+        await self.refresh()
+        found: dict[bytes, Owned[Told]] = {}
+        for key in keys:
+            migration = self._migrations.objects.get(key)
+            last, revision = self._target.memory.get(key), self._migrations.mod_revision(key)
+            if migration is not None:
+                told = wanted(self._region, key, migration, revision, self._endpoints.objects, last)
+            else:
+                told = last if key in self._migrations.bad else None
+            if told is not None:
+                found[key] = Owned(told, SOURCE, revision)
+        return found
+
+    async def refresh(self) -> None:
+        if not (self._migrations.synced and self._endpoints.synced):
+            raise Away("store", "the first complete list of migrations has not come yet")
+
+
+class Teller:
+    """Tells what is to be told, and has it written down."""
+
+    def __init__(
+        self, target: ObservedTarget[Told], migrations: Mirror[Migration], tell: Tell, confirm: Confirm
+    ) -> None:
+        self._target = target
+        self._migrations = migrations
+        self._tell = tell
+        self._confirm = confirm
+        self.read, self.look = target.read, target.look
+
+    async def apply(self, ready: Sequence[Change[bytes, Told]]) -> Sequence[Outcome[bytes, Told]]:
+        return [await self._one(change) for change in ready]
+
+    async def _one(self, change: Change[bytes, Told]) -> Outcome[bytes, Told]:
+        migration = self._migrations.objects.get(change.key)
+        if change.new is not None:
+            if migration is None:
+                return Outcome(change, "the migration is gone")
+            refusal = await self._told(change.new.value, migration)
+            if refusal is not None:
+                return Outcome(change, refusal)
+        (outcome,) = await self._target.apply([change])
+        return outcome
+
+    async def _told(self, told: Told, migration: Migration) -> str | None:
+        try:
+            if not isinstance(await self._confirm(), Leading):
+                return "this server does not lead any more"
+        except (Away, StoreError) as error:
+            return f"leadership cannot be confirmed: {error}"
+        return await self._tell(notice(told.key, migration))
+
+
+class Notices:
+    """The whole of it, beside an endpoint-status reign."""
+
+    def __init__(
+        self,
+        around: Around,
+        region: Region,
+        store: Store,
+        endpoints: Mirror[Any],
+        fence: Fence,
+        tell: Tell,
+        confirm: Confirm,
+    ) -> None:
+        prefix = MIGRATION.prefix(region)
+        self.mirror: Mirror[Migration] = Mirror(store, prefix, _decode, now=around.clock.now)
+        target = ObservedTarget(around.observed, around.aside, fence, KIND, prefix, Told, around.clock)
+        self.target = target
+        self.reconciler: Reconciler[bytes, Told] = Reconciler(
+            Place(
+                "migrations",
+                Arrivals(region, self.mirror, endpoints, target),
+                Teller(target, self.mirror, tell, confirm),
+                [LeaderGate(around.leadership)],
+                one_kind("migrations"),
+                lambda key: f"migration {key.decode(errors='replace').rpartition('/')[2]}",
+                lambda new, old: new == old,
+                term=lambda: fence.term,
+                read_back=False,
+            ),
+            clock=around.clock,
+            vitals=Vitals(around.clock),  # the worker's own show the reports: a webhook that is away stalls nobody
+            decisions=around.decisions,
+            metrics=WorkerMetrics(),
+            pace=Pace(audit=around.audit_every),
+        )
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        works = {"migrations": self.mirror.run(), "look": self._look(), "notices": self.reconciler.run(stopping)}
+        await together(works)
+
+    async def _look(self) -> None:
+        """Migrations are few and short: while there are any, they are looked at every second."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            if self.mirror.synced and (self.mirror.objects or self.target.memory):
+                self.reconciler.dirty.mark([*self.mirror.objects, *self.target.memory])
+
+
+class MigrationMetrics:
+    """What the webhook made of what it was told."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.told = Counter("holdfast_migrations_told", "Arrivals that the webhook has taken.", registry=registry)
+        self.failed = Counter("holdfast_migration_webhook_failures", "Arrivals it did not take.", registry=registry)
+
+
+def counted(tell: Tell, metrics: MigrationMetrics) -> Tell:
+    async def told(notice: dict[str, str]) -> str | None:
+        refusal = await tell(notice)
+        (metrics.told if refusal is None else metrics.failed).inc()
+        return refusal
+
+    return told
+
+
+def _decode(key: bytes, value: bytes) -> Migration | Bad:
+    return MIGRATION.decode(key, value)

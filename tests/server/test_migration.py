@@ -1,0 +1,229 @@
+"""Live migrations: the webhook hears that a workload has arrived; once in practice, at least once in any case."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.inventory.api import DatabaseAway
+from holdfast.model.endpoint import EndpointName
+from holdfast.model.endpoint_status import State
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.time import seconds
+from holdfast.server.leadership import Leading, NotLeading
+from holdfast.server.migration_notice import Notices, Webhook
+from tests.inventory.things import REGION
+from tests.server.observing import Observatory, observatory
+
+SOURCE = EndpointName("r1", "holdfast", "w1", "eth0")
+MOVE = Migration.of(REGION, SOURCE, "r2")
+KEY = MIGRATION.key(REGION, MOVE.target)
+
+
+class Hook:
+    """A webhook that answers as it is told to, and remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.answers: list[int] = []
+        hook = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                hook.heard.append((str(self.headers["Idempotency-Key"]), json.loads(body)))
+                self.send_response(hook.answers.pop(0) if hook.answers else 204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                return None
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/arrived"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Observatory]:
+    with observatory(tmp_path) as made:
+        yield made
+
+
+class Telling:
+    """A leader that tells arrivals, turned by hand."""
+
+    def __init__(self, notices: Notices) -> None:
+        self.notices = notices
+
+    async def turn(self) -> None:
+        for _ in range(30):
+            await asyncio.sleep(0)
+        self.notices.reconciler.dirty.mark_all()
+        await self.notices.reconciler.turn()
+
+
+@contextlib.asynccontextmanager
+async def telling(here: Observatory, hook: Hook, *, leads: bool = True) -> AsyncIterator[Telling]:
+    async with here.endpoints() as working:
+        reign, around = working.reign, working.reign.around
+        said = around.leadership.check()
+
+        async def confirm() -> Leading | NotLeading:
+            assert isinstance(said, Leading)
+            return said if leads else NotLeading(None, here.clock.now())  # type: ignore[arg-type]
+
+        fence, tell = reign.target._fence, Webhook(hook.url)
+        notices = Notices(around, REGION, here.world, reign.topic.mirror, fence, tell, confirm)
+        following = asyncio.create_task(notices.mirror.run())
+        await notices.mirror.wait_synced()
+        try:
+            yield Telling(notices)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+async def migrate(here: Observatory) -> None:
+    await here.world.put(KEY, MIGRATION.encode(MOVE))
+
+
+def test_nothing_is_told_before_the_workload_is_up_on_its_new_host(here: Observatory, hook: Hook) -> None:
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await here.say(1, State.UP, on="r1")
+            await here.say(1, State.DOWN, on="r2")
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert hook.heard == []
+
+
+def test_an_arrival_is_told_once_with_its_idempotency_key(here: Observatory, hook: Hook) -> None:
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await here.say(1, State.UP, on="r2")
+            for _ in range(3):
+                await leader.turn()
+
+    asyncio.run(scenario())
+    ((key, told),) = hook.heard
+    assert told["idempotency_key"] == key
+    assert told["event"] == "live-migration-arrived"
+    assert (told["endpoint"], told["from"], told["to"]) == ("holdfast-w1-eth0", "r1", "r2")
+    assert here.decisions() == ["create migration r2-holdfast-w1-eth0: applied"]
+
+
+def test_a_refused_notice_is_tried_again_with_the_same_key(here: Observatory, hook: Hook) -> None:
+    hook.answers = [500, 503]
+
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await here.say(1, State.UP, on="r2")
+            for _ in range(4):
+                await leader.turn()
+                here.clock.advance(seconds(60))
+
+    asyncio.run(scenario())
+    assert len(hook.heard) == 3
+    assert len({key for key, _ in hook.heard}) == 1
+
+
+def test_the_next_leader_does_not_tell_it_again(here: Observatory, hook: Hook) -> None:
+    async def scenario() -> None:
+        await migrate(here)
+        await here.say(1, State.UP, on="r2")
+        for _ in range(2):
+            async with telling(here, hook) as leader:
+                await leader.turn()
+
+    asyncio.run(scenario())
+    assert len(hook.heard) == 1
+
+
+def test_whoever_died_between_telling_and_noting_is_followed_by_the_same_key(
+    here: Observatory, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_arguments: object) -> None:
+        raise DatabaseAway("it has just died")
+
+    async def scenario() -> None:
+        await migrate(here)
+        await here.say(1, State.UP, on="r2")
+        with monkeypatch.context() as patched:
+            patched.setattr(here.observed, "write", gone)
+            async with telling(here, hook) as leader:
+                await leader.turn()
+        async with telling(here, hook) as leader:
+            await leader.turn()
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert len(hook.heard) == 2
+    assert hook.heard[0] == hook.heard[1]
+
+
+def test_a_flapping_status_is_not_told_again_and_a_new_migration_is(here: Observatory, hook: Hook) -> None:
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await here.say(1, State.UP, on="r2")
+            await leader.turn()
+            await here.say(1, State.ERROR, on="r2")
+            await leader.turn()
+            await here.say(1, State.UP, on="r2")
+            await leader.turn()
+            assert len(hook.heard) == 1
+            await here.world.delete(KEY)
+            await leader.turn()
+            assert leader.notices.target.memory == {}
+            await migrate(here)
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert len({key for key, _ in hook.heard}) == len(hook.heard) == 2
+
+
+def test_a_server_that_does_not_lead_any_more_tells_nobody(here: Observatory, hook: Hook) -> None:
+    async def scenario() -> None:
+        async with telling(here, hook, leads=False) as leader:
+            await migrate(here)
+            await here.say(1, State.UP, on="r2")
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert hook.heard == []
+
+
+def test_a_webhook_that_cannot_be_reached_says_so(here: Observatory, hook: Hook) -> None:
+    closed = Hook()
+    closed.close()
+    refusal = asyncio.run(Webhook(closed.url)({"idempotency_key": "k"}))
+    assert refusal is not None
+    assert refusal.startswith("the webhook cannot be reached")
