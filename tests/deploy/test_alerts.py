@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.agent.metrics import AgentMetrics
 from holdfast.balancer.dataplane.dryrun import DryRun
 from holdfast.balancer.meter import Meter
 from holdfast.balancer.metrics import BalancerMetrics
@@ -59,6 +60,7 @@ def test_every_alert_speaks_of_metrics_that_exist() -> None:
     ElectionMetrics(metrics.registry, SystemClock().now, Region())
     ProberMetrics(metrics.registry)
     SyncerMetrics(metrics.registry)
+    AgentMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
     Meter(DryRun(251), metrics.registry)
     metrics.held({("brake", "too_many"): 1})
