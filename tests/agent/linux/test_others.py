@@ -77,6 +77,24 @@ def test_a_device_of_somebody_else_with_our_name_is_left_alone(site: Site, datap
     asyncio.run(scene())
 
 
+def test_a_tunnel_that_is_not_as_it_has_to_be_is_made_anew(site: Site, dataplane: LinuxDataplane) -> None:
+    wanted = vxlan_peer(7)
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        site.ip("link set holdfast4 address 02:00:00:00:00:99")
+        assert await disturbed(dataplane) is None
+        there = await dataplane.read()
+        missing = {key: shape for key, shape in wanted.items() if there.get(key) != shape}
+        assert not any(await dataplane.apply(creates(missing)))
+        there = await dataplane.read()
+        assert not any(await dataplane.apply(creates({k: s for k, s in wanted.items() if k not in there})))
+        assert await dataplane.read() == wanted
+        assert "02:00:00:00:00:99" not in site.ip("link show holdfast4")
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [

@@ -42,9 +42,12 @@ class Devices:
         return {found.number: family for family in (4, 6) if (found := self.tunnel(family)) is not None}
 
     def tunnel(self, family: int) -> Link | None:
-        """Our tunnel device for that family of the underlay, if it is there."""
+        """Our tunnel device for that family of the underlay, if it is there and as it has to be.
+
+        What is on one with another MAC or network counts as not there: it is made again, and the device with it.
+        """
         found = self.links.get(device_name(self._settings, family))
-        return found if found is not None and found.alias == OWNED else None
+        return found if found is not None and self._is_as_wanted(found, family) else None
 
     def make_tunnel(self, family: int) -> Link:
         """Our tunnel device as it has to be. Raises `Foreign`."""

@@ -1,0 +1,138 @@
+"""The agent from end to end: hosts in namespaces, etcd and server between them, workloads that talk to each other.
+
+All tests share one fleet and leave it as they found it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.hosts import Fleet, address, gone, host, workload
+from holdfast.testing.netns import network
+from holdfast.testing.pinger import Pinger
+from tests.e2e.hosts import Monitor, Wanted, fleet, statuses, wait
+
+HOSTS = {"h1": 1, "h2": 2, "h3": 3}
+PLACED = {1: "h1", 2: "h2", 3: "h3"}
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Fleet]:
+    with or_skip(network()) as net, fleet(net, "always") as made:
+        yield made
+
+
+def wanted(stage: Fleet, name: str, *, vxlan: bool = True) -> Wanted:
+    return Wanted(stage.agents[name], HOSTS, PLACED, vxlan=vxlan)
+
+
+@pytest.fixture
+def here(stage: Fleet) -> Fleet:
+    """The fleet, with all of it as it began."""
+    for name in stage.agents:
+        wanted(stage, name).come()
+    return stage
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_workloads_reach_each_other_through_the_tunnel(here: Fleet, family: int) -> None:
+    for one, other in itertools.permutations((1, 2, 3), 2):
+        wait(partial(here.reaches, one, other, family), f"w{one} reaches w{other}")
+
+
+def test_an_agent_that_is_killed_and_started_again_changes_nothing_and_no_packet_is_lost(here: Fleet) -> None:
+    agent = here.agents["h1"]
+    before = agent.nexthops()
+    monitor = Monitor(agent.namespace, here.segment.net)
+    try:
+        with Pinger(here.workload(1), address(3)) as pings, Pinger(here.workload(2), address(1, 6)) as others:
+            agent.kill()
+            agent.start()
+            wait(agent.is_at_rest, "the agent has compared everything")
+            wait(lambda: min(pings.answered, others.answered) > 200, "there was traffic all the time")
+        assert (pings.lost(), others.lost(), monitor.heard()) == ([], [], [])
+        assert agent.nexthops() == before
+    finally:
+        monitor.stop()
+
+
+def test_a_host_that_goes_while_the_agent_is_down_is_gone_and_who_has_its_address_now_is_not_disturbed(
+    here: Fleet,
+) -> None:
+    """N1, N8: h3 is replaced by h4, with the same addresses and the workload of h3; its other workload is no more."""
+    agent, left = here.agents["h1"], workload("h3", 30)
+    here.change(left)
+    wait(lambda: address(30) in agent.routes(), "h1 has the route that will be stale")
+    agent.kill()
+    here.change(gone(left), gone(workload("h3", 3)), gone(host("h3", 3)))
+    here.change(host("h4", 3), workload("h4", 3))
+    _rename(here, "h3", "h4")
+    others, placed = {"h1": 1, "h2": 2, "h4": 3}, {1: "h1", 2: "h2", 3: "h4"}
+    Wanted(here.agents["h2"], others, placed, vxlan=True).come()
+    wait(lambda: here.reaches(2, 3), "w2 reaches w3 on its new host")
+    with Pinger(here.workload(2), address(3)) as pings:
+        agent.start()
+        Wanted(agent, others, placed, vxlan=True).come()
+        wait(lambda: here.reaches(1, 3), "w1 reaches w3 on its new host")
+    assert pings.lost() == []
+    here.change(gone(workload("h4", 3)), gone(host("h4", 3)))
+    here.change(host("h3", 3), workload("h3", 3))
+    _rename(here, "h4", "h3")
+
+
+def _rename(here: Fleet, old: str, new: str) -> None:
+    """The machine is installed anew under another name, on the same addresses."""
+    machine = here.agents["h3"]
+    machine.kill()
+    assert machine.name == old
+    machine.name = new
+    machine.configure(encapsulation="always")
+    machine.start()
+
+
+def test_what_others_delete_is_made_again_and_what_they_have_is_left_alone(here: Fleet) -> None:
+    there = here.agents["h1"].namespace
+    there.run("ip", "route", "add", "198.51.100.0/24", "via", "10.0.0.254", "proto", "static")
+    there.run("ip", "route", "add", "198.51.100.0/25", "via", "10.0.0.254", "table", "7500", "proto", "static")
+    for words in ("nexthop flush protocol 175", "rule del priority 20000", "link del holdfast4"):
+        there.run("ip", *words.split())
+        wait(lambda: wanted(here, "h1").nexthops() == set(here.agents["h1"].nexthops()), "nexthops are back")
+    there.run("ip", "route", "del", "198.51.100.0/25", "table", "7500")  # it was still there
+    there.run("ip", "route", "del", "198.51.100.0/24")
+    wanted(here, "h1").come()
+    wait(lambda: here.reaches(1, 2), "w1 reaches w2 again")
+
+
+def test_a_link_that_flaps_is_repaired(here: Fleet) -> None:
+    there = here.agents["h1"].namespace
+    there.batch(["link set holdfast4 down", "link set holdfast4 up"])
+    wanted(here, "h1").come()
+    wait(lambda: here.reaches(1, 2), "w1 reaches w2 again")
+
+
+def test_the_status_of_a_workload_follows_its_interface(here: Fleet) -> None:
+    there, name = here.agents["h1"].namespace, "holdfast/w1/endpoint/eth0"
+    wait(lambda: statuses(here).get(name) == "up", "w1 is up")
+    there.run("ip", "link", "set", "tap1", "down")
+    wait(lambda: statuses(here).get(name) == "down", "w1 is down")
+    there.run("ip", "link", "set", "tap1", "up")
+    wait(lambda: statuses(here).get(name) == "up", "w1 is up again")
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_workloads_reach_each_other_directly_too(stage: Fleet, family: int) -> None:
+    """The last of this file: the fleet changes its mode, in place."""
+    for agent in stage.agents.values():
+        if "never" not in agent.file.read_text():
+            agent.kill()
+            agent.configure(encapsulation="never")
+            agent.start()
+    for name in stage.agents:
+        wanted(stage, name, vxlan=False).come()
+    for one, other in itertools.permutations((1, 2, 3), 2):
+        wait(partial(stage.reaches, one, other, family), f"w{one} reaches w{other}")
