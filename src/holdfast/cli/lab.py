@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,12 +17,12 @@ import click
 from holdfast.cli.daemon import LAB_FOLDER, roles
 from holdfast.cli.run import run_role
 from holdfast.config import Flag
-from holdfast.lab import demo, fleet, inventory
+from holdfast.lab import demo, fleet, inventory, netns
 from holdfast.lab.scenes import SCENES
 from holdfast.lab.stage import Broken, Lab
 from holdfast.runtime.paths import Paths
 
-_UP_WITHIN = 60.0
+_UP_WITHIN = 180.0
 _FEW_HOSTS = 3
 
 folder_flag = click.option(
@@ -37,14 +38,25 @@ hosts_flag = click.option(
 )
 
 
+netns_flag = click.option(
+    "--netns",
+    "on_kernel",
+    is_flag=True,
+    help="The web site in network namespaces, balanced by the kernel; as root, or in a user namespace of its own.",
+)
+
+
 @click.group(invoke_without_command=True)
 @folder_flag
 @config_flag
 @hosts_flag
+@netns_flag
 @click.pass_context
-def lab(context: click.Context, folder: str, config_file: str | None, hosts: int) -> None:
+def lab(context: click.Context, folder: str, config_file: str | None, hosts: int, on_kernel: bool) -> None:
     """Run a small fleet on this machine, without root, and break it."""
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is None and on_kernel:
+        _run_on_kernel(folder, config_file, hosts)
+    elif context.invoked_subcommand is None:
         _run(folder, config_file, hosts)
 
 
@@ -57,8 +69,22 @@ def up(folder: str, config_file: str | None, hosts: int) -> None:
     _run(folder, config_file, hosts)
 
 
-def _run(folder: str, config_file: str | None, hosts: int) -> None:
+def _run_on_kernel(folder: str, config_file: str | None, hosts: int) -> None:
+    """As root, in namespaces of its own; as anybody else the same, by becoming root of a namespace first."""
+    try:
+        if os.geteuid() != 0:
+            words = netns.unshared([sys.executable, "-P", "-m", "holdfast.cli", *sys.argv[1:]])
+            os.execvp(words[0], words)  # noqa: S606 -- the same command, elsewhere
+        with netns.ground(Path(folder).absolute() / "state"):
+            _run(folder, config_file, hosts, on_kernel=True)
+    except netns.NoGround as sentence:
+        raise click.ClickException(str(sentence)) from sentence
+
+
+def _run(folder: str, config_file: str | None, hosts: int, *, on_kernel: bool = False) -> None:
     base = Path(folder).absolute()
+    if not on_kernel:
+        netns.forget(base / "state")
     inventory.begin(base / "state", hosts)
     flags = (
         Flag("--dir", "paths.state", str(base / "state")),
@@ -108,7 +134,8 @@ def break_it(context: click.Context, thing: str, start: bool, seconds: float) ->
     """Do THING to the lab; exits with 1 when a promise was broken."""
     assert context.parent is not None
     given = str(context.parent.params["folder"])
-    with started() if start else contextlib.nullcontext(Path(given).absolute()) as folder:
+    on_kernel = bool(context.parent.params["on_kernel"])
+    with started(on_kernel=on_kernel) if start else contextlib.nullcontext(Path(given).absolute()) as folder:
         if not roles(folder / "run"):
             raise click.ClickException(f"no lab runs in {folder}: start one with make up, or use --start")
         try:
@@ -124,7 +151,7 @@ async def _play(thing: str, played: Lab, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def started() -> Iterator[Path]:
+def started(*, on_kernel: bool = False) -> Iterator[Path]:
     """A lab of its own in a temporary folder, ended with us."""
     with tempfile.TemporaryDirectory(prefix="holdfast-lab-") as name:
         folder = Path(name)
@@ -138,6 +165,7 @@ def started() -> Iterator[Path]:
             name,
             "--hosts",
             str(_FEW_HOSTS),
+            *(["--netns"] if on_kernel else []),
         ]
         with (folder / "lab.log").open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)  # noqa: S603

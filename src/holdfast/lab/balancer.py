@@ -1,8 +1,8 @@
-"""The lab's balancer: all that `holdfast balancer` runs, on the lab's dataplane.
+"""The lab's balancer: all that `holdfast balancer` runs, on the lab's dataplane or on the kernel's.
 
-    python -m holdfast.lab.balancer FILE paths.state=LAB_STATE/lb-1 paths.runtime=…
+    python -m holdfast.lab.balancer [--on-kernel] FILE paths.state=LAB_STATE/lb-1 paths.runtime=…
 
-FILE is its configuration. The dataplane is the lab's, not its own: a file in the lab's state folder, one above.
+FILE is its configuration. Unless it is on the kernel, its dataplane is a file in the lab's state folder, one above.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from holdfast.balancer.job import WORKERS as REAL_WORKERS
 from holdfast.balancer.job import BalancerJob
 from holdfast.balancer.keeper import NAME
 from holdfast.balancer.line import BalancerEnd
@@ -21,6 +22,7 @@ from holdfast.runtime.worker import Spec, Worker
 
 ROLE = "balancer"
 BALANCER = "lb-1"
+ON_KERNEL = "--on-kernel"
 WORKERS = (PROBER, Spec(NAME, "holdfast.lab.balancer:keep"))
 
 
@@ -33,8 +35,9 @@ def main(arguments: Sequence[str]) -> int:
     rest = tied(arguments)
     if rest is None:
         return 1
-    file, *settings = rest
-    return run_member(settings, WORKERS, role=ROLE, file=file, board=())
+    file, *settings = [one for one in rest if one != ON_KERNEL]
+    workers = REAL_WORKERS if ON_KERNEL in rest else WORKERS
+    return run_member(settings, workers, role=ROLE, file=file, board=())
 
 
 if __name__ == "__main__":

@@ -1,26 +1,28 @@
 """Scenes of the balancer: it dies, a backend dies, an operator takes a backend out; and who noticed.
 
-The dataplane's own file tells what was written to it and whose flows were ended, and the lab's client, which uses the
-VIP all the time, tells which requests failed. Both are asked before and after; nothing is assumed.
+The dataplane tells what was written to it, and the lab's client, which uses the VIP all the time, tells which requests
+failed. Both are asked before and after; nothing is assumed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from holdfast.balancer.vip import Entry, Key
-from holdfast.lab import site
+from holdfast.balancer.vip import Entry, shown
+from holdfast.lab import netns, site
 from holdfast.lab.balancer import BALANCER, ROLE
 from holdfast.lab.client import FLOWS
 from holdfast.lab.dataplane import VipsFile
 from holdfast.lab.flows import Counts
+from holdfast.lab.netns import Programmed
 from holdfast.lab.site import FALL, INTERVAL, SERVERS, WEIGHT
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.time import Duration
@@ -43,31 +45,47 @@ class Site:
     def state(self) -> Path:
         return self.lab.folder / "state"
 
-    def programmed(self) -> VipsFile:
-        """The dataplane as it is now."""
+    async def programmed(self) -> Programmed:
+        """The dataplane as it is now: the lab's file, or the kernel by the client's word."""
+        if netns.namespaces(self.state):
+            return msgspec.convert(await self._told("lab", "client", "programmed"), Programmed)
         found = VipsFile(path=site.vips_file(self.state))
         found.load()
-        return found
+        entries = {shown(key.backend): entry for key, entry in found.entries.items()}
+        return Programmed(found.writes, entries, {shown(key.backend): count for key, count in found.ends.items()})
 
-    def entry(self, server: str) -> Entry | None:
-        return self.programmed().entries.get(self.key(server))
+    async def entry(self, server: str) -> Entry | None:
+        return (await self.programmed()).entries.get(self.place(server))
 
-    def key(self, server: str) -> Key:
-        return site.entry(self.state, server)
+    def place(self, server: str) -> str:
+        """Where that server is, as a dataplane shows it."""
+        return shown(site.entry(self.state, server).backend)
 
-    def serves_with(self, server: str) -> bool:
-        return self.entry(server) == Entry(WEIGHT)
+    async def has(self, server: str, entry: Entry) -> bool:
+        return await self.entry(server) == entry
 
-    def is_whole(self) -> bool:
-        return site.ports(self.state) is not None and all(map(self.serves_with, SERVERS))
+    async def is_out(self, server: str) -> bool:
+        """Whether it has lost its weight."""
+        entry = await self.entry(server)
+        return entry is not None and entry.weight == 0
+
+    async def is_whole(self) -> bool:
+        if site.places(self.state) is None:
+            return False
+        entries = (await self.programmed()).entries
+        return all(entries.get(self.place(server)) == Entry(WEIGHT) for server in SERVERS)
 
     async def counts(self) -> Counts:
         return msgspec.convert(await self._told("lab", "client", "counts"), Counts)
 
-    async def warm_up(self) -> str | None:
-        """Where the balancer is in its warm-up; None while it does not answer."""
+    async def is_warm(self) -> bool:
+        """Whether the balancer answers, and its warm-up is over."""
         said = await ask(self._socket(f"{BALANCER}/{ROLE}"), Request("tell", {"do": "balancer"}, "vips"), timeout=2.0)
-        return None if said.error else str(said.result["warm_up"])
+        return not said.error and bool(said.result["warm_up"] == "over")
+
+    async def is_left(self, server: str) -> bool:
+        """Whether the client has no flow to that server."""
+        return not (await self.counts()).established.get(server)
 
     async def order(self, server: str, do: str) -> Any:
         """`halt` or `serve`, to one of the web servers."""
@@ -97,10 +115,20 @@ class Site:
         return self.lab.folder / "run" / f"{role}.sock"
 
 
+async def _until(what: str, look: Callable[[], Awaitable[bool]]) -> Duration:
+    """Waits for something to be so; how long that took."""
+    began = CLOCK.now()
+    while not await look():
+        if CLOCK.now() - began > PATIENCE:
+            raise Broken(f"{what} did not happen within {PATIENCE.total_seconds():g} s")
+        await asyncio.sleep(0.02)
+    return CLOCK.now() - began
+
+
 async def _ready(lab: Lab) -> tuple[Site, Counts]:
     """The site once all serve and the client has used it."""
     stage = Site(lab)
-    await until("all of the web servers serving", stage.is_whole)
+    await _until("all of the web servers serving", stage.is_whole)
     return stage, await stage.used(1)
 
 
@@ -115,23 +143,17 @@ def none_failed(before: Counts, after: Counts) -> None:
 async def balancer_restart(lab: Lab, say: Say, seconds: float) -> None:
     """SIGKILL for the whole balancer; it is started again and finds the dataplane as it was."""
     stage, before = await _ready(lab)
-    writes, held = stage.programmed().writes, dict(stage.programmed().objects)
+    held = await stage.programmed()
     pids = lab.tree(BALANCER, ROLE)
     send(pids, signal.SIGKILL)
-    say(f"killed the balancer: {len(pids)} processes, SIGKILL; {len(held) - 1} backends were programmed")
+    say(f"killed the balancer: {len(pids)} processes, SIGKILL; {len(held.entries)} backends were programmed")
     back = await until("the balancer coming back", lambda: lab.is_up(BALANCER, ROLE, not_as=pids))
     say(f"it was started again and is back after {back.total_seconds():.2f} s")
-    began = CLOCK.now()
-    while await stage.warm_up() != "over":
-        if CLOCK.now() - began > PATIENCE:
-            raise Broken(f"the warm-up was not over within {PATIENCE.total_seconds():g} s")
-        await asyncio.sleep(0.1)
-    warm = CLOCK.now() - began
-    after = await stage.used(_WATCHED)
-    now = stage.programmed()
-    made = now.writes - writes
+    warm = await _until("the end of its warm-up", stage.is_warm)
+    after, now = await stage.used(_WATCHED), await stage.programmed()
+    made = now.writes - held.writes
     say(f"its warm-up is over {warm.total_seconds():.2f} s later: {made} dataplane writes; {_said(before, after)}")
-    promise(now.writes == writes and now.objects == held, "a restart makes no dataplane write")
+    promise(now == held, "a restart makes no dataplane write")
     none_failed(before, after)
 
 
@@ -141,8 +163,9 @@ async def backend_down(lab: Lab, say: Say, seconds: float) -> None:
     cut = await stage.order(_VICTIM, "halt")
     try:
         say(f"stopped {_VICTIM}; that cut {cut} open connections")
-        out = await until(f"{_VICTIM} losing its weight", lambda: _weight(stage, _VICTIM) == 0)
-        flushed = out + await until(f"the flush of {_VICTIM}", lambda: stage.entry(_VICTIM) == Entry(0, kill=True))
+        out = await _until(f"{_VICTIM} losing its weight", partial(stage.is_out, _VICTIM))
+        ended = partial(stage.has, _VICTIM, Entry(0, kill=True))
+        flushed = out + await _until(f"the flush of {_VICTIM}", ended)
         settled = await stage.used(2 * FLOWS)
         say(
             f"weight 0 after {out.total_seconds():.2f} s, its flows ended after {flushed.total_seconds():.2f} s; "
@@ -154,55 +177,40 @@ async def backend_down(lab: Lab, say: Say, seconds: float) -> None:
         none_failed(settled, without)
     finally:
         await stage.order(_VICTIM, "serve")
-    back = await until(f"{_VICTIM} coming back", lambda: stage.serves_with(_VICTIM))
+    back = await _until(f"{_VICTIM} coming back", partial(stage.has, _VICTIM, Entry(WEIGHT)))
     after = await stage.used(_WATCHED)
     say(f"started {_VICTIM} again: it serves after {back.total_seconds():.2f} s; {_said(without, after)}")
     none_failed(without, after)
 
 
-def _weight(stage: Site, server: str) -> int | None:
-    entry = stage.entry(server)
-    return None if entry is None else entry.weight
-
-
 async def drain(lab: Lab, say: Say, seconds: float) -> None:
     """An operator pauses a backend: new flows leave it, the established ones end by themselves."""
     stage, before = await _ready(lab)
-    ends = stage.programmed().ends.get(stage.key(_VICTIM), 0)
+    ends = (await stage.programmed()).ends
     await stage.backend(_VICTIM, "pause", reason="lab break drain")
     try:
-        out = await until(f"{_VICTIM} losing its weight", lambda: _weight(stage, _VICTIM) == 0)
+        out = await _until(f"{_VICTIM} losing its weight", partial(stage.is_out, _VICTIM))
         # A flow that was opened before counts as opened when it is answered first.
         paused = await stage.used(2 * FLOWS)
         going_on = paused.established.get(_VICTIM, 0)
         say(f"paused {_VICTIM}: weight 0 after {out.total_seconds():.2f} s, {going_on} flows go on")
-        empty = await _emptied(stage, _VICTIM)
+        empty = await _until(f"the end of the flows to {_VICTIM}", partial(stage.is_left, _VICTIM))
         drained = await stage.used(_WATCHED)
         opened = drained.opened.get(_VICTIM, 0) - paused.opened.get(_VICTIM, 0)
-        cut = stage.programmed().ends.get(stage.key(_VICTIM), 0) - ends
         say(
             f"its last flow ended by itself {empty.total_seconds():.2f} s later: {opened} new flows, "
             f"{drained.ended - before.ended} were cut; {_said(before, drained)}"
         )
         promise(opened == 0, f"a paused backend gets no new flow, but it got {opened}")
-        promise(cut == 0 and drained.ended == before.ended, "a pause ends no established flow")
+        untouched = (await stage.programmed()).ends == ends and drained.ended == before.ended
+        promise(untouched, "a pause ends no established flow")
         none_failed(before, drained)
     finally:
         await stage.backend(_VICTIM, "resume")
-    back = await until(f"{_VICTIM} coming back", lambda: stage.serves_with(_VICTIM))
+    back = await _until(f"{_VICTIM} coming back", partial(stage.has, _VICTIM, Entry(WEIGHT)))
     after = await stage.used(_WATCHED)
     say(f"resumed {_VICTIM}: it serves after {back.total_seconds():.2f} s; {_said(drained, after)}")
     none_failed(drained, after)
-
-
-async def _emptied(stage: Site, backend: str) -> Duration:
-    """Waits until the client has no flow to that backend left."""
-    began = CLOCK.now()
-    while (await stage.counts()).established.get(backend):
-        if CLOCK.now() - began > PATIENCE:
-            raise Broken(f"flows to {backend} were left after {PATIENCE.total_seconds():g} s")
-        await asyncio.sleep(0.05)
-    return CLOCK.now() - began
 
 
 SCENES: Mapping[str, Scene] = {

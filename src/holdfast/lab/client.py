@@ -1,22 +1,27 @@
 """The lab's client: it uses the VIP all the time and counts what failed. `counts` on its control socket tells.
 
 A few flows at a time, each a real connection to the backend that the programmed table gives it. A flow stays with its
-backend whatever becomes of the table, and ends early only when the dataplane ends it.
+backend whatever becomes of the table, and ends early only when the dataplane ends it. In a lab on the kernel the client
+lives in a namespace of its own and knows of no table: it connects to the VIP. There it also tells (`programmed`) what
+the kernel holds, for whoever may not look there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from holdfast.lab import netns
+from holdfast.lab.balancer import BALANCER
 from holdfast.lab.dataplane import VipsFile
-from holdfast.lab.flows import NoAnswer, Stream, Traffic, Way, connected
-from holdfast.lab.site import HOME, VIP, vips_file
+from holdfast.lab.flows import KernelWay, NoAnswer, Stream, Traffic, Way, connected
+from holdfast.lab.site import ADDRESS, HOME, VIP, vips_file
 from holdfast.model.time import Duration
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.worker import Spec, Worker
+from holdfast.testing.inside import enter
 
 CLIENT = Spec("client", "holdfast.lab.client:run")
 FLOWS = 8
@@ -30,7 +35,7 @@ class MemoryWay:
     def __init__(self, dataplane: VipsFile) -> None:
         self._dataplane = dataplane
 
-    def is_served(self) -> bool:
+    async def is_served(self) -> bool:
         """Whether the VIP leads anywhere."""
         self._dataplane.load()
         return any(key.vip == VIP and entry.weight for key, entry in self._dataplane.entries.items())
@@ -51,11 +56,22 @@ class MemoryWay:
 
 
 async def run(worker: Worker) -> None:
-    way = MemoryWay(VipsFile(path=vips_file(worker.paths.state)))
-    await use(worker, way, way.is_served)
+    where = netns.namespaces(worker.paths.state)
+    if not where:
+        way = MemoryWay(VipsFile(path=vips_file(worker.paths.state)))
+        await use(worker, way, way.is_served)
+        return
+
+    async def programmed(_request: Request, _who: Who) -> object:
+        return msgspec.to_builtins(await asyncio.to_thread(netns.programmed, where[BALANCER]))
+
+    worker.handlers["programmed"] = programmed
+    enter(where[netns.CLIENT])
+    by_kernel = KernelWay(ADDRESS, VIP.port)
+    await use(worker, by_kernel, by_kernel.is_served)
 
 
-async def use(worker: Worker, way: Way, is_served: Callable[[], bool]) -> None:
+async def use(worker: Worker, way: Way, is_served: Callable[[], Awaitable[bool]]) -> None:
     """Uses the VIP by that way from when it first leads anywhere until the worker is to stop."""
     traffic = Traffic(way)
 
@@ -64,7 +80,7 @@ async def use(worker: Worker, way: Way, is_served: Callable[[], bool]) -> None:
 
     worker.handlers["counts"] = counts
     worker.vitals.state = "waiting: VIP"
-    while not is_served():
+    while not await is_served():
         if await worker.stopped(_LOOK):
             return
     worker.vitals.state = f"uses {VIP}"

@@ -15,8 +15,8 @@ from pathlib import Path
 import structlog
 
 from holdfast.lab import agents as lab_agents
-from holdfast.lab import demo, inventory, member, site
-from holdfast.lab.balancer import BALANCER
+from holdfast.lab import demo, inventory, member, netns, site
+from holdfast.lab.balancer import BALANCER, ON_KERNEL
 from holdfast.lab.client import CLIENT
 from holdfast.lab.site import WEB
 from holdfast.model.time import Duration
@@ -87,13 +87,16 @@ async def server(worker: Worker) -> None:
 
 async def balancer(worker: Worker) -> None:
     """Runs the balancer beside this process; ends when it does."""
-    while (listening := site.ports(worker.paths.state)) is None:
+    while (listening := site.places(worker.paths.state)) is None:
         if await worker.stopped(_LOOK):
             return
     file = worker.paths.state / f"{worker.name}.yaml"
     write_atomically(file, site.configuration(listening))
-    arguments = [f"{member.DIE_WITH}{os.getpid()}", str(file), *_own(worker)]
-    await _beside(worker, member.command(arguments, module="holdfast.lab.balancer"))
+    namespace = netns.namespaces(worker.paths.state).get(BALANCER)
+    kind = [] if namespace is None else [ON_KERNEL]
+    arguments = [f"{member.DIE_WITH}{os.getpid()}", *kind, str(file), *_own(worker)]
+    command = member.command(arguments, module="holdfast.lab.balancer")
+    await _beside(worker, command if namespace is None else netns.within(namespace, command))
 
 
 async def agents(worker: Worker) -> None:

@@ -58,6 +58,32 @@ class Way(Protocol):
         ...
 
 
+class KernelWay:
+    """By the kernel's own routing: whatever stands between is not ours to know."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+
+    async def is_served(self) -> bool:
+        """Whether somebody answers there."""
+        try:
+            stream = await self.connect(0)
+        except NoAnswer:
+            return False
+        stream[1].close()
+        return True
+
+    async def connect(self, flow: int) -> Stream:
+        return await connected(self._host, self._port)
+
+    def goes_on(self, flow: int) -> bool:
+        return True
+
+    def close(self, flow: int) -> None:
+        """Nothing is kept of it."""
+
+
 class Traffic:
     """What one client does. `pause` is in seconds, between two requests of a flow; `requests` are of each flow."""
 

@@ -1,21 +1,24 @@
-"""The lab's web site: three tiny servers on loopback behind one VIP, and the balancer's configuration for them.
+"""The lab's web site: three tiny servers behind one VIP, and the balancer's configuration for them.
 
 The servers answer with their name, keep connections open, and can be halted and started one by one (`halt`, `serve` on
 the worker's control socket). Halted is as dead as a killed process: nobody listens, and open connections are reset.
+They are on loopback, or in a lab on the kernel (`lab.netns`) each in a namespace of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import structlog
 
-from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Key, Vip, backend
+from holdfast.lab import netns
 from holdfast.model.time import Duration
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.paths import write_atomically
@@ -24,11 +27,14 @@ from holdfast.store.embedded import free_ports
 
 log = structlog.get_logger(__name__)
 
+Place = tuple[str, int]
+"""Address and port."""
 WEB = Spec("web", "holdfast.lab.site:web")
 SERVERS = ("web-1", "web-2", "web-3")
 HOME = "127.0.0.1"
 FRONTEND = "www"
-VIP = Vip.of("192.0.2.80", "tcp", 80)
+ADDRESS = "192.0.2.80"
+VIP = Vip.of(ADDRESS, "tcp", 80)
 WEIGHT = 100
 INTERVAL = Duration(milliseconds=200)
 FALL = 3
@@ -38,25 +44,22 @@ def vips_file(state: Path) -> Path:
     return state / "vips.json"
 
 
-def ports(state: Path) -> Mapping[str, int] | None:
+def places(state: Path) -> Mapping[str, Place] | None:
     """Where the servers listen; the same over restarts. None before their first start."""
+    if netns.namespaces(state):
+        return netns.places()
     try:
-        return msgspec.json.decode((state / "site.json").read_bytes(), type=dict[str, int])
-    except FileNotFoundError:
+        return msgspec.json.decode((state / "site.json").read_bytes(), type=dict[str, Place])
+    except (FileNotFoundError, msgspec.ValidationError):  # of an older lab: its servers begin anew
         return None
-
-
-def identities(state: Path) -> Mapping[str, Identity]:
-    """The servers as a dataplane knows them."""
-    return {name: backend(HOME, port) for name, port in (ports(state) or {}).items()}
 
 
 def entry(state: Path, name: str) -> Key:
     """A server's entry under the VIP."""
-    return Key(VIP, identities(state)[name])
+    return Key(VIP, backend(*(places(state) or {})[name]))
 
 
-def configuration(listening: Mapping[str, int]) -> bytes:
+def configuration(listening: Mapping[str, Place]) -> bytes:
     """The balancer's file. Delays are short, so that a scene is over before one gets bored."""
     members: dict[str, object] = {name: {} for name in listening}
     check = {
@@ -67,29 +70,30 @@ def configuration(listening: Mapping[str, int]) -> bytes:
         "rise": 2,
         "fall": FALL,
     }
+    backends = {name: {"address": host, "port": port, "healthcheck": "web"} for name, (host, port) in listening.items()}
     balancer = {
         "startup-min-delay": "1s",
         "startup-max-delay": "3s",
         "sync-interval": "2s",
         "healthchecks": {"web": check},
-        "backends": {name: {"address": HOME, "port": port, "healthcheck": "web"} for name, port in listening.items()},
-        "frontends": {FRONTEND: {"address": "192.0.2.80", "port": VIP.port, "pools": [{"backends": members}]}},
+        "backends": backends,
+        "frontends": {FRONTEND: {"address": ADDRESS, "port": VIP.port, "pools": [{"backends": members}]}},
     }
     return msgspec.json.format(msgspec.json.encode({"balancer": balancer}), indent=2)
 
 
 class Server:
-    """One web server."""
+    """One web server. `listen` makes the socket that it takes connections on."""
 
-    def __init__(self, name: str, port: int) -> None:
+    def __init__(self, name: str, listen: Callable[[], socket.socket]) -> None:
         self.name = name
-        self._port = port
+        self._listen = listen
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
     async def serve(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._talk, HOME, self._port)
+            self._server = await asyncio.start_server(self._talk, sock=self._listen())
 
     def halt(self) -> int:
         """Stops at once; how many connections that cut."""
@@ -119,8 +123,9 @@ class Server:
 async def web(worker: Worker) -> None:
     """Runs the servers."""
     state = worker.paths.state
-    listening = ports(state) or dict(zip(SERVERS, free_ports(len(SERVERS)), strict=True))
-    servers = {name: Server(name, port) for name, port in listening.items()}
+    listening = places(state) or {name: (HOME, port) for name, port in zip(SERVERS, free_ports(3), strict=True)}
+    where = netns.namespaces(state)
+    servers = {name: Server(name, _listener(where.get(name), place)) for name, place in listening.items()}
 
     async def halt(request: Request, _who: Who) -> int:
         return _named(servers, request).halt()
@@ -131,11 +136,16 @@ async def web(worker: Worker) -> None:
     worker.handlers |= {"halt": halt, "serve": serve}
     for server in servers.values():
         await server.serve()
-    write_atomically(state / "site.json", msgspec.json.encode(listening))
-    log.info(f"web servers listen on {HOME}, ports {', '.join(map(str, listening.values()))}")
+    if not where:
+        write_atomically(state / "site.json", msgspec.json.encode(listening))
+    log.info(f"web servers listen on {', '.join(f'{host}:{port}' for host, port in listening.values())}")
     await worker.stopping.wait()
     for server in servers.values():
         server.halt()
+
+
+def _listener(namespace: str | None, place: Place) -> Callable[[], socket.socket]:
+    return partial(socket.create_server, place) if namespace is None else partial(netns.listening, namespace, place)
 
 
 def _named(servers: Mapping[str, Server], request: Request) -> Server:

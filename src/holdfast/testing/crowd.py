@@ -15,27 +15,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.lab.flows import Counts, Stream, Traffic, connected
+from holdfast.lab.flows import Counts, KernelWay, Traffic
 from holdfast.testing.inside import enter
 from holdfast.testing.netns import Namespace
 from holdfast.testing.processes import wait_until
-
-
-class KernelWay:
-    """By the kernel's own routing: whatever stands between is not ours to know."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._host = host
-        self._port = port
-
-    async def connect(self, flow: int) -> Stream:
-        return await connected(self._host, self._port)
-
-    def goes_on(self, flow: int) -> bool:
-        return True
-
-    def close(self, flow: int) -> None:
-        """Nothing is kept of it."""
 
 
 class Crowd:
