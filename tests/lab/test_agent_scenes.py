@@ -1,0 +1,100 @@
+"""The agent's scenes on a lab of real processes, and what they say when a promise is broken."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.agent.claims import Remote, nexthop, route
+from holdfast.agent.memory import Content, Held, save
+from holdfast.cli import main
+from holdfast.lab.agent_scenes import Agent, watched
+from holdfast.lab.agents import kernel_file
+from holdfast.lab.stage import Lab, until
+from tests.lab.breaking import broken, needs_etcd
+
+
+@needs_etcd
+def test_a_killed_agent_is_back_with_what_it_missed_and_nothing_else_has_changed(lab: Path) -> None:
+    result = broken(lab, "agent-kill")
+    assert result.exit_code == 0, result.output
+    assert "killed the agent of r1-02: 3 processes, SIGKILL" in result.output
+    assert "4 objects new, 4 kernel changes in all" in result.output
+    assert re.search(r"in [\d,]+ looks 0 objects were ever missing", result.output)
+
+
+@needs_etcd
+def test_what_a_host_occupied_goes_although_nobody_told_the_agent(lab: Path) -> None:
+    result = broken(lab, "node-gone-while-agent-down")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"the 4 objects of r9-01 are gone; in [\d,]+ looks 0 of the \d+ others were ever", result.output)
+
+
+@needs_etcd
+def test_a_reused_address_is_never_missing(lab: Path) -> None:
+    result = broken(lab, "ip-reuse")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"has its new owner: 1 kernel change, and in [\d,]+ looks 0 of \d+ objects", result.output)
+
+
+@needs_etcd
+def test_in_a_lab_an_agent_is_named_by_its_host(lab: Path) -> None:
+    shown = asked(lab, "agent", "peers", "--host", "r1-01")
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"r1-02 +direct 192\.0\.2\.2 +3 +4 +as wanted", shown.output)
+    assert "no agent of r7-77 runs here; there are: r1-01" in asked(lab, "agent", "peers", "--host", "r7-77").output
+
+
+@needs_etcd
+def test_an_agent_is_paused_and_resumed_by_its_host(lab: Path) -> None:
+    paused = asked(lab, "pause", "agent", "r1-03", "--for", "30m", "--reason", "maintenance")
+    resumed = asked(lab, "resume", "agent", "r1-03")
+    assert paused.output.startswith("agent is paused until ")
+    assert resumed.output == "agent goes on\n"
+
+
+@needs_etcd
+def test_a_host_is_explained_by_a_server_and_by_an_agent(lab: Path) -> None:
+    told = asked(lab, "explain", "host", "r1-02", "--host", "r1-01").output
+    assert "r1-02 is a peer of r1-01, reached by direct 192.0.2.2." in told
+    assert re.search(r"AGENT     alive, last report \S+Z by its own clock", told)
+
+
+def asked(lab: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, [*words, "--runtime", str(lab / "run")])
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    path = kernel_file(tmp_path / "state", "h")
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_what_is_missing_for_a_moment_is_noticed(tmp_path: Path, kernel: Path) -> None:
+    key = route("10.28.0.1/32")
+    there = Content(objects=(Held(str(key), key, Remote("192.0.2.1")),))
+
+    async def look_away_and_back() -> set[object]:
+        save(kernel, there)
+        async with watched(Agent(Lab(tmp_path), "h"), {key}) as gaps:
+            await asyncio.sleep(0.1)
+            save(kernel, Content())
+            looks = gaps.looks
+            await until("two more looks", lambda: gaps.looks >= looks + 2)
+            save(kernel, there)
+        return set(gaps.missing)
+
+    assert asyncio.run(look_away_and_back()) == {key}
+
+
+def test_an_agent_has_programmed_its_peers_when_there_is_a_route_to_each(tmp_path: Path, kernel: Path) -> None:
+    agent = Agent(Lab(tmp_path), "h")
+    keys = [nexthop("192.0.2.1"), route("10.28.1.1/32")]
+    save(kernel, Content(objects=tuple(Held(str(key), key, Remote("192.0.2.1")) for key in keys)))
+    assert agent.has_programmed(["a"])
+    assert not agent.has_programmed(["a", "b"])
