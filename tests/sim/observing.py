@@ -1,0 +1,300 @@
+"""The shipped status workers in the simulated fleet: agents that come and go, endpoints that move, leaders that die.
+
+A server's second process keeps warm mirrors and, while it leads, both reigns, on one inventory that people edit. At
+rest the inventory must say of every agent and endpoint what follows from what the store and the inventory say then;
+meanwhile nothing waits that is not an object, and a takeover in a quiet world writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.inventory.api import Fence
+from holdfast.inventory.edit import Editor, Wanted, wanted
+from holdfast.inventory.migrate import migrate
+from holdfast.inventory.observed_sql import SqlObserved
+from holdfast.inventory.sql import SqlInventory
+from holdfast.model import codec
+from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.observed import AgentSeen, EndpointSeen, Word
+from holdfast.model.time import seconds
+from holdfast.reconcile import Away
+from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.vitals import Vitals
+from holdfast.server import status_topics
+from holdfast.server.leadership import Leadership, Leading
+from holdfast.server.status import Around, Reign, Topic
+from holdfast.server.together import together
+from holdfast.store.api import Store, StoreAway, StoreError
+from holdfast.testing import World
+from holdfast.testing.client import FakeClient
+from tests.sim.judge import Broken, Judge
+from tests.sim.reign import timings
+from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer
+from tests.sim.syncing import Database, SimWaker
+from tests.sim.weather import Fleet, trouble
+
+T = TypeVar("T")
+HOSTS = 4
+OBJECTS = 15
+TROUBLE = 30.0
+REST = seconds(120)
+WORDS = {State.UP: Word.ACTIVE, State.DOWN: Word.DOWN, State.ERROR: Word.ERROR}
+
+
+@dataclass
+class Counting:
+    """The writes of all leaders."""
+
+    rows: int = 0
+    peak: int = 0
+    reigns: list[Reign[Any, Any]] = field(default_factory=list)
+
+
+class CountingObserved(SqlObserved):
+    counting: Counting
+
+    def write(
+        self, fence: Fence, kind: str, rows: Sequence[tuple[bytes, bytes]], gone: Collection[bytes], at: datetime
+    ) -> None:
+        super().write(fence, kind, rows, gone, at)
+        self.counting.rows += len(rows) + len(gone)
+
+
+class ObservingServer(SimServer):
+    """A server whose leader-only work is status; its mirrors are warm whether it leads or not."""
+
+    database: Database
+    world: World
+    counting: Counting
+
+    def _work(self, leadership: Leadership, store: Store) -> Callable[[Leading], Awaitable[None]]:
+        engine = self.database.connect()
+        observed, inventory = CountingObserved(engine), SqlInventory(engine)
+        observed.counting = self.counting
+
+        async def aside(call: Callable[[], T]) -> T:
+            await asyncio.sleep(self.world.usual_latency())
+            answer = call()
+            await asyncio.sleep(self.world.usual_latency())
+            return answer
+
+        made = [
+            one(REGION, store, observed, aside, self.clock) for one in (status_topics.agents, status_topics.endpoints)
+        ]
+        topics: list[Topic[Any, Any]] = list(made)
+        for topic in topics:
+            self.writing.run(topic.mirror.run())
+
+        async def work(said: Leading) -> None:
+            try:
+                confirmed = await leadership.confirm(store, LEADER_KEY)
+                if not isinstance(confirmed, Leading) or confirmed.term != said.term:
+                    return
+                fence = Fence(REGION.segment, 1, said.term)
+                await aside(lambda: inventory.raise_fence(fence))
+            except (StoreAway, StoreError, Away):
+                return
+            reigns = [Reign(self._around(observed, aside, leadership), topic, fence) for topic in topics]
+            self.counting.reigns[:] = reigns
+            stopping = asyncio.Event()
+            await together({reign.topic.name: reign.run(stopping) for reign in reigns} | {"watch": self._watch(reigns)})
+
+        return work
+
+    async def _watch(self, reigns: Sequence[Reign[Any, Any]]) -> None:
+        """Rule 10: what waits is at most one item per object."""
+        while True:
+            self.counting.peak = max(self.counting.peak, *(reign.backlog() for reign in reigns))
+            await asyncio.sleep(0.2)
+
+    def _around(self, observed: SqlObserved, aside: Any, leadership: Leadership) -> Around:
+        return Around(
+            observed=observed,
+            aside=aside,
+            waker=SimWaker(self.writing),
+            clock=self.clock,
+            leadership=leadership,
+            vitals=Vitals(self.clock),
+            metrics=WorkerMetrics(),
+            decisions=DecisionLog(self.database.folder / self.name, "status"),
+            audit_every=seconds(20),
+            poll_every=seconds(2),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one run came to."""
+
+    terms: int
+    rows: int
+    peak: int
+    after_takeover: int
+
+
+async def observed_reign(world: World) -> Observed:
+    with tempfile.TemporaryDirectory(prefix="holdfast-sim-") as folder:
+        database = Database(Path(folder))
+        servers: list[ObservingServer] = []
+        try:
+            migrate(database.connect())
+            return await _reign(world, database, servers)
+        finally:
+            for server in servers:
+                server.reboot()
+            database.close()
+
+
+async def _reign(world: World, database: Database, servers: list[ObservingServer]) -> Observed:
+    counting = Counting()
+    _gather(world, database, counting, servers)
+    fleet = Fleet(world, servers, Judge(world, list(servers)))
+    for server in servers:
+        server.start()
+    client = world.connect("agents")
+    life = [asyncio.create_task(one) for one in (_report(world, client), _edit(world, database))]
+    await trouble(fleet, lasting=TROUBLE)
+    for task in life:
+        task.cancel()
+    await asyncio.gather(*life, return_exceptions=True)
+    world.note("the trouble is over, and nothing changes any more")
+    observed = SqlObserved(database.connect())
+    await _rest(world, observed, SqlInventory(observed.engine))
+    rows = counting.rows
+    await _take_over(world, fleet, counting)
+    return Observed(len(fleet.judge.terms), rows, counting.peak, counting.rows - rows)
+
+
+def _gather(world: World, database: Database, counting: Counting, servers: list[ObservingServer]) -> None:
+    allowed = timings(world)
+    for name in ["a", "b", "c"][: world.random.randint(2, 3)]:
+        host = Host(world, f"host-{name}", wall_error=world.random.uniform(-500, 500))
+        server = ObservingServer(world, name, host, "pid:host", allowed)
+        server.database, server.world, server.counting = database, world, counting
+        servers.append(server)
+
+
+async def _report(world: World, client: FakeClient) -> None:
+    """Agents that live, die, and speak of endpoints, also of such that are not on their host."""
+    dice = world.stream("agents")
+    while True:
+        await asyncio.sleep(dice.uniform(0.02, 0.5))
+        host = f"h{dice.randrange(HOSTS)}"
+        key = _status_key(dice.randrange(OBJECTS), host)
+        try:
+            match dice.randrange(10):
+                case 0:
+                    await client.delete(AGENT_STATUS.key(REGION, host))
+                case 1 | 2 | 3:
+                    status = AgentStatus.of(world.node("host-a").clock.wall(), world.time)
+                    await client.put(AGENT_STATUS.key(REGION, host), AGENT_STATUS.encode(status))
+                case 4:
+                    await client.delete(key)
+                case 5:
+                    await client.put(key, dice.choice([b"[]", b'"up"', b"\xff"]))
+                case _:
+                    await client.put(key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice(list(State)))))
+        except (StoreAway, StoreError) as error:
+            world.note(f"an agent cannot report: {error}")
+
+
+async def _edit(world: World, database: Database) -> None:
+    editor, dice = Editor(database.connect(), REGION), world.stream("people")
+    while True:
+        await asyncio.sleep(dice.uniform(0.05, 1.5))
+        number = dice.randrange(OBJECTS)
+        gone = Wanted(ENDPOINT, f"holdfast-w{number}-eth0")
+        editor.change([gone if dice.random() < 0.25 else _endpoint(number, dice.randrange(HOSTS))], who="people")
+
+
+def _endpoint(number: int, host: int) -> Wanted:
+    spec = EndpointSpec(
+        orchestrator="holdfast",
+        workload=f"w{number}",
+        node=f"h{host}",
+        endpoint="eth0",
+        ip_networks=(f"10.0.0.{number}/32",),
+    )
+    return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))
+
+
+def _status_key(number: int, host: str) -> bytes:
+    name = EndpointName(host, "holdfast", f"w{number}", "eth0")
+    return ENDPOINT_STATUS.key(REGION, EndpointStatusName.of(REGION, name))
+
+
+async def _rest(world: World, observed: SqlObserved, inventory: SqlInventory) -> None:
+    try:
+        await world.until(lambda: not _wrong(world, observed, inventory), within=REST)
+    except TimeoutError:
+        raise Broken(f"status is wrong at rest: {_wrong(world, observed, inventory)[:3]}") from None
+
+
+def _wrong(world: World, observed: SqlObserved, inventory: SqlInventory) -> list[str]:
+    """What the inventory says of agents and endpoints, where that is not what follows from both sides."""
+    prefix = AGENT_STATUS.prefix(REGION)
+    stored = {entry.key: entry.value for entry in world.store.keys.range(prefix, prefix + b"\xff")}
+    present = {key for key in stored if key.endswith(b"/status")}
+    seen = {one.key: one.doc for one in observed.read("agent", prefix, None, 1_000)}
+    found = [f"agent {key!r}" for key in seen.keys() ^ present]
+    found += [f"report of {key!r}" for key in seen.keys() & present if seen[key] != _alive(key, stored[key])]
+    rows = {one.key: one.doc for one in observed.read("endpoint", prefix, None, 1_000)}
+    bound = set(map(_status_key_of, observed.wanted(ENDPOINT.prefix(REGION), None, 1_000)))
+    found += [f"row of {key!r}" for key in rows.keys() ^ bound]
+    for key in rows.keys() & bound:
+        expected = _expected(key, stored, present)
+        if rows[key] not in expected:
+            found.append(f"{key!r} is {rows[key]!r}, not one of {expected!r}")
+    return found
+
+
+def _alive(key: bytes, value: bytes) -> bytes:
+    status = AGENT_STATUS.decode(key, value)
+    assert isinstance(status, AgentStatus)
+    return codec.encode(AgentSeen(True, status.time or "", status.uptime))
+
+
+def _expected(key: bytes, stored: dict[bytes, bytes], present: set[bytes]) -> Collection[bytes]:
+    """What may stand there: one thing, except where the last word is kept."""
+    start = len(AGENT_STATUS.prefix(REGION))
+    host = key[: key.index(b"/", start)]
+    if host + b"/status" not in present:
+        return [codec.encode(EndpointSeen(word, known=False)) for word in Word]
+    if key not in stored:
+        return [codec.encode(EndpointSeen(Word.DOWN))]
+    said = ENDPOINT_STATUS.decode(key, stored[key])
+    if not isinstance(said, EndpointStatus):
+        return [codec.encode(EndpointSeen(word)) for word in Word]
+    return [codec.encode(EndpointSeen(WORDS[said.status]))]
+
+
+def _status_key_of(key: bytes) -> bytes:
+    name = ENDPOINT.parse(key, REGION)
+    assert isinstance(name, EndpointName)
+    return _status_key(int(name.workload[1:]), name.node)
+
+
+async def _take_over(world: World, fleet: Fleet, counting: Counting) -> None:
+    """In a quiet world the leader dies, and somebody else takes over."""
+    await world.until(lambda: fleet.leader is not None, within=REST)
+    leader = fleet.leader
+    assert leader is not None
+    before = list(counting.reigns)
+    leader.reboot()
+    world.note(f"{leader.name} falls over")
+
+    def taken_over() -> bool:
+        return counting.reigns[0] not in before and all(reign.reconciler.passes for reign in counting.reigns)
+
+    await world.until(taken_over, within=REST)
+    await asyncio.sleep(30)
