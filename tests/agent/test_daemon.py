@@ -172,6 +172,14 @@ def test_an_agent_programs_its_peers_reports_and_a_kill_changes_nothing(agent: A
     assert agent.held() == before
 
 
+def test_a_dry_run_tells_what_would_be_done_and_does_none_of_it(agent: Agent) -> None:
+    told = subprocess.run([HOLDFAST, "agent", "--dry-run", *agent._flags], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert f"create   route 10.65.0.1/32                       of {agent.host}-b, endpoint" in told.stdout
+    assert "held     " not in told.stdout
+    assert (agent.kernel.exists(), (agent.base / "run").exists()) == (False, False)
+
+
 def test_N17_a_worker_that_hangs_is_replaced_and_goes_on_where_it_was(agent: Agent) -> None:
     agent.process.start()
     agent.comes_to_have("10.65.0.1/32")

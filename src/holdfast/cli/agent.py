@@ -42,11 +42,17 @@ def worker_of(runtime: Path, host: str | None) -> str:
 
 
 @click.group(invoke_without_command=True)
+@click.option("--dry-run", is_flag=True, help="Only print what would be changed now; nothing is.")
 @configuration_flags
 @click.pass_context
-def agent(context: click.Context, config_file: str | None, settings: Sequence[Flag]) -> None:
+def agent(context: click.Context, dry_run: bool, config_file: str | None, settings: Sequence[Flag]) -> None:
     """Run the agent of this host, or with a command: look at the one that runs."""
     if context.invoked_subcommand is not None:
+        return
+    if dry_run:
+        from holdfast.cli.agent_rehearsal import print_rehearsal
+
+        print_rehearsal(config_file, settings)
         return
     from holdfast.agent.job import WORKERS
     from holdfast.cli.run import run_role

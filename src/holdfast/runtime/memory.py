@@ -24,6 +24,10 @@ class StoreMemory:
     def __init__(self, state: Path, role: str) -> None:
         self._path = state / f"{role}.store.json"
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
     def recall(self) -> Remembered | None:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=Remembered)

@@ -1,0 +1,63 @@
+"""`holdfast agent --dry-run`: what the agent of this host would change now. Nothing is changed, an agent may run."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast.agent.claims import Claim
+from holdfast.agent.dataplane import ClaimChange
+from holdfast.agent.job import open_dataplane
+from holdfast.agent.journal import JournalUnreadable
+from holdfast.agent.rehearsal import Rehearsal, rehearse
+from holdfast.agent.reporter_job import host_name
+from holdfast.cli.configuration import effective
+from holdfast.config import Config, Flag
+from holdfast.reconcile import Away
+from holdfast.runtime import log as logging
+from holdfast.runtime.connect import open_store
+from holdfast.store.api import StoreError
+
+
+def print_rehearsal(config_file: str | None, settings: Sequence[Flag]) -> None:
+    config = effective(config_file, settings).config
+    logging.setup(msgspec.structs.replace(config.log, level="error"), role="agent", worker="rehearsal")
+    try:
+        with tempfile.TemporaryDirectory(prefix="holdfast-rehearsal-") as folder:
+            found = asyncio.run(_rehearsed(config, Path(folder)))
+    except (Away, StoreError, JournalUnreadable) as error:
+        raise click.ClickException(str(error)) from error
+    if found is None:
+        raise click.ClickException("the store has not said what is wanted: holdfast doctor tells how it is")
+    for line in lines(found):
+        click.echo(line)
+    if not found.changes and not found.held:
+        click.echo("nothing would be changed", err=True)
+
+
+async def _rehearsed(config: Config, folder: Path) -> Rehearsal | None:
+    store = open_store(config.store)
+    try:
+        real = open_dataplane(config.agent, host_name(config), Path(config.paths.runtime))
+        return await rehearse(config, store, real, folder)
+    finally:
+        await store.close()
+
+
+def lines(found: Rehearsal) -> Iterator[str]:
+    """Pure."""
+    for change in found.changes:
+        yield f"{change.op.name.lower():<8} {change.key!s:<40} {_whose(change)}"
+    for one in found.held:
+        yield f"held     {one['op']} {one['key']}: {one['reason']} (opens by: {one['opens']})"
+
+
+def _whose(change: ClaimChange) -> str:
+    claim: Claim = change.owner.value
+    endpoint = f", endpoint {claim.owner.endpoint}" if claim.owner.endpoint else ""
+    return f"of {claim.owner.host}{endpoint}" if claim.owner else "of nobody known"
