@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -10,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,6 +39,7 @@ from tests.server.syncing import differing
 
 CHAINS = 4
 """Inventories whose syncers are killed side by side: most of a life is waiting for the databases."""
+_LONG_S = 1_500
 _ROOT = Path(__file__).parents[2]
 _NUMBERS = itertools.count(os.getpid())
 
@@ -69,34 +72,43 @@ def lead(cluster: Cluster, region: Region) -> None:
     asyncio.run(put())
 
 
-def kill_syncers(cluster: Cluster, postgres: Postgres, rounds: int, seed: int = 19) -> int:
-    """Each time with a database and a region of its own. How many were killed."""
+@contextlib.contextmanager
+def chain(cluster: Cluster, postgres: Postgres, rounds: int, seed: int = 19) -> Iterator[Callable[[], int]]:
+    """Syncers of one inventory, killed one after the other, with a database and a region of their own.
+
+    What it gives does it all, judges it, and tells how many were killed.
+    """
     address, region = postgres.create_database(), Region(f"kills-{next(_NUMBERS)}")
     lead(cluster, region)
     with fresh_engine(address) as engine:
-        words = [address, cluster.endpoints[0], region.name, str(rounds), str(seed)]
-        command = [sys.executable, "-m", "tests.chaos.syncs", *words]
-        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=120 + rounds)
-        assert done.returncode == 0, done.stderr[-4000:]
-        inventory = SqlInventory(engine)
-        assert inventory.waiting() == 0
-        assert differing(region, stored(cluster, region), wanted(inventory)) == []
-        assert not (found := violations(engine, cluster.endpoints[0], region)), found
-    return int(done.stdout.split()[-1])
+
+        def kill() -> int:
+            words = [address, cluster.endpoints[0], region.name, str(rounds), str(seed)]
+            command = [sys.executable, "-m", "tests.chaos.syncs", *words]
+            done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=_LONG_S)
+            assert done.returncode == 0, done.stderr[-4000:]
+            inventory = SqlInventory(engine)
+            assert inventory.waiting() == 0
+            assert differing(region, stored(cluster, region), wanted(inventory)) == []
+            assert not (found := violations(engine, cluster.endpoints[0], region)), found
+            return int(done.stdout.split()[-1])
+
+        yield kill
 
 
 @fault("C19", without="holdfast.server.syncer_source:Outbox.fetch", by="tests.chaos.removals:forgotten_when_read")
 def test_C19_syncers_killed_between_commit_and_write_lose_nothing(started: Cluster, postgres: Postgres) -> None:
-    assert kill_syncers(started, postgres, 25) > 8, "hardly any of them was killed"
+    with chain(started, postgres, 25) as kill:
+        assert kill() > 8, "hardly any of them was killed"
 
 
 @pytest.mark.soak
 def test_C19_a_thousand_syncers_killed_between_commit_and_write_lose_nothing(
     started: Cluster, postgres: Postgres
 ) -> None:
-    with ThreadPoolExecutor(CHAINS) as pool:
-        killed = sum(pool.map(lambda seed: kill_syncers(started, postgres, 1_400 // CHAINS, seed), range(CHAINS)))
-    assert killed >= 1_000
+    with contextlib.ExitStack() as held, ThreadPoolExecutor(CHAINS) as pool:
+        chains = [held.enter_context(chain(started, postgres, 1_400 // CHAINS, seed)) for seed in range(CHAINS)]
+        assert sum(pool.map(lambda kill: kill(), chains)) >= 1_000
 
 
 def test_servers_bring_every_change_to_the_store_while_they_are_killed(cluster: Cluster, postgres: Postgres) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
+from sqlalchemy import Engine, text
+
+from holdfast.inventory import edit
 from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.engine import reading
 from holdfast.model.backend import BACKEND, Backend
 from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.testing.processes import wait_until
 from tests.inventory.things import REGION
 
 CHECK = wanted(HEALTH_CHECK, REGION, "http", HealthCheck(type="http"))
@@ -60,6 +68,34 @@ def test_a_frontend_goes_together_with_what_only_it_uses(editor: Editor) -> None
     assert [edit.did for edit in edits] == [Did.DELETED, Did.DELETED]
     assert editor.undo(BACKEND, "web-1", who="bob").did is Did.CREATED
     assert editor.undo(FRONTEND, "web", who="bob").did is Did.CREATED
+
+
+def test_two_requests_that_are_right_alone_and_wrong_together_are_one_after_the_other(
+    postgres_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One puts a backend into a pool while another deletes it; the second waits for the first, and is refused."""
+    editor = Editor(postgres_engine, REGION)
+    editor.change([frontend("web", 1), backend(1), backend(2), CHECK], who="alice")
+    checked, write = threading.Event(), edit._write
+
+    def write_when_the_other_waits(*args: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            checked.set()
+            wait_until(lambda: is_waiting(postgres_engine), "the other request waits for a lock")
+        return write(*args)
+
+    monkeypatch.setattr(edit, "_write", write_when_the_other_waits)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(editor.change, [frontend("web", 1, 2)], who="bob")
+        assert checked.wait(30)
+        with pytest.raises(Refused, match=r"backends.web-2 is not in balancer.backends"):
+            editor.change([Wanted(BACKEND, "web-2")], who="alice")
+        assert first.result(30)[0].did is Did.CHANGED
+
+
+def is_waiting(engine: Engine) -> bool:
+    with reading(engine) as connection:
+        return bool(connection.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar_one())
 
 
 def test_two_frontends_share_an_address_on_different_ports(editor: Editor) -> None:

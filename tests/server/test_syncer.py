@@ -20,11 +20,10 @@ from holdfast.model.identity import Identity
 from holdfast.model.region import Region
 from holdfast.model.time import seconds
 from holdfast.reconcile import Change, Outcome
-from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.control import Request, Who
 from holdfast.server import syncer_target
 from holdfast.server.allowing import Allowing
 from holdfast.server.belonging import BelongingReason
-from holdfast.server.resync import Resync
 from holdfast.store.api import Deposed, Entry
 from holdfast.store.identity import Remembered, read_identity
 from holdfast.testing.fault import fault
@@ -444,71 +443,6 @@ def test_a_deposed_syncer_stops_and_writes_nothing(here: Realm) -> None:
     asyncio.run(scenario())
     assert here.stored() == {}
     assert here.inventory.waiting() == 1
-
-
-async def told_of(resync: Resync, **args: object) -> dict[str, Any]:
-    """Asks for a resync and, as the command does, again until it is done."""
-    said = await resync.answer(Request("resync", args), Who(0, 0, "root"))
-    async with asyncio.timeout(30):
-        while not said["done"]:
-            await asyncio.sleep(0.01)
-            said = await resync.answer(Request("resync", {"progress": True}), Who(0, 0, "root"))
-    return said
-
-
-def test_a_resync_by_hand_tells_what_differed(here: Realm) -> None:
-    async def scenario() -> dict[str, Any]:
-        here.editor.change([endpoint(1), endpoint(2), host(1)], who="alice")
-        reign = await here.settled()
-        await here.operator.delete(endpoint_key(1))
-        await here.operator.put(HOST.key(REGION, "r9"), b"{}")
-        return await told_of(Resync(reign), dry_run=True, kind="endpoints")
-
-    told = asyncio.run(scenario())
-    assert (told["create"], told["replace"], told["delete"], told["differed"]) == (1, 0, 0, 1)
-    assert told["objects"] == [{"op": "create", "key": "endpoint r1-holdfast-w1-eth0"}]
-    assert endpoint_key(1) not in here.stored()
-
-
-def test_a_resync_of_one_object_mends_that_one_only(here: Realm) -> None:
-    async def scenario() -> dict[str, Any]:
-        here.editor.change([endpoint(1), endpoint(2), endpoint(3)], who="alice")
-        reign = await here.settled()
-        await here.operator.delete(endpoint_key(1))
-        await here.operator.delete(endpoint_key(2))
-        resync = asyncio.create_task(told_of(Resync(reign), kind="endpoints", name=endpoint_name(2)))
-        while not len(reign.reconciler.dirty):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await reign.reconciler.turn()
-        return await resync
-
-    assert asyncio.run(scenario())["differed"] == 1
-    assert set(here.stored()) == {endpoint_key(2), endpoint_key(3)}
-
-
-def test_a_resync_that_cannot_be_done_is_one_sentence(here: Realm) -> None:
-    async def scenario() -> dict[str, Any]:
-        reign = await here.settled()
-        reign.around.store.link.cut()  # type: ignore[attr-defined]
-        return await told_of(Resync(reign))
-
-    assert "nothing was compared: store is away" in asyncio.run(scenario())["error"]
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ({"kind": "pods"}, "no kind 'pods' in the inventory; there are: hosts, networks, subnets, endpoints"),
-        ({"name": "r1"}, "--name needs --kind"),
-        ({"progress": True}, "nobody asked for a resync"),
-    ],
-)
-def test_a_resync_that_makes_no_sense_is_one_sentence(here: Realm, args: dict[str, object], words: str) -> None:
-    async def scenario() -> None:
-        await Resync(await here.settled()).answer(Request("resync", args), Who(0, 0, "root"))
-
-    with pytest.raises(Declined, match=words):
-        asyncio.run(scenario())
 
 
 def small_pages(monkeypatch: pytest.MonkeyPatch, page: int) -> None:
