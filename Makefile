@@ -20,6 +20,10 @@ help: ## list what there is
 up: setup ## run what there is of a fleet on this machine, without root; Ctrl-C stops it
 	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast up $(ARGS)
 
+.PHONY: lab
+lab: setup ## the same with its web site in network namespaces, balanced by the kernel: sudo make lab
+	@etcd="$$($(BIN)/python tools/find_etcd.py)" && PATH="$${etcd%/*}:$$PATH" exec $(BIN)/holdfast lab --netns $(ARGS)
+
 .PHONY: test
 test: system-deps setup check ## everything: as root on Debian installs what tests need, then check, then pytest
 	@$(BIN)/python tools/find_etcd.py --dependable >/dev/null || echo 'tests that need an etcd are skipped' >&2

@@ -72,7 +72,10 @@ class Site:
     async def is_whole(self) -> bool:
         if site.places(self.state) is None:
             return False
-        entries = (await self.programmed()).entries
+        try:
+            entries = (await self.programmed()).entries
+        except Broken:  # a lab that was just started, whose client is not there yet
+            return False
         return all(entries.get(self.place(server)) == Entry(WEIGHT) for server in SERVERS)
 
     async def counts(self) -> Counts:

@@ -1,0 +1,31 @@
+"""Only the web site of a lab on the kernel: servers, balancer and client, without the rest of the fleet.
+
+python -m tests.lab.kernel_site FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from holdfast.cli.run import run_role
+from holdfast.config import Flag
+from holdfast.lab import fleet, netns
+from holdfast.lab.balancer import BALANCER
+from holdfast.lab.client import CLIENT
+from holdfast.lab.site import WEB
+
+WORKERS = [one for one in fleet.WORKERS if one in (WEB, CLIENT) or one.name == BALANCER]
+
+
+def main(folder: Path) -> None:
+    flags = (
+        Flag("--dir", "paths.state", str(folder / "state")),
+        Flag("--dir", "paths.runtime", str(folder / "run")),
+    )
+    with netns.ground(folder / "state"):
+        run_role(fleet.ROLE, WORKERS, None, flags)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
