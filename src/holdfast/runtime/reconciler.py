@@ -226,7 +226,8 @@ class Reconciler(Generic[K, V]):
     async def _unchanged_since(self, changes: list[Change[K, V]]) -> list[Change[K, V]]:
         """C22: what changed since the pass began gets a look of its own; written from the old list, it could come back
         from the dead."""
-        await self._fetch()
+        if changes:
+            await self._fetch()
         return [change for change in changes if change.key not in self.dirty]
 
     async def _move(self, moves: Moves[K, V], deletes: list[Change[K, V]]) -> list[Change[K, V]]:
