@@ -3,6 +3,7 @@ enable or weigh a backend."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from datetime import datetime
 from difflib import get_close_matches
@@ -57,6 +58,7 @@ class Commands:
             "moves": self._plan,
             "explain": self._explain,
             "flow": self._flow,
+            "traffic": self._traffic,
             "outlook": self._outlook,
             "backend": self._backend,
             "frontend": self._frontend,
@@ -93,6 +95,13 @@ class Commands:
 
     async def _flow(self, request: Request, _who: Who) -> Any:
         return await trace(self._keeper, str(request.args.get("source")), str(request.args.get("to")))
+
+    async def _traffic(self, _request: Request, _who: Who) -> Any:
+        """What has passed to each backend, as of the last measurement."""
+        return [
+            {"frontend": frontend, "backend": backend, **dataclasses.asdict(passed)}
+            for (frontend, backend), passed in sorted(self._keeper.meter.passed.items())
+        ]
 
     async def _backend(self, request: Request, who: Who) -> str:
         do, name = str(request.args.get("do")), str(request.args.get("name"))

@@ -38,7 +38,8 @@ class Meter:
 
     def __init__(self, dataplane: Dataplane, registry: CollectorRegistry) -> None:
         self._dataplane = dataplane
-        self._passed: Passed = {}
+        self.passed: Passed = {}
+        """As of the last measurement."""
         self.disturbed = 0
         registry.register(self)
 
@@ -49,18 +50,21 @@ class Meter:
         except Away as away:
             log.debug(f"nothing is counted: {away}")
             return
-        self._passed = named(counted, roster)
+        self.passed = named(counted, roster)
 
     def collect(self) -> Iterable[Metric]:
         labels = ["frontend", "backend"]
         packets = CounterMetricFamily("holdfast_backend_packets", "Packets to and from a backend.", labels=labels)
         octets = CounterMetricFamily("holdfast_backend_bytes", "Bytes to and from a backend.", labels=labels)
         flows = GaugeMetricFamily("holdfast_backend_flows", "Flows that a backend has now.", labels=labels)
-        for place, passed in self._passed.items():
+        silent = "Flows of a backend now in which no reply has come by the balancer."
+        unanswered = GaugeMetricFamily("holdfast_backend_flows_unanswered", silent, labels=labels)
+        for place, passed in self.passed.items():
             packets.add_metric(place, passed.packets)
             octets.add_metric(place, passed.bytes)
             flows.add_metric(place, passed.flows)
-        yield from (packets, octets, flows)
+            unanswered.add_metric(place, passed.unanswered)
+        yield from (packets, octets, flows, unanswered)
         disturbed = "Times that what is programmed was changed, or lost, behind our back."
         yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbed)
         if isinstance(self._dataplane, Written):

@@ -60,6 +60,8 @@ class Reach:
             click.echo(f"nothing names a store, so this is about the lab in {LAB_FOLDER}", err=True)
             loaded = effective(given.get("config"), [*flags, Flag("the lab", "store.endpoints", lab)])
         self.config = loaded.config
+        self.is_named = loaded.origins["store.endpoints"].layer is not Layer.DEFAULT
+        """Whether anything says which store this is about."""
         self.region = Region(self.config.store.region or "")
 
     def connection(self) -> Connection:

@@ -6,13 +6,14 @@ Exit codes: 0 all good, 1 something is wrong, 2 the store cannot be asked.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from holdfast.cli import doctor_balancer
 from holdfast.cli.direct import Reach, asked, state_folder, store_flags
+from holdfast.cli.finding import Finding, Mark
 from holdfast.config.text import printable
 from holdfast.model.bad import Bad, BadReason
 from holdfast.model.kinds import KINDS
@@ -30,32 +31,27 @@ _NEARLY_FULL = 0.8
 _ROLES = ("server", "agent", "balancer")
 
 
-class Mark(Enum):
-    GOOD = "ok  "
-    NOTE = "note"
-    WRONG = "BAD "
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    mark: Mark
-    what: str
-    sentence: str
-
-
 @click.command()
 @store_flags
 def doctor(**given: str | None) -> None:
-    """Check what Holdfast stands on: the store, its version, its identity, unreadable keys."""
+    """Check what Holdfast stands on: the store, its version, its identity, unreadable keys; a balancer's machine."""
     reach = Reach(given)
+    local = list(doctor_balancer.examine(reach.config.balancer, Path(reach.config.paths.runtime)))
+    _show(local)
+    if local and reach.config.balancer.source == "file" and not reach.is_named:
+        raise click.exceptions.Exit(int(any(finding.mark is Mark.WRONG for finding in local)))  # it needs no store
     try:
         findings = reach.ask(lambda store: examine(store, reach))
     except click.ClickException as error:
         click.echo(f"{Mark.WRONG.value}  store      {error.message}")
         raise click.exceptions.Exit(CANNOT_TELL) from error
+    _show(findings)
+    raise click.exceptions.Exit(int(any(finding.mark is Mark.WRONG for finding in [*local, *findings])))
+
+
+def _show(findings: Sequence[Finding]) -> None:
     for finding in findings:
         click.echo(f"{finding.mark.value}  {finding.what:<10} {finding.sentence}")
-    raise click.exceptions.Exit(int(any(finding.mark is Mark.WRONG for finding in findings)))
 
 
 async def examine(store: Store, reach: Reach) -> list[Finding]:

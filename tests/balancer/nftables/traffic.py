@@ -8,13 +8,17 @@ import selectors
 import socket
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from ipaddress import ip_address
 from typing import TypeVar
 
+from holdfast.balancer import maglev
+from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
+from holdfast.balancer.dataplane.nftables.flow import bucket
 from holdfast.balancer.maglev import Identity
-from holdfast.balancer.vip import Key, Value, Vip, backend
+from holdfast.balancer.vip import Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.inside import inside
@@ -138,6 +142,7 @@ class Ground:
         self.shape = shape
         self.plane = Nftables(shape)
         self._flows: list[Flow] = []
+        self._knocking: list[socket.socket] = []
 
     def restart(self) -> None:
         """Another process would know no more than this one does now."""
@@ -173,9 +178,21 @@ class Ground:
         inside((of or self.site.client).system_name, open_all)
         return opened
 
+    def knock(self, vip: Vip, count: int) -> None:
+        """The client begins this many connections, and does not wait for any answer."""
+
+        def begin() -> None:
+            for _ in range(count):
+                made = socket.socket(socket.AF_INET if vip.family == 4 else socket.AF_INET6)
+                self._knocking.append(made)
+                made.setblocking(False)
+                made.connect_ex((_host(vip), vip.port))
+
+        inside(self.site.client.system_name, begin)
+
     def close(self) -> None:
-        for flow in self._flows:
-            flow.socket.close()
+        for one in (*(flow.socket for flow in self._flows), *self._knocking):
+            one.close()
         self.make(*(change(Key(vip), None) for vip in {key.vip for key in self.read()}))  # ends its flows, too
         if f"table inet {self.shape.table}" in self.nft("list", "tables"):
             self.nft("delete", "table", "inet", self.shape.table)
@@ -184,13 +201,17 @@ class Ground:
 
 def _opened(vip: Vip, port: int) -> socket.socket:
     family = socket.AF_INET if vip.family == 4 else socket.AF_INET6
-    host = str(vip).rpartition(":")[0].strip("[]")
+    host = _host(vip)
     if vip.protocol == 17:
         made = socket.socket(family, socket.SOCK_DGRAM)
         made.settimeout(_PATIENCE)
         made.connect((host, port))
         return made
     return socket.create_connection((host, port), timeout=_PATIENCE)
+
+
+def _host(vip: Vip) -> str:
+    return str(vip).rpartition(":")[0].strip("[]")
 
 
 def is_pinged(host: str, where: Namespace) -> bool:
@@ -218,6 +239,21 @@ def by_server(flows: Iterable[Flow]) -> dict[str, list[Flow]]:
 
 def spread(flows: Sequence[Flow]) -> Counter[str]:
     return Counter(flow.server() for flow in flows)
+
+
+def predicted(flow: Flow, weights: Mapping[Identity, int], *, sticky: bool = False, size: int = SIZE) -> str:
+    """The server that a flow must get, by the hash of where it comes from."""
+    host, port = flow.source
+    found = ip_address(host)
+    serving, table = maglev.table(weights, size)
+    return named(serving[table[bucket(Client(found.version, int(found), port), Settings(sticky), size)]])
+
+
+def is_served(ground: Ground, vip: Vip = V4, size: int = SIZE) -> bool:
+    """Whether every new flow is answered, by the server that its hash says, where all three serve alike."""
+    flows = ground.connect(vip, 20)
+    weights = dict.fromkeys((WEB4 if vip.family == 4 else WEB6).values(), 100)
+    return [flow.server() for flow in flows] == [predicted(flow, weights, size=size) for flow in flows]
 
 
 @contextlib.contextmanager

@@ -35,6 +35,8 @@ class Counters:
     bytes: int = 0
     flows: int = 0
     """Established now."""
+    unanswered: int = 0
+    """Of these, flows in which no reply has come by: many of them tell of a way back that avoids us."""
 
 
 class Client(NamedTuple):

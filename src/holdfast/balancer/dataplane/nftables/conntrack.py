@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables.layout import MARK_MASK, MARKS
@@ -18,7 +20,8 @@ _NEW, _GET, _DELETE = 1 << 8, 1 << 8 | 1, 1 << 8 | 2
 AF_INET, AF_INET6 = 2, 10
 _ORIGINAL = 1
 _NESTED = 0x8000
-_MARK, _MASK = 8, 21
+_STATUS, _MARK, _MASK = 3, 8, 21
+_SEEN_REPLY = 2
 _WHOLE = 0xFFFF_FFFF
 _FIXED = np.dtype([*wire.HEADER, ("family", "u1"), ("version", "u1"), ("resource", ">u2")])
 
@@ -34,15 +37,28 @@ def listing(mark: int | None = None) -> bytes:
     return wire.request(_GET, wire.Flag.DUMP, _any_family() + filtered)
 
 
-def by_mark(datagrams: list[bytes]) -> Mapping[int, int]:
-    """How many flows each mark has."""
-    found: Counter[int] = Counter()
+class Flows(NamedTuple):
+    """How many flows a mark has, and in how many of them no reply was seen."""
+
+    all: int = 0
+    unanswered: int = 0
+
+
+def by_mark(datagrams: list[bytes]) -> Mapping[int, Flows]:
+    """The flows of each mark."""
+    total: Counter[int] = Counter()
+    unanswered: Counter[int] = Counter()
     for alike in columns(datagrams, _FIXED):
-        marks = alike.attributes.get(_MARK)
-        if marks is not None:
-            each, counts = np.unique(marks.view(">u4")[:, 0], return_counts=True)
-            found.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
-    return found
+        if _MARK in alike.attributes and _STATUS in alike.attributes:
+            marks, states = (alike.attributes[kind].view(">u4")[:, 0] for kind in (_MARK, _STATUS))
+            _tally(total, marks)
+            _tally(unanswered, marks[states & _SEEN_REPLY == 0])
+    return {mark: Flows(count, unanswered[mark]) for mark, count in total.items()}
+
+
+def _tally(into: Counter[int], marks: NDArray[Any]) -> None:
+    each, counts = np.unique(marks, return_counts=True)
+    into.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
 
 
 def finding(vip: Vip, client: Client) -> bytes:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables import conntrack, elements
+from holdfast.balancer.dataplane.nftables.conntrack import Flows
 from holdfast.balancer.dataplane.nftables.elements import Transaction
 from holdfast.balancer.vip import Vip
 from holdfast.runtime.netlink import wire
@@ -113,8 +114,8 @@ class Kernel:
             raise KernelError(f"{self._tool} refuses a change of structure: {_first_line(done.stderr)}")
         self.writes += 1
 
-    def count_flows(self, mark: int | None = None) -> Mapping[int, int]:
-        """How many flows each mark of ours has now."""
+    def count_flows(self, mark: int | None = None) -> Mapping[int, Flows]:
+        """The flows that each mark of ours has now, or this one."""
         return conntrack.by_mark(self._dump(conntrack.listing(mark)))
 
     def end_flows(self, mark: int) -> None:

@@ -22,6 +22,7 @@ import structlog
 from holdfast.balancer import maglev
 from holdfast.balancer.dataplane import Client, Counters, Course, Description
 from holdfast.balancer.dataplane.nftables import structure
+from holdfast.balancer.dataplane.nftables.conntrack import Flows
 from holdfast.balancer.dataplane.nftables.elements import Transaction, empty
 from holdfast.balancer.dataplane.nftables.flow import bucket
 from holdfast.balancer.dataplane.nftables.kernel import Kernel, KernelError
@@ -72,9 +73,9 @@ class Nftables:
             placed = sight.look().services.get(vip, Service()).entries.get(backend)
             if placed is None:
                 return 0
-            ended = kernel.count_flows(placed.mark).get(placed.mark, 0)
+            ended = kernel.count_flows(placed.mark).get(placed.mark, Flows())
             kernel.end_flows(placed.mark)
-            return ended
+            return ended.all
 
         return await self._do(end)
 
@@ -82,11 +83,12 @@ class Nftables:
         def count(kernel: Kernel, sight: Sight) -> Mapping[Key, Counters]:
             picture = sight.look()
             traffic, flows = traffic_in(kernel.elements(TRAFFIC)), kernel.count_flows()
-            return {
-                Key(vip, backend): replace(traffic.get(placed.mark, Counters()), flows=flows.get(placed.mark, 0))
-                for vip, service in picture.services.items()
-                for backend, placed in service.entries.items()
-            }
+            found: dict[Key, Counters] = {}
+            for vip, service in picture.services.items():
+                for backend, placed in service.entries.items():
+                    passed, now = traffic.get(placed.mark, Counters()), flows.get(placed.mark, Flows())
+                    found[Key(vip, backend)] = replace(passed, flows=now.all, unanswered=now.unanswered)
+            return found
 
         return await self._do(count)
 

@@ -1,0 +1,85 @@
+"""A whole `holdfast balancer` in a network namespace, as an operator sees it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.anycast import AnycastSite
+from holdfast.testing.processes import Process, folder, wait_until
+from tests.balancer.nftables.traffic import V4, Ground
+
+HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+CONFIG = """\
+paths: {{state: {base}/state, runtime: {base}/run}}
+balancer:
+  startup-min-delay: 100ms
+  startup-max-delay: 20s
+  dataplane: {{table-size: 1021}}
+  healthchecks: {{web: {{type: tcp, interval: 200ms}}}}
+  backends:
+    web-1: {{address: 10.3.0.1, port: 8080, healthcheck: web}}
+    web-2: {{address: 10.3.0.2, port: 8080, healthcheck: web}}
+    web-3: {{address: 10.3.0.3, port: 8080, healthcheck: web}}
+  frontends:
+    www: {{address: 192.0.2.1, port: 80, pools: [{{backends: {{web-1: , web-2: , web-3: }}}}]}}
+"""
+
+
+class Operator:
+    """Somebody at the balancer's machine."""
+
+    def __init__(self, ground: Ground, base: Path) -> None:
+        self._ground = ground
+        self._base = base
+
+    def asks(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = self._ground.namespace.command(HOLDFAST, *words, "--runtime", str(self._base / "run"))
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def is_told(self, *words: str) -> str:
+        done = self.asks(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def doctor(self) -> str:
+        config = str(self._base / "holdfast.yaml")
+        command = self._ground.namespace.command(HOLDFAST, "doctor", "--config", config)
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.fixture
+def operator(ground: Ground, site: AnycastSite) -> Iterator[Operator]:
+    with folder() as base:
+        config = base / "holdfast.yaml"
+        config.write_text(CONFIG.format(base=base))
+        command = ground.namespace.command(HOLDFAST, "balancer", "--config", str(config))
+        process = Process(command, log=base / "log")
+        process.start()
+        try:
+            wait_until(lambda: len(ground.read()) == 4, "the VIP is programmed", within=60)
+            yield Operator(ground, base)
+        finally:
+            process.stop()
+
+
+def test_an_operator_asks_where_a_flow_goes_and_what_is_wrong_with_the_machine(
+    operator: Operator, ground: Ground
+) -> None:
+    (flow,) = ground.connect(V4)
+    server, source = flow.server(), "{}:{}".format(*flow.source)
+    assert f"established with {server} (" in operator.is_told("explain", "flow", source, "192.0.2.1:80")
+    said = operator.asks("explain", "flow", source)
+    assert (said.returncode, "say where it goes" in said.stderr) == (2, True)
+    found = operator.doctor()
+    assert "ok    dataplane  nftables can be used; our table is inet holdfast" in found
+    assert "ok    forwarding net.ipv4.ip_forward is 1" in found
+    ground.namespace.run("sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward")
+    try:
+        assert "BAD   forwarding net.ipv4.ip_forward is not 1" in operator.doctor()
+    finally:
+        ground.namespace.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
