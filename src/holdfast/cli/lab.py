@@ -104,6 +104,10 @@ In another terminal, in this folder:
   holdfast lab break leader-freeze freeze the leader for a minute; its writes are refused when it wakes
   holdfast lab break leader-kill   kill -9 the leader's whole process tree
   holdfast lab break etcd-restart  kill -9 etcd
+  holdfast lab break database-emptied
+                                   empty the inventory; nothing is deleted. Also: database-away
+  holdfast explain endpoint holdfast-web--01-eth0
+                                   who wanted it, why, and whether the store has it
   holdfast lab break balancer-restart
                                    kill -9 the balancer; also: backend-down, drain
   holdfast lab break ip-reuse      a new host has a dead host's addresses; also: agent-kill,
