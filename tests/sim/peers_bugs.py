@@ -52,9 +52,9 @@ async def _half_a_list(self: Following) -> set[Key]:
     return touched
 
 
-def _as_the_kernel_says(self: Kernel, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim]:
+def _as_the_kernel_says(self: Kernel, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim] | None:
     """What the kernel has is done, whatever other handlers said."""
-    remembered, shape = self._remembered.get(key), shapes.get(key)
+    remembered, shape = self._recalled(key), shapes.get(key)
     if remembered is None or shape is None:
         return _found(self, key, shapes)
     return Owned(Claim(shape, remembered.value.owner), remembered.source, remembered.revision)
@@ -66,14 +66,14 @@ _found = Kernel._found
 async def _only_the_kernel(self: Kernel, after: Key | None) -> Any:
     """The journal is written and never read."""
     shapes = await self.dataplane.read()
-    found = {key: self._found(key, shapes) for key in shapes}
+    found = {key: owned for key in shapes if (owned := self._found(key, shapes)) is not None}
     self.present.replace_all(found)
     return [(key, found[key]) for key in sorted(found) if after is None or after < key], None
 
 
 async def _look_at_the_kernel(self: Kernel, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
     shapes = await self.dataplane.read(keys)
-    return {key: self._found(key, shapes) for key in keys if key in shapes}
+    return {key: owned for key in keys if key in shapes and (owned := self._found(key, shapes)) is not None}
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from holdfast.agent.target import Kernel
 from holdfast.agent.waiting import Obstacles, Readiness
 from holdfast.agent.wanted import WantedClaims
 from holdfast.model.time import Duration, Instant
-from holdfast.reconcile import Change, Intent, Limits, Sync
+from holdfast.reconcile import Away, Change, Intent, Limits, Sync
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -172,6 +172,7 @@ class Keeper:
 
     async def _first_list(self, stopping: asyncio.Event) -> None:
         """N12: however long it takes. Without any complete list there is nothing to add and nothing may go."""
+        await self._look_around()
         log.info(f"remembers {len(self.present):,} objects; nothing is touched before a source has spoken")
         while not stopping.is_set():
             await self.reconciler.place.source.look(())
@@ -180,6 +181,13 @@ class Keeper:
             self._vitals.attempted(success=True, state="waiting: a complete list")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), _POLL.total_seconds())
+
+    async def _look_around(self) -> None:
+        """What is kept meanwhile can then be told; a kernel that does not answer yet is asked again later."""
+        try:
+            await self.kernel.read(None)
+        except Away as away:
+            log.warning(f"the kernel cannot be read yet: {away}")
 
     def _is_allowed(self, change: Change[Key, Claim]) -> bool:
         owner = change.owner.source

@@ -6,16 +6,16 @@ What this release cannot read stays in the journal as it is: it may be in the ke
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
-from holdfast.agent.claims import Claim, Key, Sort
+from holdfast.agent.claims import NOBODY, Claim, Key, Owner, Shape, Sort
 from holdfast.reconcile import Owned
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The object under one key of the journal."""
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The object under one key of the journal. What a later release adds comes behind, and is not looked at here."""
 
-    claim: Claim
+    shape: Shape
+    owner: Owner = NOBODY
     source: str = ""
     revision: int = 0
 
@@ -42,8 +42,7 @@ def read_key(text: bytes) -> Key | None:
 
 def write(owned: Owned[Claim]) -> bytes:
     """What is missing now is not worth remembering: that is found out again."""
-    claim = replace(owned.value, missing=False) if owned.value.missing else owned.value
-    return _encode(Record(claim, owned.source, owned.revision))
+    return _encode(Record(owned.value.shape, owned.value.owner, owned.source, owned.revision))
 
 
 def read(body: bytes) -> Owned[Claim] | None:
@@ -52,4 +51,4 @@ def read(body: bytes) -> Owned[Claim] | None:
         record = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return Owned(record.claim, record.source, record.revision)
+    return Owned(Claim(record.shape, record.owner), record.source, record.revision)

@@ -21,6 +21,7 @@ from holdfast.agent.frames import Entry
 from holdfast.agent.frames import Op as Entering
 from holdfast.agent.journal import Journal, JournalUnwritable
 from holdfast.reconcile import Away, Op, Outcome, Owned
+from holdfast.store.garbage import resting
 
 log = structlog.get_logger(__name__)
 
@@ -34,38 +35,54 @@ class Kernel:
         self.handlers: Sequence[Handler] = (dataplane, *others)
         self.present = Present()
         self.deletions = Deletions([handler.name for handler in self.handlers])
-        self._remembered: dict[Key, Owned[Claim]] = {}
+        self._remembered: dict[Key, Owned[Claim] | bytes] = {}
+        """Encoded until it is looked at."""
         self._unsettled: set[Key] = set()
         """Not every handler has taken its last addition, as far as is known."""
-        self.unreadable = 0
-        """Records of the journal that only another release understands; they stay where they are."""
         self._recall()
 
     def _recall(self) -> None:
-        """What earlier lives have left: remembered, and nothing of it is programmed."""
-        for text, body in (*self.journal.live.items(), *self.journal.going.items()):
-            key, owned = record.read_key(text), record.read(body)
-            if key is None or owned is None:
-                self.unreadable += 1
-                continue
-            self._remembered[key] = owned
-            self.present.put(key, owned)
-            if text in self.journal.going:
+        """What earlier lives have left: remembered, and nothing of it is programmed. Bodies are read when needed."""
+        with resting(len(self.journal.live)):
+            for text, body in self.journal.live.items():
+                key = record.read_key(text)
+                if key is not None:
+                    self._remembered[key] = body
+        if len(self.handlers) > 1:
+            self._unsettled.update(self._remembered)  # what only the kernel can show, only the kernel is sure to have
+        for text, body in self.journal.going.items():
+            key = record.read_key(text)
+            if key is not None:
+                self._remembered[key] = body
                 self.deletions.begin([key])
-            elif len(self.handlers) > 1:
-                self._unsettled.add(key)  # what only the kernel can show, only the kernel is sure to have
-        if self.unreadable:
-            log.error(f"{self.unreadable:,} records of the journal are of another release: they stay, and are not used")
+        unknown = len(self.journal.live) + len(self.journal.going) - len(self._remembered)
+        if unknown:
+            log.error(f"{unknown:,} records of the journal are of another release: they stay, and are not used")
+
+    def _recalled(self, key: Key) -> Owned[Claim] | None:
+        """What is remembered under this key; None: nothing, or nothing that this release understands."""
+        known = self._remembered.get(key)
+        if isinstance(known, bytes):
+            owned = record.read(known)
+            if owned is None:
+                log.error(f"the journal's record of {key} is of another release: it stays, and is not used")
+                del self._remembered[key]
+                return None
+            self._remembered[key] = owned
+            return owned
+        return known
 
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
         shapes = await self.dataplane.read()
-        found = {key: self._found(key, shapes) for key in {*self._remembered, *shapes}}
-        self.present.replace_all(found)
-        return [(key, found[key]) for key in sorted(found) if after is None or after < key], None
+        keys = sorted({*self._remembered, *shapes})
+        with resting(len(keys)):
+            found = {key: owned for key in keys if (owned := self._found(key, shapes)) is not None}
+            self.present.replace_all(found)
+        return [(key, owned) for key, owned in found.items() if after is None or after < key], None
 
     async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
         shapes = await self.dataplane.read(keys)
-        found = {key: self._found(key, shapes) for key in keys if key in self._remembered or key in shapes}
+        found = {key: owned for key in keys if (owned := self._found(key, shapes)) is not None}
         for key in keys:
             if key in found:
                 self.present.put(key, found[key])
@@ -83,12 +100,11 @@ class Kernel:
         self._finish([outcome.change.key for outcome in outcomes if is_over(outcome)])
         return outcomes
 
-    def _found(self, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim]:
+    def _found(self, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim] | None:
         """Whose it is, by the journal; how it is, by the kernel."""
-        remembered, shape = self._remembered.get(key), shapes.get(key)
+        remembered, shape = self._recalled(key), shapes.get(key)
         if remembered is None:
-            assert shape is not None
-            return Owned(Claim(shape), "", 0)
+            return None if shape is None else Owned(Claim(shape), "", 0)
         claim = remembered.value
         if shape is None or key in self.deletions or key in self._unsettled:
             claim = replace(claim, shape=shape or claim.shape, missing=True)
