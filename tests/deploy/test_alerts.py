@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from holdfast.agent.metrics import AgentMetrics
+from holdfast.agent.reporter_job import ReporterMetrics
 from holdfast.balancer.dataplane.dryrun import DryRun
 from holdfast.balancer.meter import Meter
 from holdfast.balancer.metrics import BalancerMetrics
@@ -61,6 +62,7 @@ def test_every_alert_speaks_of_metrics_that_exist() -> None:
     ProberMetrics(metrics.registry)
     SyncerMetrics(metrics.registry)
     AgentMetrics(metrics.registry)
+    ReporterMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
     Meter(DryRun(251), metrics.registry)
     metrics.held({("brake", "too_many"): 1})

@@ -19,7 +19,7 @@ from holdfast.model.agent_report import AGENT_REPORT, AgentReport, fitted
 from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
 from holdfast.model.bad import Bad
 from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Duration
+from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.memory import MemoryUnreadable
@@ -88,6 +88,11 @@ class Reporter:
         self._again = NEVER
         self.rival = ""
         """A sentence, while another agent reports under the same name."""
+
+    @property
+    def alive(self) -> Instant:
+        """When the host was last said to be alive; never, if it was not yet."""
+        return self._told.alive
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until told to stop. What was reported stays until its lease runs out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import msgspec
+from prometheus_client import CollectorRegistry, Gauge
 
 from holdfast.agent.reporter import Around, Host, Reporter
 from holdfast.agent.reporting import Tempo
@@ -31,10 +32,24 @@ def host_name(config: Config) -> str:
     return config.agent.host or socket.gethostname()
 
 
+class ReporterMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.age = Gauge(
+            "holdfast_agent_report_age_seconds",
+            "Since the host was last said to be alive; since the start, if it was not yet.",
+            registry=registry,
+        )
+        self.rivals = Gauge(
+            "holdfast_agent_rivals", "Other agents that report under the name of this host.", registry=registry
+        )
+
+
 class ReporterJob:
     def __init__(self, worker: Worker) -> None:
         config = worker.config
         self._worker = worker
+        self._started = worker.clock.now()
+        self._metrics = ReporterMetrics(worker.metrics.registry)
         self._socket = worker.paths.socket(SPEAKER)
         self._store = open_store(config.store)
         host = Host(Region(config.store.region or ""), host_name(config), boot_id())
@@ -55,6 +70,9 @@ class ReporterJob:
         return None if said.error else msgspec.convert(said.result, AgentReport)
 
     def _show(self, success: bool, state: str) -> None:
+        said = self._reporter.alive or self._started
+        self._metrics.age.set((self._worker.clock.now() - said).total_seconds())
+        self._metrics.rivals.set(bool(self._reporter.rival))
         self._worker.vitals.attempted(success=success, state=state)
 
 
