@@ -19,7 +19,7 @@ from sqlalchemy import Engine, insert
 
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.fleet import ENDPOINTS, endpoints
-from bench.gauges import PeakMemory, Stopwatch
+from bench.gauges import PeakMemory, Stopwatch, process_cpu_s
 from bench.server import etcd_in_memory, scratch
 from holdfast.inventory.api import Fence
 from holdfast.inventory.aside import Thread
@@ -63,6 +63,7 @@ class Figures(msgspec.Struct, frozen=True):
     wrong1pct_s: float
     wrong1pct_cpu_s: float
     rss_growth_mb: float
+    missing_etcd_cpu_s: float
 
 
 class _Slot(Cell[T]):
@@ -114,7 +115,9 @@ async def _measure(options: Options) -> Figures:
             reign = await _reign(store, SqlInventory(engine), Path(state))
             gc.collect()
             memory = PeakMemory()
+            etcd_before = process_cpu_s(etcd.pid)
             missing = await _pass(reign)
+            etcd_cpu = process_cpu_s(etcd.pid) - etcd_before
             round_trips = store.calls
             right = await _pass(reign)
             growth = memory.growth_mb
@@ -123,7 +126,7 @@ async def _measure(options: Options) -> Figures:
             await _check(store, options.endpoints)
             await store.close()
         engine.dispose()
-    return Figures(*missing, round_trips, *right, *wrong, growth)
+    return Figures(*missing, round_trips, *right, *wrong, growth, etcd_cpu)
 
 
 def _fill(engine: Engine, count: int) -> None:
