@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from holdfast.agent.mac import link_local, tunnel_mac
-from holdfast.model.endpoint_status import ENDPOINT_STATUS
+from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.testing.hosts import PATIENCE, REGION, Agent, Fleet, address, underlay
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, Network
@@ -130,8 +130,13 @@ def statuses(stage: Fleet) -> Mapping[str, str]:
     prefix = ENDPOINT_STATUS.prefix(REGION)
     body = {"key": _text(prefix), "range_end": _text(prefix[:-1] + bytes([prefix[-1] + 1]))}
     found = inside(stage.segment.core.system_name, lambda: _ask("/v3/kv/range", body)).get("kvs", [])
-    said = {base64.b64decode(one["key"]).decode(): base64.b64decode(one["value"]) for one in found}
-    return {key.partition("/workload/")[2]: json.loads(said[key])["status"] for key in said if "/workload/" in key}
+    said = {base64.b64decode(one["key"]): base64.b64decode(one["value"]) for one in found}
+    names = {key: ENDPOINT_STATUS.parse(key, REGION) for key in said}
+    return {
+        name.workload.rpartition("/")[2]: json.loads(said[key])["status"]
+        for key, name in names.items()
+        if isinstance(name, EndpointStatusName)
+    }
 
 
 def _ask(path: str, body: object) -> dict[str, list[dict[str, str]]]:

@@ -116,7 +116,7 @@ def test_a_link_that_flaps_is_repaired(here: Fleet) -> None:
 
 
 def test_the_status_of_a_workload_follows_its_interface(here: Fleet) -> None:
-    there, name = here.agents["h1"].namespace, "holdfast/w1/endpoint/eth0"
+    there, name = here.agents["h1"].namespace, "w1"
     wait(lambda: statuses(here).get(name) == "up", "w1 is up")
     there.run("ip", "link", "set", "tap1", "down")
     wait(lambda: statuses(here).get(name) == "down", "w1 is down")

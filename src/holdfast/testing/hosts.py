@@ -40,7 +40,7 @@ from holdfast.testing.pinger import answers
 from holdfast.testing.processes import Process, children, run, running, wait_until
 
 HOLDFAST = (sys.executable, "-P", "-m", "holdfast.cli")
-PATIENCE = 60.0
+PATIENCE = 180.0
 REGION = Region()
 STORE = "http://10.0.0.254:2379"
 TABLE = 7500

@@ -159,6 +159,19 @@ def test_an_uplink_that_flaps_is_noticed_and_what_it_took_can_be_made_again(
     asyncio.run(scene())
 
 
+def test_who_waits_hears_also_what_a_reader_has_noticed_first(site: Site, dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        await programmed(dataplane, vxlan_peer(7))
+        waiting = asyncio.create_task(disturbed(dataplane))
+        for _ in range(10):  # until it waits
+            await asyncio.sleep(0)
+        site.ip("nexthop flush proto 175")
+        await dataplane.read([])
+        assert await waiting is None
+
+    asyncio.run(scene())
+
+
 def test_our_own_doing_disturbs_nobody(dataplane: LinuxDataplane) -> None:
     async def scene() -> None:
         wanted = {**vxlan_peer(7), **vxlan_peer(8)}

@@ -48,6 +48,7 @@ class LinuxDataplane:
         self._hearing.must_read = True
         self._disturbed: set[Key] | None = set()
         self._lock = asyncio.Lock()
+        self._news = asyncio.Event()
 
     def close(self) -> None:
         self._ear.close()
@@ -129,15 +130,17 @@ class LinuxDataplane:
                 self._hearing.is_lost = True
             told = self._hearing.tell()
         self._disturbed = None if told is None or self._disturbed is None else self._disturbed | told
+        if self._disturbed is None or self._disturbed:
+            self._news.set()  # whoever waits for it must hear of it, also when somebody else has listened
 
     async def _heard(self) -> None:
         """Returns when there is something to listen to."""
         loop = asyncio.get_running_loop()
-        heard = asyncio.Event()
-        loop.add_reader(self._ear.fileno(), heard.set)
+        loop.add_reader(self._ear.fileno(), self._news.set)
         try:
-            await heard.wait()
+            await self._news.wait()
         finally:
+            self._news.clear()
             loop.remove_reader(self._ear.fileno())
 
 
