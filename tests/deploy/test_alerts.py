@@ -13,6 +13,7 @@ import yaml
 
 from holdfast.agent.metrics import AgentMetrics
 from holdfast.agent.reporter_job import ReporterMetrics
+from holdfast.balancer.announce_job import AnnounceMetrics
 from holdfast.balancer.dataplane.dryrun import DryRun
 from holdfast.balancer.meter import Meter
 from holdfast.balancer.metrics import BalancerMetrics
@@ -64,6 +65,7 @@ def test_every_alert_speaks_of_metrics_that_exist() -> None:
     AgentMetrics(metrics.registry)
     ReporterMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
+    AnnounceMetrics(metrics.registry)
     Meter(DryRun(251), metrics.registry)
     metrics.held({("brake", "too_many"): 1})
     text = gather({"elector": metrics.text()}) + of_report([])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from holdfast.balancer.announce import KINDS, Announcements, Outlook, Spot
 from holdfast.balancer.announce_target import Addresses
@@ -77,6 +77,19 @@ class WantedAddresses:
         return {spot: Owned(None, KEEPER, revision) for spot, _ in self.known.wanted()}
 
 
+class AnnounceMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._announced = Gauge(
+            "holdfast_frontend_announced", "Whether its address is on its device.", ["frontend"], registry=registry
+        )
+
+    def show(self, frontends: Mapping[str, bool]) -> None:
+        """By frontend whether it is announced. What is gone disappears."""
+        self._announced.clear()
+        for name, is_announced in frontends.items():
+            self._announced.labels(frontend=name).set(is_announced)
+
+
 class Announcer:
     def __init__(self, worker: Worker, addresses: Addresses) -> None:
         self._worker = worker
@@ -84,12 +97,7 @@ class Announcer:
         self._source = WantedAddresses(worker.clock)
         self._sync = Sync({KEEPER: Synced(worker.clock.now())})
         self._wanted: frozenset[Spot] = frozenset()
-        self._gauge = Gauge(
-            "holdfast_frontend_announced",
-            "Whether its address is on its device.",
-            ["frontend"],
-            registry=worker.metrics.registry,
-        )
+        self._metrics = AnnounceMetrics(worker.metrics.registry)
         intent: Intent[Spot] = Intent(NAME)
         self._reconciler: Reconciler[Spot, None] = Reconciler(
             Place(
@@ -150,9 +158,7 @@ class Announcer:
         self._reconciler.dirty.mark(wanted ^ self._wanted)
         self._wanted = wanted
         self._source.known.forget(self._addresses.held)
-        self._gauge.clear()
-        for stand in outlook.stands:
-            self._gauge.labels(frontend=stand.frontend).set(stand.spot in self._addresses.held)
+        self._metrics.show({stand.frontend: stand.spot in self._addresses.held for stand in outlook.stands})
 
 
 def _obstacle(story: Story[Spot, None]) -> str:
