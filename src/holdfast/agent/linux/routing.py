@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Rule, Shape
+from holdfast.agent.linux import picture
 from holdfast.agent.linux.devices import Foreign
 from holdfast.agent.linux.ground import Ground, Refused, octets, sentence
-from holdfast.agent.linux.picture import SOCKET_FAMILIES, mark
+from holdfast.agent.linux.picture import SOCKET_FAMILIES
 from holdfast.runtime.netlink import addresses, nexthops, routes, rules
 from holdfast.runtime.netlink.routes import Mark, Route
 from holdfast.runtime.netlink.socket import NetlinkError, is_gone
@@ -121,7 +122,7 @@ class Routes:
                 continue
             groups.setdefault((isinstance(shape, Remote), key in ground.picture.shapes), []).append((key, found))
         for (_, is_there), group in groups.items():
-            batch = routes.additions([one for _, one in group], mark(ground.settings), replace=is_there)
+            batch = routes.additions([one for _, one in group], picture.mark(ground.settings), replace=is_there)
             refused |= ground.make([key for key, _ in group], batch)
         return refused
 
@@ -130,7 +131,7 @@ class Routes:
         if not there:
             return {}
         gone = [Route(octets(key), key.length, 0) for key in there]
-        return ground.remove(there, routes.removals(gone, mark(ground.settings)))
+        return ground.remove(there, routes.removals(gone, picture.mark(ground.settings)))
 
     def _route(self, ground: Ground, key: Key, shape: Shape) -> Route | str:
         if isinstance(shape, Remote):
