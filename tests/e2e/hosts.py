@@ -25,21 +25,21 @@ Placed = Mapping[int, str]
 
 
 @contextlib.contextmanager
-def fleet(net: Network, encapsulation: str) -> Iterator[Fleet]:
-    """Three hosts with their workloads, all of them programmed; gone with the block."""
-    made = Fleet(net, encapsulation=encapsulation)
+def fleet(net: Network, encapsulation: str, count: int = 3) -> Iterator[Fleet]:
+    """Hosts with their workloads, all of them programmed; gone with the block."""
+    made = Fleet(net, count=count, encapsulation=encapsulation)
     try:
         made.start()
         made.begin()
         for agent in made.agents.values():
-            wait(partial(_has_routes, agent), f"{agent.name} has its routes")
+            wait(partial(_has_routes, agent, count), f"{agent.name} has its routes")
         yield made
     finally:
         made.end()
 
 
-def _has_routes(agent: Agent) -> bool:
-    return len(agent.routes()) == len(agent.routes(6)) == 3
+def _has_routes(agent: Agent, count: int) -> bool:
+    return len(agent.routes()) == len(agent.routes(6)) == count
 
 
 class Wanted:

@@ -159,7 +159,7 @@ class Agent:
 
     def configure(self, **settings: str) -> None:
         """What is told here holds from the next start on."""
-        own = {"host": self.name, "verify-interval": "10s", "hold-down": "1s", **settings}
+        own = {"host": self.name, "hold-down": "1s", "brake-count": "10000", **settings}
         lines = [
             f"paths: {{state: {self.home}/state, runtime: {self.home}/run}}",
             f"store: {{endpoints: ['{STORE}']}}",
