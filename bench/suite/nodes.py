@@ -1,20 +1,23 @@
 """The agent's memory: what an event costs in the journal, whether it waits for a compaction, and what a restart costs.
 
-Peers are JSON of 1 kB. *journal_us_per_event* is CPU per event, each written by itself. *event_stall_max_ms* is the
-longest that an event, one after another, took while the journal was compacted, from its turn of the loop until it was
-written; what the kernel gave to others meanwhile is not counted. A machine that stands still for a moment is none of
-the journal's doing: of three compactions, each slice counts with the shortest wait that it has caused.
+A node is another host as the agent knows it, reached through the tunnel: a forwarding entry, a neighbour and a nexthop,
+each a record of its own. *journal_us_per_event* is CPU per node that joins, each written by itself.
+*event_stall_max_ms* is the longest that an event, one after another, took while the journal was compacted, from its
+turn of the loop until it was written; what the kernel gave to others meanwhile is not counted. A machine that stands
+still for a moment is none of the journal's doing: of three compactions, each slice counts with the shortest wait that
+it has caused.
 
-The rest is of a fresh process. *restore_cpu_s* is for opening the journal and putting what it tells in order, ready to
-be compared; peers stay encoded, since equal ones need not be looked into. *prune_cpu_s* is for planning the deletion of
-a tenth of them: diff, gates, plan, and decoding each peer that goes, because handlers get the whole object.
-*journal_mb* is the compacted journal, *rss_mb* that process once it has restored.
+The rest is of a fresh process. *restore_cpu_s* is for opening the journal and knowing what is in it, by key; what is
+under a key stays encoded until it is looked at. *prune_cpu_s* is for planning, of all that is known in a kernel and
+wanted by a source, the deletion of a tenth of the nodes: diff, the agent's gates, plan. *journal_mb* is the compacted
+journal, *rss_mb* that process once it has restored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import operator
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -26,17 +29,28 @@ from bench.benchmark import Benchmark, Unmeasurable
 from bench.gauges import Stopwatch, resident_mb, waited_s
 from bench.parts import started
 from bench.server import scratch
+from holdfast.agent import record
+from holdfast.agent.claims import KINDS, Claim, Key
+from holdfast.agent.footing import Footing
 from holdfast.agent.journal import Journal
+from holdfast.agent.path import Path as PathGate
+from holdfast.agent.peers import Encapsulation, Here, peer
+from holdfast.agent.sources import Precedence
+from holdfast.agent.target import Kernel
+from holdfast.agent.waiting import Obstacles, Readiness
+from holdfast.model.host import Bgp, Host, HostSpec
 from holdfast.model.time import Instant
-from holdfast.reconcile import Brake, Gate, Kinds, Op, Owned, Sync, Synced, diff, one_kind, plan
+from holdfast.reconcile import Brake, Gate, Limits, Op, Owned, Plan, Sync, Synced, diff, plan
+from holdfast.testing.kernel import FakeKernel
 
 BOOT = "bench"
 SOURCE = "region"
 COMPACTIONS = 3
-LABELS = ("region", "zone", "room", "row", "rack", "unit", "switch", "power", "vendor", "model", "role", "owner")
+CLAIMS = 3
+"""Of each node."""
+HERE = Here("here", Encapsulation.ALWAYS)
 
-
-Run = list[tuple[bytes, Owned[bytes]]]
+Run = Sequence[tuple[Key, Owned[Claim]]]
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -50,19 +64,6 @@ class Figures(msgspec.Struct, frozen=True):
     prune_cpu_s: float
     journal_mb: float
     rss_mb: float
-
-
-class Peer(msgspec.Struct, frozen=True, gc=False):
-    """As large as another host is with what it occupies."""
-
-    name: str
-    uid: str
-    addresses: tuple[str, ...]
-    tunnel: str
-    mac: str
-    prefixes: tuple[str, ...]
-    labels: dict[str, str]
-    generation: int = 0
 
 
 class Waits(NamedTuple):
@@ -108,42 +109,37 @@ async def _measure(options: Options) -> Figures:
     )
 
 
-def peers(count: int, generation: int = 0) -> Iterator[tuple[bytes, Peer]]:
+def hosts(count: int, generation: int = 0) -> Iterator[Host]:
     for number in range(count):
         high, low = number >> 8 & 255, number & 255
-        name = f"compute-{number:06}"
-        yield (
-            name.encode(),
-            Peer(
-                name=name,
-                uid=str(UUID(int=number)),
-                addresses=(f"192.168.{high}.{low}", f"2001:db8::{number:x}"),
-                tunnel=f"10.{number >> 16}.{high}.{low}",
-                mac=f"66:00:00:{number >> 16:02x}:{high:02x}:{low:02x}",
-                prefixes=tuple(f"10.{100 + each}.{high}.{low}/32" for each in range(8)),
-                labels={f"topology.example.net/{each}": f"{each}-of-{name}" for each in LABELS},
-                generation=generation,
-            ),
+        spec = HostSpec(
+            bgp=Bgp(ipv4_address=f"192.{168 + (number >> 16)}.{high}.{low}/32"),
+            tunnel_ipv4=f"10.{number >> 16}.{high}.{low}",
+            tunnel_mac=f"66:00:00:{number >> 16:02x}:{high:02x}:{low:02x}",
         )
+        yield Host.of(f"compute-{number:06}", spec, uid=str(UUID(int=number + (generation << 64))))
 
 
-def _encoded(count: int, generation: int = 0) -> list[tuple[bytes, bytes]]:
-    encode = msgspec.json.Encoder().encode
-    return [(key, encode(peer)) for key, peer in peers(count, generation)]
+def _events(count: int, generation: int = 0) -> list[list[tuple[bytes, bytes]]]:
+    """What the journal is told when these nodes join: all of a node at once."""
+    return [
+        [(record.write_key(key), record.write(Owned(claim, SOURCE, 1))) for key, claim in peer(host, HERE).claims()]
+        for host in hosts(count, generation)
+    ]
 
 
 def _appended(journal: Journal, count: int) -> float:
     """CPU seconds per event."""
-    events = _encoded(count)
+    events = _events(count)
     watch = Stopwatch()
     for event in events:
-        journal.add([event])
+        journal.add(event)
     return watch.cpu_s / count
 
 
 async def _compacted(journal: Journal, count: int, generation: int) -> Waits:
     """How long events took during a compaction of all that is known."""
-    events = _encoded(count, generation + 1)
+    events = _events(count, generation + 1)
     waits: list[float] = []
     slices = 0
 
@@ -158,7 +154,7 @@ async def _compacted(journal: Journal, count: int, generation: int) -> Waits:
             break
         watch, waited = Stopwatch(), waited_s()
         await asyncio.sleep(0)
-        journal.add([event])
+        journal.add(event)
         waits.append(watch.wall_s - (waited_s() - waited))
     await compaction
     return Waits(waits[:slices], max(waits[slices:], default=0.0))
@@ -174,35 +170,57 @@ async def restart(told: Restart) -> AsyncIterator[Restarted]:
     """The next life of the agent."""
     watch = Stopwatch()
     journal = Journal.open(Path(told.journal), BOOT)
-    have = sorted((key, Owned(body, SOURCE, 1)) for key, body in journal.live.items())
+    dataplane = FakeKernel()
+    kernel = Kernel(journal, dataplane)
     restore = watch.cpu_s
     resident = resident_mb()
-    if len(have) != told.nodes:
-        raise Unmeasurable(f"{len(have):,} of {told.nodes:,} peers were remembered: {journal.opening.sentence}")
+    known = len(journal.live)
+    if known != CLAIMS * told.nodes:
+        raise Unmeasurable(f"{known:,} objects of {told.nodes:,} nodes were remembered: {journal.opening.sentence}")
+    dataplane.objects = {key: claim.shape for host in hosts(told.nodes) for key, claim in peer(host, HERE).claims()}
+    have, _ = await kernel.read(None)
     journal.close()
-    yield Restarted(restore, _pruned(have), resident)
+    yield Restarted(restore, _pruned(kernel, have), resident)
 
 
-def _pruned(have: Run) -> float:
-    kinds: Kinds[bytes] = one_kind("peers")
-    gates: list[Gate[bytes, bytes]] = [Sync({SOURCE: Synced(Instant(1), 2)}), Brake("peers", kinds)]
-    decode = msgspec.json.Decoder(Peer).decode
+def _pruned(kernel: Kernel, have: Run) -> float:
+    gates = _gates(kernel)
+    counts = Counter(KINDS.of(key) for key, _ in have)
     want = _nine_of_ten(have)
     watch = Stopwatch()
-    planned = plan(diff(want, have, operator.eq), gates, {"peers": len(have)}, Instant(2), kinds)
-    gone = [decode(change.owner.value) for change in planned.ready if change.op is Op.DELETE]
+    planned = plan(diff(want, have, operator.eq), gates, counts, Instant(2), KINDS)
     cpu = watch.cpu_s
-    if not len(gone) == len(planned.ready) == len(have) - len(want):
-        raise Unmeasurable(f"{len(gone):,} of {len(have) - len(want):,} deletions were planned: a gate is in the way")
+    if _going(planned) != len(have) - len(want):
+        raise Unmeasurable(f"{_going(planned):,} of {len(have) - len(want):,} deletions were planned: a gate is shut")
     return cpu
+
+
+def _going(planned: Plan[Key, Claim]) -> int:
+    """What is to go now, or when nothing leans on it any more."""
+    held = [closed for _, closed in planned.held if closed.gate == "footing"]
+    return len(held) + sum(change.op is Op.DELETE for change in planned.ready)
+
+
+def _gates(kernel: Kernel) -> list[Gate[Key, Claim]]:
+    """As the agent has them, with a brake that lets a tenth go."""
+    sync = Sync({SOURCE: Synced(Instant(1), 2)})
+    return [
+        sync,
+        Precedence((SOURCE,), sync),
+        Readiness(kernel.handlers),
+        Obstacles(kernel.dataplane),
+        Footing(kernel.present),
+        PathGate(kernel.present, lambda: ("192.0.2.1",)),
+        Brake("agent/brake", KINDS, Limits(share=0.2)),
+    ]
 
 
 def _nine_of_ten(have: Run) -> Run:
     """Copies: nothing is equal because it is the same object."""
     return [
-        (key, Owned(bytes(bytearray(owned.value)), SOURCE, 2))
-        for number, (key, owned) in enumerate(have)
-        if number % 10
+        (key, Owned(msgspec.convert(msgspec.to_builtins(owned.value), Claim), SOURCE, 2))
+        for key, owned in have
+        if key.number % 10
     ]
 
 
