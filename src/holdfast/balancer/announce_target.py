@@ -64,13 +64,18 @@ class Addresses:
     async def apply(self, ready: Sequence[SpotChange]) -> Sequence[Outcome[Spot, None]]:
         kernel = self._open()
         numbers = {name: link.number for name, link in links.dump(kernel).items()}
-        return [Outcome(change, self._applied(kernel, change, numbers)) for change in ready]
+        foreign = self._there().keys() - self._ours()
+        return [Outcome(change, self._applied(kernel, change, numbers, foreign)) for change in ready]
 
-    def _applied(self, kernel: Netlink, change: SpotChange, numbers: Mapping[str, int]) -> str | None:
+    def _applied(
+        self, kernel: Netlink, change: SpotChange, numbers: Mapping[str, int], foreign: Collection[Spot]
+    ) -> str | None:
         spot = change.key
         if spot.device not in numbers:
             # An address goes with its device: then there is nothing left to take away.
             return f"there is no device {spot.device}: make it, or change announce.device" if change.new else None
+        if spot in foreign:  # never remembered as ours, not even for the moment of trying
+            return _refused(spot, errno.EEXIST, "") if change.new else None
         held = Held(numbers[spot.device], octets(spot.host), 32 if spot.family == 4 else 128, self._mark)
         try:
             if change.new is not None:
@@ -80,24 +85,26 @@ class Addresses:
                 ifaddr.remove(kernel, held)
                 self._forget(spot)
         except NetlinkError as refusal:
-            return _sentence(spot, refusal)
+            return _refused(spot, refusal.errno, refusal.strerror)
         return None
 
-    def _ours(self) -> frozenset[Spot]:
+    def _there(self) -> dict[Spot, int]:
+        """Every address that could be a VIP's, with its mark."""
         kernel = self._open()
         try:
             names = {link.number: name for name, link in links.dump(kernel).items()}
             there = ifaddr.dump(kernel)
         except (Interrupted, OSError) as error:
             raise Away("kernel", str(error)) from error
-        remembered = frozenset() if self._marks else self._remembered()
-        spots = {
-            Spot.of(text(one.address), names[one.link]): one.protocol
-            for one in there
-            if one.link in names and one.length == 8 * len(one.address)
-        }
-        ours = {spot for spot, protocol in spots.items() if (protocol == MARK if self._marks else spot in remembered)}
-        self.held = frozenset(ours)
+        whole = [one for one in there if one.link in names and one.length == 8 * len(one.address)]
+        return {Spot.of(text(one.address), names[one.link]): one.protocol for one in whole}
+
+    def _ours(self) -> frozenset[Spot]:
+        there = self._there()
+        if self._marks:
+            self.held = frozenset(spot for spot, mark in there.items() if mark == MARK)
+        else:
+            self.held = self._remembered() & there.keys()
         return self.held
 
     @property
@@ -135,10 +142,10 @@ class Addresses:
             raise Away("state folder", f"{self._file} cannot be written ({error.strerror})") from error
 
 
-def _sentence(spot: Spot, refusal: NetlinkError) -> str:
-    match refusal.errno:
+def _refused(spot: Spot, number: int | None, words: str | None) -> str:
+    match number:
         case errno.EEXIST:
             return f"{spot} is there already, and not by us: take it away, or take announce out of the frontend"
         case errno.EPERM:
             return "it is not permitted: give CAP_NET_ADMIN"
-    return f"the kernel refuses: {refusal.strerror}"
+    return f"the kernel refuses: {words}"

@@ -43,6 +43,8 @@ def _stand(keeper: Keeper, frontend: Frontend, announce: Announcement, now: Inst
 
 def _staying(keeper: Keeper) -> tuple[str, ...]:
     """Addresses of VIPs that nobody wants, and that are not merely waiting for their address to go."""
+    if not keeper.farewell.announced:
+        return ()
     waiting = {
         story.change.key.vip
         for story in keeper.reconciler.ledger

@@ -74,6 +74,9 @@ def test_a_foreign_address_is_not_seen_and_not_taken(machine: Machine) -> None:
     (refused,) = machine.change(Op.CREATE, FOUR)
     assert refused is not None
     assert "192.0.2.80/32 dev lo is there already, and not by us" in refused
+    assert machine.found() == set()
+    assert machine.change(Op.DELETE, FOUR) == [None]
+    assert "192.0.2.80/32" in machine.shown()
 
 
 def test_a_device_that_is_not_there_is_a_sentence_and_holds_up_no_other(machine: Machine) -> None:

@@ -1,0 +1,123 @@
+"""A VIP that is to go stays in the dataplane until its address is withdrawn; the keeper on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from holdfast.balancer.outlook import outlook
+from holdfast.balancer.vip import Key
+from holdfast.testing import World, simulate
+from tests.balancer.site import Site, simple
+
+ANNOUNCED = "announce: {device: lo, withdraw_delay: 10s}"
+Story = Callable[[Site], Coroutine[Any, Any, None]]
+
+
+def play(story: Story, folder: Path) -> None:
+    async def scenario(world: World) -> None:
+        site = Site(world.node("lb"), folder)
+        site.start(simple(1, 2, frontends=3, extra=ANNOUNCED))
+        await asyncio.sleep(40)
+        await story(site)
+
+    simulate(1, scenario)
+
+
+def tell(site: Site, *announced: str) -> None:
+    """What the announcer does several times a second."""
+    site.keeper.farewell.announced = frozenset(announced)
+    site.keeper.farewell.told = site.node.clock.now()
+
+
+def vips(site: Site) -> set[str]:
+    return {str(key.vip).partition(":")[0] for key in site.dataplane.objects if key == Key(key.vip)}
+
+
+def gates(site: Site) -> set[str]:
+    return set(site.keeper.reconciler.held())
+
+
+async def told_for(site: Site, seconds: int, *announced: str) -> None:
+    for _ in range(seconds):
+        tell(site, *announced)
+        await asyncio.sleep(1)
+
+
+def test_a_vip_stays_until_its_address_is_withdrawn(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        tell(site, "192.0.2.1", "192.0.2.2", "192.0.2.3")
+        site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
+        await told_for(site, 20, "192.0.2.1", "192.0.2.2", "192.0.2.3")
+        assert vips(site) == {"192.0.2.1", "192.0.2.2", "192.0.2.3"}
+        assert len(site.weights(3)) == 2
+        assert gates(site) == {"announced"}
+        await told_for(site, 3, "192.0.2.1", "192.0.2.2")
+        assert vips(site) == {"192.0.2.1", "192.0.2.2"}
+
+    play(story, tmp_path)
+
+
+def test_a_vip_that_is_not_announced_goes_at_once(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        tell(site, "192.0.2.1")
+        site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
+        await told_for(site, 2, "192.0.2.1")
+        assert vips(site) == {"192.0.2.1", "192.0.2.2"}
+
+    play(story, tmp_path)
+
+
+def test_an_announcer_that_has_been_silent_for_long_is_not_waited_for(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        tell(site, "192.0.2.3")
+        site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
+        await asyncio.sleep(25)
+        assert "192.0.2.3" in vips(site)
+        await asyncio.sleep(10)
+        assert "192.0.2.3" not in vips(site)
+
+    play(story, tmp_path)
+
+
+def test_what_the_brake_holds_does_not_begin_to_go(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        everything = [f"192.0.2.{n}" for n in range(1, 7)]
+        site.reload(simple(1, 2, frontends=6, extra=ANNOUNCED))
+        await told_for(site, 2, *everything)
+        site.reload(simple(1, 2, frontends=1, extra=ANNOUNCED))
+        await told_for(site, 2, *everything)
+        assert gates(site) == {"brake"}
+        assert outlook(site.keeper, site.node.clock.now()).staying == tuple(everything[1:])
+
+    play(story, tmp_path)
+
+
+def test_what_only_waits_for_its_address_is_not_said_to_stay(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        tell(site, "192.0.2.3")
+        site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
+        await told_for(site, 2, "192.0.2.3")
+        assert outlook(site.keeper, site.node.clock.now()).staying == ()
+
+    play(story, tmp_path)
+
+
+def test_the_outlook_tells_how_every_announced_frontend_stands(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        site.truth.down = {"b1", "b2"}
+        await asyncio.sleep(10)
+        told = outlook(site.keeper, site.node.clock.now())
+        assert [(one.frontend, one.address, one.state.value, one.programmed) for one in told.stands] == [
+            ("f1", "192.0.2.1", "down", True),
+            ("f2", "192.0.2.2", "down", True),
+            ("f3", "192.0.2.3", "down", True),
+        ]
+        assert (told.revision, told.warming, told.silent) == (1, False, None)
+        site.truth.dead = True
+        await asyncio.sleep(10)
+        assert outlook(site.keeper, site.node.clock.now()).silent is not None
+
+    play(story, tmp_path)
