@@ -51,8 +51,8 @@ def test_in_a_lab_an_agent_is_named_by_its_host(lab: Path) -> None:
 
 @needs_etcd
 def test_an_agent_is_paused_and_resumed_by_its_host(lab: Path) -> None:
-    paused = asked(lab, "pause", "agent", "r1-03", "--for", "30m", "--reason", "maintenance")
-    resumed = asked(lab, "resume", "agent", "r1-03")
+    paused = asked(lab, "pause", "agent", "r1-02", "--for", "30m", "--reason", "maintenance")
+    resumed = asked(lab, "resume", "agent", "r1-02")
     assert paused.output.startswith("agent is paused until ")
     assert resumed.output == "agent goes on\n"
 

@@ -23,7 +23,7 @@ from holdfast.lab.stage import Broken, Lab
 from holdfast.runtime.paths import Paths
 
 _UP_WITHIN = 180.0
-_FEW_HOSTS = 3
+_FEW_HOSTS = 2
 
 folder_flag = click.option(
     "--dir", "folder", default=str(LAB_FOLDER), help="Where the lab keeps its files.", show_default=True
@@ -33,7 +33,7 @@ hosts_flag = click.option(
     "--hosts",
     default=inventory.DOZEN,
     show_default=True,
-    type=click.IntRange(3, 99),
+    type=click.IntRange(2, 99),
     help="How many hosts the fleet begins with; an agent runs for each.",
 )
 
