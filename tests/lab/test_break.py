@@ -25,7 +25,7 @@ def test_what_is_killed_and_frozen_is_the_whole_tree(lab: Path) -> None:
 def test_a_killed_leader_is_followed_by_another_and_comes_back(lab: Path) -> None:
     result = broken(lab, "leader-kill")
     assert result.exit_code == 0, result.output
-    assert re.search(r"killed (ctl-\d), which led term \d+: 4 processes, SIGKILL", result.output)
+    assert re.search(r"killed (ctl-\d), which led term \d+: 6 processes, SIGKILL", result.output)
     assert re.search(r"ctl-\d leads after \d+\.\d\d s, term \d+", result.output)
     assert "was started again and is back" in result.output
 

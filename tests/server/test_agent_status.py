@@ -150,6 +150,23 @@ def test_C13_a_report_that_is_json_but_no_object_is_present_and_stops_nobody(her
     }
 
 
+def test_a_host_of_which_nothing_was_ever_readable_is_present_until_its_key_is_gone(here: Observatory) -> None:
+    async def scenario() -> list[list[bytes]]:
+        async with here.agents() as working:
+            await working.turn()
+            seen = []
+            for act in (here.world.put(agent_key("r1"), b"[]"), here.world.delete(agent_key("r1"))):
+                await act
+                await working.turn()
+                await working.turn()
+                seen.append(list(here.rows("agent")))
+            return seen
+
+    with capture_logs() as logs:
+        assert asyncio.run(scenario()) == [[agent_key("r1")], []]
+    assert len([one for one in logs if "passes over a value that cannot be read" in one["event"]]) == 1
+
+
 @fault("C30", without="holdfast.server.agent_status:is_report_of_agent", returns=True)
 def test_C30_what_is_said_about_endpoints_is_nothing_to_the_agents_worker(here: Observatory) -> None:
     async def scenario() -> tuple[int, int]:

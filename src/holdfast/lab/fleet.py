@@ -38,7 +38,10 @@ WORKERS = (
     CLIENT,
     *demo.WORKERS,
 )
-TIMINGS = ("server.ttl=5s", "server.renew_every=500ms", "server.renew_deadline=3s", "server.rpc_timeout=1s")
+TIMINGS = (
+    *("server.ttl=5s", "server.renew_every=500ms", "server.renew_deadline=3s", "server.rpc_timeout=1s"),
+    *("status.stale_after=5s", "status.warn_every=5s"),
+)
 """Shorter than the defaults, so that a scene is over before one gets bored."""
 _LOOK = Duration(milliseconds=200)
 

@@ -89,6 +89,8 @@ class Staleness:
     """Agents whose last report was old by their own doing."""
     counted: dict[Cause, int] = field(default_factory=lambda: dict.fromkeys(Cause, 0))
     unparseable: int = 0
+    last: Late | None = None
+    """The last warning."""
     _warned: Instant = NEVER
     _puzzled: Instant = NEVER
 
@@ -154,7 +156,8 @@ class Staleness:
         if not is_first(self._warned) and now - self._warned < self.warn_every:
             return None
         self._warned = now
-        return Late(cause, age, sentence)
+        self.last = Late(cause, age, sentence)
+        return self.last
 
     def _unclear(self, host: str, now: Instant) -> str | None:
         self.unparseable += 1

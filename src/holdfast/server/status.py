@@ -118,6 +118,7 @@ class Reign(Generic[T, V]):
             pace=Pace(audit=around.audit_every, batch=BATCH),
         )
         around.vitals.consumes(self)
+        self._bad: set[bytes] = set()
         self._seen: deque[tuple[Instant, int]] = deque([(clock.now(), topic.mirror.revision)], maxlen=REMEMBERED)
 
     def _place(self, term: int) -> Place[bytes, V]:
@@ -177,10 +178,20 @@ class Reign(Generic[T, V]):
         late = self.around.staleness.waiting(self.behind(), self.around.clock.now())
         if late is not None:
             log.warning(late.sentence)
+        self._look_at_bad()
         self.around.figures.staleness(self.around.staleness, self.behind())
         self.around.figures.objects(self.topic.subject.kind, self.topic.states(self.target.memory))
         bad = len(self.topic.mirror.bad)
         self.around.figures.findings(bad=bad, held=len(self.mass_loss.held), **self.topic.extra())
+
+    def _look_at_bad(self) -> None:
+        """A value that was never good is no change of an object, and yet it is present (C39): it is looked at here. It is
+        named once (rule 9)."""
+        bad = self.topic.mirror.bad
+        for key in bad.keys() - self._bad:
+            log.warning(f"{self.topic.name} passes over a value that cannot be read: {bad[key]}")
+        self.reconciler.dirty.mark(bad.keys() ^ self._bad)
+        self._bad = set(bad)
 
 
 def same(new: V, old: V) -> bool:

@@ -21,6 +21,7 @@ def view(reign: Reign[Any, Any]) -> dict[str, Any]:
         "total": len(reign.target.memory),
         "states": dict(reign.topic.states(reign.target.memory)),
         "behind": {"revisions": behind.revisions, "waiting": behind.waiting, "s": behind.oldest.total_seconds()},
+        "late": reign.around.staleness.last.sentence if reign.around.staleness.last else "",
         "silent": silent[:NAMED],
         "silent_total": len(silent),
         "clock_off": off[:NAMED],

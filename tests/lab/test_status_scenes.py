@@ -1,0 +1,49 @@
+"""The lab's scenes of status: a poisoned key stops nobody, a backlog is bounded and named; the fleet on a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.testing.processes import wait_until
+from tests.lab.breaking import broken, needs_etcd
+
+
+def holdfast(lab: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--runtime", str(lab / "run")])
+
+
+@needs_etcd
+def test_a_poisoned_key_is_named_and_stops_nobody(lab: Path) -> None:
+    wait_until(lambda: "HOSTS" in holdfast(lab, "status").output, "the lab's hosts are on the page", within=90)
+    result = broken(lab, "poison-key")
+    assert result.exit_code == 0, result.output
+    assert "scene-poisoned-0/status: JSON of the wrong shape" in result.output
+    assert "4 of 4 poisoned hosts count as present" in result.output
+    assert re.search(r"a neighbour's report is in the inventory after \d+\.\d\d s", result.output)
+
+
+@needs_etcd
+def test_a_backlog_is_bounded_and_called_by_its_name(lab: Path) -> None:
+    wait_until(lambda: "HOSTS" in holdfast(lab, "status").output, "the lab's hosts are on the page", within=90)
+    result = broken(lab, "backlog")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"waiting: \d+ objects, [\d,]+ revisions behind", result.output)
+    assert "agent-status says: status is behind, our backlog: " in result.output
+    assert "the last report of every host is in the inventory" in result.output
+
+
+@needs_etcd
+def test_the_page_has_hosts_and_endpoints_and_an_endpoint_tells_what_its_status_is_made_of(lab: Path) -> None:
+    wait_until(lambda: "ENDPOINTS" in holdfast(lab, "status").output, "the lab's endpoints are on the page", within=90)
+    page = holdfast(lab, "status").output
+    assert re.search(r"^HOSTS +\d+   alive \d+   silent \d+", page, re.MULTILINE)
+    assert re.search(
+        r"^ENDPOINTS +\d+   up \d+   down \d+   error \d+   unknown \d+   without an agent \d+", page, re.MULTILINE
+    )
+    told = holdfast(lab, "explain", "endpoint", "holdfast-web--01-eth0")
+    assert re.search(r"^STATUS +(ACTIVE|DOWN|ERROR) \(on r1-\d+, its agent is alive\)", told.output, re.MULTILINE)
+    assert holdfast(lab, "orphans").exit_code == 0
