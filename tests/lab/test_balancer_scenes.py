@@ -33,6 +33,13 @@ def test_a_dead_backend_is_taken_out_and_its_flows_are_ended_and_it_comes_back(l
 
 
 @needs_etcd
+def test_a_dataplane_that_somebody_emptied_is_programmed_again(lab: Path) -> None:
+    result = broken(lab, "dataplane-wipe")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"since then 0 of [\d,]+ requests failed", result.output)
+
+
+@needs_etcd
 def test_a_drained_backend_gets_no_new_flow_and_loses_none(lab: Path) -> None:
     result = broken(lab, "drain")
     assert result.exit_code == 0, result.output

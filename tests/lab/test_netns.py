@@ -48,6 +48,13 @@ def test_on_the_kernel_a_dead_backend_is_taken_out_and_comes_back(site: Path) ->
     assert re.search(r"without it 0 of [\d,]+ requests failed", result.output)
 
 
+def test_on_the_kernel_a_table_that_somebody_deleted_is_restored(site: Path) -> None:
+    result = broken(site, "dataplane-wipe")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"programmed again after [\d.]+ s; until then ", result.output)
+    assert re.search(r"since then 0 of [\d,]+ requests failed", result.output)
+
+
 def test_on_the_kernel_a_drained_backend_gets_no_new_flow_and_loses_none(site: Path) -> None:
     result = broken(site, "drain")
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Scenes of the balancer: it dies, a backend dies, an operator takes a backend out; and who noticed.
+"""Scenes of the balancer: it dies, a backend dies, an operator takes a backend out, somebody empties the dataplane.
 
 The dataplane tells what was written to it, and the lab's client, which uses the VIP all the time, tells which requests
 failed. Both are asked before and after; nothing is assumed.
@@ -33,6 +33,8 @@ _DETECTED = (FALL + 1) * INTERVAL + Duration(seconds=2)
 _WATCHED = 10 * FLOWS
 """Requests that must not fail afterwards."""
 _VICTIM = "web-2"
+_RESTORED = Duration(seconds=5)
+"""A dataplane is looked at once a second, or as often as it is compared; the rest is for a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,13 @@ class Site:
         found.load()
         entries = {shown(key.backend): entry for key, entry in found.entries.items()}
         return Programmed(found.writes, entries, {shown(key.backend): count for key, count in found.ends.items()})
+
+    async def wipe(self) -> None:
+        """Empties the dataplane behind the balancer's back."""
+        if netns.namespaces(self.state):
+            await self._told("lab", "client", "wipe")
+        else:
+            site.vips_file(self.state).unlink()
 
     async def entry(self, server: str) -> Entry | None:
         return (await self.programmed()).entries.get(self.place(server))
@@ -216,8 +225,24 @@ async def drain(lab: Lab, say: Say, seconds: float) -> None:
     none_failed(drained, after)
 
 
+async def dataplane_wipe(lab: Lab, say: Say, seconds: float) -> None:
+    """Somebody deletes all that the balancer has programmed."""
+    stage, before = await _ready(lab)
+    await stage.wipe()
+    say("deleted all that the balancer had programmed, behind its back")
+    back = await _until("the dataplane being programmed again", stage.is_whole)
+    # What was begun while there was no table may have failed, and tells so within its own time.
+    restored = await stage.used(2 * FLOWS)
+    say(f"programmed again after {back.total_seconds():.2f} s; until then {_said(before, restored)}")
+    promise(back <= _RESTORED, f"an emptied dataplane is programmed again within {_RESTORED.total_seconds():g} s")
+    after = await stage.used(_WATCHED)
+    say(f"since then {_said(restored, after)}")
+    none_failed(restored, after)
+
+
 SCENES: Mapping[str, Scene] = {
     "balancer-restart": balancer_restart,
     "backend-down": backend_down,
+    "dataplane-wipe": dataplane_wipe,
     "drain": drain,
 }

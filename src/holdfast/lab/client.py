@@ -3,7 +3,7 @@
 A few flows at a time, each a real connection to the backend that the programmed table gives it. A flow stays with its
 backend whatever becomes of the table, and ends early only when the dataplane ends it. In a lab on the kernel the client
 lives in a namespace of its own and knows of no table: it connects to the VIP. There it also tells (`programmed`) what
-the kernel holds, for whoever may not look there.
+the kernel holds, and deletes it (`wipe`), for whoever may not go there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ async def run(worker: Worker) -> None:
     async def programmed(_request: Request, _who: Who) -> object:
         return msgspec.to_builtins(await asyncio.to_thread(netns.programmed, where[BALANCER]))
 
+    async def wipe(_request: Request, _who: Who) -> object:
+        return await asyncio.to_thread(netns.wipe, where[BALANCER])
+
     worker.handlers["programmed"] = programmed
+    worker.handlers["wipe"] = wipe
     enter(where[netns.CLIENT])
     by_kernel = KernelWay(ADDRESS, VIP.port)
     await use(worker, by_kernel, by_kernel.is_served)

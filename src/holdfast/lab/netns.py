@@ -103,6 +103,12 @@ def programmed(namespace: str) -> Programmed:
     return inside(namespace, look)
 
 
+def wipe(namespace: str) -> None:
+    """Deletes there what the balancer has programmed, behind its back."""
+    table = ["nft", "delete", "table", "inet", Dataplane().table]
+    inside(namespace, lambda: subprocess.run(table, check=True, capture_output=True))  # noqa: S603
+
+
 async def _held() -> dict[str, Entry]:
     with contextlib.closing(Nftables(Shape(Dataplane().table, Dataplane().table_size, snat=False))) as dataplane:
         found = await dataplane.read()
