@@ -185,8 +185,8 @@ class Reign(Generic[T, V]):
         self.around.figures.findings(bad=bad, held=len(self.mass_loss.held), **self.topic.extra())
 
     def _look_at_bad(self) -> None:
-        """A value that was never good is no change of an object, and yet it is present (C39): it is looked at here. It is
-        named once (rule 9)."""
+        """A value that was never good is no change of an object, and yet it is present (C39), so it is looked at here.
+        It is named once (rule 9)."""
         bad = self.topic.mirror.bad
         for key in bad.keys() - self._bad:
             log.warning(f"{self.topic.name} passes over a value that cannot be read: {bad[key]}")
