@@ -28,6 +28,7 @@ from holdfast.agent.reporter_job import REPORTER, ROLE, SPEAKER, host_name
 from holdfast.agent.standing import About, Moment, Standing
 from holdfast.agent.target import Kernel
 from holdfast.agent.way import WayToStore
+from holdfast.agent.whereabouts import own_addresses
 from holdfast.config.agent import Agent as Configuration
 from holdfast.config.root import Config
 from holdfast.model.region import Region
@@ -59,15 +60,15 @@ def journal_file(paths: Paths) -> Path:
     return paths.runtime / f"{ROLE}.journal"
 
 
-def open_dataplane(config: Configuration, host: str, runtime: Path) -> Dataplane:
-    """The dataplane that is configured. Raises `Away`."""
+def open_dataplane(config: Configuration, host: str, runtime: Path, *, alone: bool = True) -> Dataplane:
+    """The dataplane that is configured. Raises `Away`, also where another agent has it; not `alone` only looks."""
     match config.dataplane.kind:
         case "memory":
             return MemoryDataplane(Path(config.dataplane.file or runtime / f"{ROLE}.kernel.json"))
         case "linux":
             from holdfast.agent.linux import LinuxDataplane
 
-            return LinuxDataplane(config.linux, host)
+            return LinuxDataplane(config.linux, host, alone=alone)
 
 
 def settings(config: Configuration, way: WayToStore) -> Settings:
@@ -122,6 +123,8 @@ class AgentJob:
     async def _measure(self) -> None:
         while True:
             self.keeper.measure(self._worker.clock.now())
+            if self._begun_with.dataplane.kind == "linux":
+                self._commands.addresses = own_addresses()
             await asyncio.sleep(_MEASURE.total_seconds())
 
     async def _reload(self) -> None:

@@ -206,6 +206,7 @@ class Keeper:
         while True:
             disturbed = await self.kernel.dataplane.disturbed()
             if disturbed is None:
+                self.metrics.disturbed.inc()
                 self.reconciler.dirty.mark_all()
             else:
                 self.reconciler.dirty.mark(disturbed)

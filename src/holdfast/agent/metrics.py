@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from holdfast.reconcile import Synced
 
@@ -36,6 +36,11 @@ class AgentMetrics:
             "holdfast_agent_source_unreadable",
             "Values of the source that were never understood.",
             ["source"],
+            registry=registry,
+        )
+        self.disturbed = Counter(
+            "holdfast_agent_kernel_disturbed_total",
+            "How often much of what is programmed may have been taken away by others, or with a device.",
             registry=registry,
         )
         self.disputes = Gauge(

@@ -43,7 +43,7 @@ def print_rehearsal(config_file: str | None, settings: Sequence[Flag]) -> None:
 async def _rehearsed(config: Config, folder: Path) -> Rehearsal | None:
     store = open_store(config.store)
     try:
-        real = open_dataplane(config.agent, host_name(config), Path(config.paths.runtime))
+        real = open_dataplane(config.agent, host_name(config), Path(config.paths.runtime), alone=False)
         return await rehearse(config, store, real, folder)
     finally:
         await store.close()

@@ -20,6 +20,7 @@ from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.events import Ear, Overrun
 from holdfast.agent.linux.ground import Ground
 from holdfast.agent.linux.hearing import Hearing
+from holdfast.agent.linux.lock import NamespaceLock
 from holdfast.agent.linux.orders import carry_out
 from holdfast.agent.linux.picture import Picture
 from holdfast.agent.linux.routing import straight_device
@@ -37,8 +38,10 @@ class LinuxDataplane:
 
     name = "linux"
 
-    def __init__(self, settings: Linux | None = None, host: str | None = None) -> None:
+    def __init__(self, settings: Linux | None = None, host: str | None = None, *, alone: bool = False) -> None:
+        """`alone`: as the one agent of this network namespace, which it is until `close`; others only look."""
         self._settings = settings or Linux()
+        self._held = NamespaceLock() if alone else None
         with _trouble():
             kernel = netlink.Netlink(socket.NETLINK_ROUTE)
             self._ear = Ear(kernel, self._settings.protocol)
@@ -53,6 +56,8 @@ class LinuxDataplane:
     def close(self) -> None:
         self._ear.close()
         self._ground.kernel.close()
+        if self._held is not None:
+            self._held.close()
 
     def ready(self) -> str | None:
         return missing_capability()
