@@ -11,6 +11,7 @@ from holdfast import __version__
 from holdfast.agent.claims import Claim, Key
 from holdfast.agent.endpoint_states import states
 from holdfast.agent.keeper import Keeper
+from holdfast.agent.mac import tunnel_mac
 from holdfast.agent.standing import About, Moment, Standing
 from holdfast.agent.telling import Picture
 from holdfast.model.endpoint import Endpoint, EndpointName
@@ -29,6 +30,9 @@ class Commands:
         self._boot_id = boot_id
         self._clock = clock
         self._unregistered = NEVER
+        self.addresses: tuple[str, ...] = ()
+        """Of this host, as its kernel shows them."""
+        self._tunnel_macs = tuple(tunnel_mac(host, family) for family in (4, 6))
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -105,6 +109,8 @@ class Commands:
             present=keeper.present.claims,
             pending_deletes=len(keeper.kernel.deletions),
             unregistered_since=self._unregistered or None,
+            addresses=self.addresses,
+            tunnel_macs=self._tunnel_macs,
         )
 
     def _registered(self) -> bool | None:

@@ -28,7 +28,6 @@ from holdfast.agent.reporter_job import REPORTER, ROLE, SPEAKER, host_name
 from holdfast.agent.standing import About, Moment, Standing
 from holdfast.agent.target import Kernel
 from holdfast.agent.way import WayToStore
-from holdfast.agent.whereabouts import own_addresses
 from holdfast.config.agent import Agent as Configuration
 from holdfast.config.root import Config
 from holdfast.model.region import Region
@@ -69,6 +68,15 @@ def open_dataplane(config: Configuration, host: str, runtime: Path, *, alone: bo
             from holdfast.agent.linux import LinuxDataplane
 
             return LinuxDataplane(config.linux, host, alone=alone)
+
+
+def own_addresses(config: Configuration) -> tuple[str, ...]:
+    """Of the host whose kernel it is; a file has none."""
+    if config.dataplane.kind != "linux":
+        return ()
+    from holdfast.agent.whereabouts import own_addresses
+
+    return own_addresses()
 
 
 def settings(config: Configuration, way: WayToStore) -> Settings:
@@ -123,8 +131,7 @@ class AgentJob:
     async def _measure(self) -> None:
         while True:
             self.keeper.measure(self._worker.clock.now())
-            if self._begun_with.dataplane.kind == "linux":
-                self._commands.addresses = own_addresses()
+            self._commands.addresses = own_addresses(self._begun_with)
             await asyncio.sleep(_MEASURE.total_seconds())
 
     async def _reload(self) -> None:

@@ -82,6 +82,8 @@ class Standing:
     unregistered_since: Instant | None = None
     waits: str = ""
     waits_since: Instant | None = None
+    addresses: tuple[str, ...] = ()
+    tunnel_macs: tuple[str, ...] = ()
 
     def report(self, at: Moment) -> AgentReport:
         failed = sorted(filter(_failed, self.stories), key=_age)
@@ -89,6 +91,8 @@ class Standing:
         return AgentReport(
             version=self.version,
             boot_id=self.boot_id,
+            addresses=self.addresses,
+            tunnel_macs=self.tunnel_macs,
             gates=tuple(self._gates(held, at)),
             counts=self.counts(),
             troubles=tuple([_trouble(story, at) for story in (*failed, *held)]),
