@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from tests.lab.breaking import broken, needs_etcd
@@ -34,3 +34,15 @@ def test_an_object_of_the_labs_inventory_is_explained_by_the_server_that_leads(l
     assert told.exit_code == 0, told.output
     assert told.output.startswith("endpoint holdfast-web--01-eth0 is wanted, and the store has it.")
     assert "leader, identity, sync and intent are open" in told.output
+
+
+@needs_etcd
+def test_of_two_servers_the_syncer_that_leads_is_the_one_that_is_meant(lab: Path) -> None:
+    def holdfast(*words: str) -> Result:
+        return CliRunner().invoke(main, [*words, "--runtime", str(lab / "run")])
+
+    paused = holdfast("pause", "syncer", "--reason", "moving house")
+    planned = holdfast("plan", "syncer")
+    assert paused.stderr == "syncer is paused; end it with: holdfast resume syncer\n"
+    assert (planned.exit_code, planned.stderr) == (0, "everything is as wanted\n")
+    assert holdfast("resume", "syncer").stderr == "syncer goes on\n"

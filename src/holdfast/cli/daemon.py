@@ -102,6 +102,27 @@ def tell(runtime: Path, worker: str, command: str, **args: object) -> Any:
     return answer(runtime, role, Request("tell", {"do": command, "args": args}, worker.rpartition("/")[2]))
 
 
+def leading(runtime: Path, worker: str) -> str:
+    """The worker that is meant, where the servers of one machine have one of that name each: the one that leads."""
+    known = [one for one in workers(runtime) if one.rpartition("/")[2] == worker]
+    if len(known) < 2:
+        return worker
+    return next((one for one in known if _works(runtime, one)), known[0])
+
+
+def _works(runtime: Path, worker: str) -> bool:
+    """Whether it does its work here: one that follows declines to tell what it holds."""
+    try:
+        tell(runtime, worker, "held")
+    except click.ClickException:
+        return False
+    return True
+
+
+LEADER_ONLY = ("syncer", "agent-status", "endpoint-status")
+"""Workers of which only the leader's does anything."""
+
+
 class CannotTell(click.ClickException):
     """The question cannot be answered."""
 

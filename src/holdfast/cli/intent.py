@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cli.agent import worker_of
-from holdfast.cli.daemon import answer, nobody, roles, runtime_flag, tell, workers
+from holdfast.cli.daemon import LEADER_ONLY, answer, leading, nobody, roles, runtime_flag, tell, workers
 from holdfast.cli.text import short
 from holdfast.runtime.control import Request
 
@@ -52,7 +52,11 @@ def _held(runtime: Path, worker: str, name: str | None, do: str) -> tuple[str, s
         return worker_of(runtime, name), do, {}
     if name is not None:
         raise click.UsageError(f"only a frontend and an agent have a NAME here; {worker} stands alone.")
-    return worker, do, {}
+    return _meant(runtime, worker), do, {}
+
+
+def _meant(runtime: Path, worker: str) -> str:
+    return leading(runtime, worker) if worker in LEADER_ONLY else worker
 
 
 @click.command()
@@ -60,7 +64,7 @@ def _held(runtime: Path, worker: str, name: str | None, do: str) -> tuple[str, s
 @runtime_flag
 def sync(worker: str, runtime: Path) -> None:
     """Let WORKER compare everything again, now."""
-    click.echo(tell(runtime, worker, "sync"), err=True)
+    click.echo(tell(runtime, _meant(runtime, worker), "sync"), err=True)
 
 
 @click.command()
@@ -69,7 +73,7 @@ def sync(worker: str, runtime: Path) -> None:
 @runtime_flag
 def plan(worker: str, output: str, runtime: Path) -> None:
     """What WORKER finds not as wanted now, and what stands in its way."""
-    held = tell(runtime, worker, "held")
+    held = tell(runtime, _meant(runtime, worker), "held")
     if output == "json":
         click.echo(json.dumps(held, indent=2))
     elif not held["objects"]:
@@ -92,6 +96,7 @@ def allow(gate: str, once: bool, within: str | None, yes: bool, reason: str, run
         raise click.UsageError(f"{gate!r} cannot be allowed: only a brake can, as in {worker or 'routes'}/brake.")
     if once == bool(within):
         raise click.UsageError("say either --once or --for TIME.")
+    worker = _meant(runtime, worker)
     held = tell(runtime, worker, "held")
     count = held["gates"].get(kind, 0)
     _show([one for one in held["objects"] if one["gate"] == kind], count)

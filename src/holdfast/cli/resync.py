@@ -11,29 +11,11 @@ from typing import Any
 
 import click
 
-from holdfast.cli.daemon import runtime_flag, tell, workers
+from holdfast.cli.daemon import leading, runtime_flag, tell
 
 _LOOK_S = 0.2
 _KEPT = 60
 """Lines of one object's difference that are shown."""
-
-
-def leading_syncer(runtime: Path, given: str | None) -> str:
-    """The syncer that is meant: the one that was named, or of those here the one that leads."""
-    if given is not None:
-        return given
-    known = [one for one in workers(runtime) if one.rpartition("/")[2] == "syncer"]
-    if len(known) < 2:
-        return "syncer"
-    return next((one for one in known if _leads(runtime, one)), known[0])
-
-
-def _leads(runtime: Path, syncer: str) -> bool:
-    try:
-        tell(runtime, syncer, "held")
-    except click.ClickException:
-        return False
-    return True
 
 
 def compared(runtime: Path, worker: str, **args: Any) -> dict[str, Any]:
@@ -58,7 +40,7 @@ def compared(runtime: Path, worker: str, **args: Any) -> dict[str, Any]:
 @runtime_flag
 def resync(dry_run: bool, kind: str | None, name: str | None, worker: str | None, output: str, runtime: Path) -> None:
     """Compare the inventory with the store now, and mend the store. Run it on the server that leads."""
-    told = compared(runtime, leading_syncer(runtime, worker), dry_run=dry_run, kind=kind, name=name)
+    told = compared(runtime, worker or leading(runtime, "syncer"), dry_run=dry_run, kind=kind, name=name)
     if output == "json":
         click.echo(json.dumps(told, indent=2))
         return
@@ -71,7 +53,7 @@ def resync(dry_run: bool, kind: str | None, name: str | None, worker: str | None
 
 def differences(runtime: Path, worker: str | None, output: str, **scope: str | None) -> None:
     """What is not in the store as the inventory wants it, line by line. Exit code 1 when there is something."""
-    told = compared(runtime, leading_syncer(runtime, worker), dry_run=True, values=True, **scope)
+    told = compared(runtime, worker or leading(runtime, "syncer"), dry_run=True, values=True, **scope)
     if output == "json":
         click.echo(json.dumps(told, indent=2))
     else:
