@@ -16,7 +16,7 @@ from holdfast.balancer.dataplane.nftables.layout import buckets_of, mark_of
 from holdfast.balancer.dataplane.nftables.turn import Turn
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
-from holdfast.reconcile import Change
+from holdfast.reconcile import Away, Change
 from holdfast.testing.fault import fault
 from tests.balancer.conformance import change, made
 from tests.balancer.nftables.traffic import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, by_server, is_served
@@ -213,6 +213,23 @@ def test_B18_foreign_tables_stay_as_they_are(ground: Ground) -> None:
         assert [ground.nft("list", "table", *name.split()) for name in ("inet firewall", "ip nat")] == before
     finally:
         ground.nft("flush", "ruleset")
+
+
+def nobody(_kernel: Kernel) -> None:
+    return None
+
+
+@fault("B18", without="holdfast.balancer.dataplane.nftables.kernel:Kernel.owner", by=f"{__name__}:nobody")
+def test_B18_a_table_of_that_name_that_is_somebody_elses_is_left_alone(ground: Ground) -> None:
+    hook = "type nat hook prerouting priority -100; policy accept;"
+    ground.nft(f"table inet {TABLE} {{ chain prerouting {{ {hook} ip daddr 10.9.9.9 accept; }}; }}")
+    before = ground.nft("list", "ruleset")
+    try:
+        with pytest.raises(Away, match="the table inet holdfast is somebody else's: choose another"):
+            ground.make(*served())
+        assert ground.nft("list", "ruleset") == before
+    finally:
+        ground.nft("delete", "table", "inet", TABLE)
 
 
 def test_a_restart_reads_everything_and_writes_nothing(ground: Ground) -> None:

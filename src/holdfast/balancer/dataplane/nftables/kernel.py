@@ -22,9 +22,10 @@ from holdfast.runtime.netlink.socket import Interrupted, Netlink
 
 _NETFILTER = 12
 _TABLES = 10 << 8
-_GET_RULE, _NEW_RULE, _GET_SET, _NEW_SET, _NEW_GENERATION, _GET_GENERATION = (
-    _TABLES | number for number in (7, 6, 10, 9, 15, 16)
+_NEW_TABLE, _GET_TABLE, _NEW_RULE, _GET_RULE, _NEW_SET, _GET_SET, _NEW_GENERATION, _GET_GENERATION = (
+    _TABLES | number for number in (0, 1, 6, 7, 9, 10, 15, 16)
 )
+_TABLE_USERDATA = 6
 _RULE_CHAIN, _RULE_USERDATA = 2, 7
 _SET_NAME = 2
 _GENERATION_ID = 1
@@ -67,6 +68,14 @@ class Kernel:
                 return found
             _raise_if_refused(message)
         raise KernelError("the kernel does not say at which generation its tables are: it must support nftables")
+
+    def owner(self) -> str | None:
+        """The comment of the table; None where there is no table."""
+        for message in self._exchange(wire.request(_GET_TABLE, 0, _inet() + self._name())):
+            if message.type == _NEW_TABLE:
+                return elements.comment_in(bytes(wire.attributes(message.body, 4).get(_TABLE_USERDATA, b"")))
+            _raise_if_refused(message, but=errno.ENOENT)
+        return None
 
     def rules(self) -> dict[str, tuple[str, ...]]:
         """Per chain of the table the comments of its rules, in order."""

@@ -109,8 +109,12 @@ class Nftables:
         return await self._do(trace)
 
     async def lost(self) -> None:
-        while not await self._is_disturbed():  # noqa: ASYNC110 -- the kernel sets no event of ours
-            await asyncio.sleep(_GLANCE)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while not await self._is_disturbed():
+            # Where others change their tables all the time, looking at ours takes no more than a twentieth of the time.
+            await asyncio.sleep(max(_GLANCE, 20 * (clock() - began)))
+            began = clock()
 
     def describe(self) -> Description:
         return Description("nftables", self._shape.size, frozenset({"sticky"}))
@@ -182,7 +186,7 @@ class _Writing:
         wanted = [(turn.vip, turn.settings) for turn in turns if turn.settings is not None]
         without_map = [vip for vip, _ in wanted if not picture.has_buckets(vip)]
         inactive = _inactive(picture, wanted)
-        text = "" if picture.has_frame else structure.frame(self._shape)
+        text = "" if picture.has_frame else self._frame()
         text += structure.buckets(self._shape, without_map) + structure.chains(self._shape, inactive)
         if text:
             self._kernel.restructure(text)
@@ -192,6 +196,13 @@ class _Writing:
             for vip in without_map:
                 self._sight.remember(vip, empty(self._shape.size))
         self._remove_strays(picture)
+
+    def _frame(self) -> str:
+        """B18: a table that is not ours is not made ours by its name."""
+        table = self._shape.table
+        if self._kernel.owner() not in (None, structure.OWNER):
+            raise KernelError(f"the table inet {table} is somebody else's: choose another balancer.dataplane.table")
+        return structure.frame(self._shape)
 
     def _remove_strays(self, picture: Picture) -> None:
         if not picture.strays:

@@ -29,6 +29,8 @@ from holdfast.balancer.dataplane.nftables.layout import (
 from holdfast.balancer.vip import PROTOCOLS, Settings, Vip
 
 SEED = 0x5EED
+OWNER = "holdfast balancer"
+"""The comment of a table of ours: one without it is somebody else's, whatever its name."""
 _ADDRESS = {4: "ip", 6: "ip6"}
 _TYPE = {4: "ipv4_addr", 6: "ipv6_addr"}
 _REFUSE = "refuse"
@@ -117,7 +119,7 @@ def fingerprints(rules: Rules) -> dict[str, tuple[str, ...]]:
 
 def frame(shape: Shape) -> str:
     """Makes the table, or brings an older one's frame to this text. Maps and their elements stay."""
-    lines = [f"add table inet {shape.table}"]
+    lines = [f'add table inet {shape.table} {{ comment "{OWNER}"; }}']
     for vips in VIP_MAPS:
         parts = [_TYPE[vips.family], *["inet_proto"] * vips.has_protocol, *["inet_service"] * vips.has_port]
         lines.append(f"add map inet {shape.table} {vips.name} {{ type {' . '.join(parts)} : verdict; }}")
