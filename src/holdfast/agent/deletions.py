@@ -51,14 +51,5 @@ class Deletions:
     def answered(self, key: Key, handler: str, error: str | None) -> None:
         self._begun[key][handler] = Status(handler, error is None, error or "")
 
-    def over(self, key: Key) -> bool:
-        """Whether everybody has acknowledged."""
-        return all(status.acknowledged for status in self._begun[key].values())
-
     def statuses(self, key: Key) -> Sequence[Status]:
         return tuple(self._begun.get(key, {}).values())
-
-    def errors(self, key: Key) -> str | None:
-        """One sentence on who has not let go of it, and why."""
-        waiting = [status for status in self.statuses(key) if not status.acknowledged]
-        return "; ".join(f"{status.handler}: {status.error or 'has not answered'}" for status in waiting) or None

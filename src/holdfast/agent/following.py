@@ -49,6 +49,7 @@ class Following:
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
         self.demand = Demand(here, self._revision)
+        self._named: set[bytes] = set()
         self._gone: dict[Key, int] = {}
         """By which revision a claim was not wanted any more that had been wanted before."""
         self._listed = 0
@@ -94,10 +95,6 @@ class Following:
         """Whether the source knows a host of that name; None before it has spoken."""
         return HOST.key(self.region, name) in self._hosts.objects if self._hosts.synced else None
 
-    def bad(self) -> list[str]:
-        """Sentences on values that cannot be read."""
-        return sorted(str(bad) for mirror in self._mirrors() for bad in mirror.bad.values())
-
     def _take_over(self) -> set[Key]:
         touched: set[Key] = set()
         for key in self._taken(self._migrations):
@@ -113,11 +110,19 @@ class Following:
         return sorted(taken)
 
     def _note(self) -> None:
+        self._name_bad()
         revision = max(mirror.revision for mirror in self._mirrors())  # a prefix that is quiet stays where it was
         unreadable = tuple(unreadable_keys(self._mirrors()))
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
             news = self.synced.revision is None or unreadable != self.synced.unreadable
             self.synced = Synced(self._clock.now() if news else self.synced.since, revision, unreadable)
+
+    def _name_bad(self) -> None:
+        """Each value that cannot be read is named once, as long as it stays so."""
+        bad = {key: value for mirror in self._mirrors() for key, value in mirror.bad.items()}
+        for key in bad.keys() - self._named:
+            log.error(f"{bad[key]}; it counts as present, with its last good object where one is known")
+        self._named = set(bad)
 
     def _note_gone(self, touched: Iterable[Key]) -> None:
         revision = self.synced.revision or 0

@@ -1,0 +1,119 @@
+"""Keys, shapes and how they are written down."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agent import record
+from holdfast.agent.claims import (
+    KINDS,
+    NOBODY,
+    Claim,
+    Forwarding,
+    Key,
+    Local,
+    Mode,
+    Neighbour,
+    Nexthop,
+    Owner,
+    Remote,
+    Rule,
+    Shape,
+    Sort,
+    forwarding,
+    leans_on,
+    neighbour,
+    nexthop,
+    route,
+    rule,
+)
+from holdfast.reconcile import Owned
+
+text = st.text(max_size=20)
+shapes: st.SearchStrategy[Shape] = st.one_of(
+    st.builds(Rule, st.integers(0, 2**31)),
+    st.builds(Forwarding, text),
+    st.builds(Neighbour, text),
+    st.builds(Nexthop, st.sampled_from(Mode)),
+    st.builds(Remote, text),
+    st.builds(Local, text),
+)
+keys = st.one_of(
+    st.builds(Key, st.sampled_from(Sort), st.just(4), st.integers(0, 2**32 - 1), st.integers(0, 32)),
+    st.builds(Key, st.sampled_from(Sort), st.just(6), st.integers(0, 2**128 - 1), st.integers(0, 128)),
+)
+owned = st.builds(
+    Owned,
+    st.builds(Claim, shapes, st.builds(Owner, text, text, text)),
+    text,
+    st.integers(0, 2**62),
+)
+
+
+@given(keys, owned)
+def test_what_is_written_down_is_read_back(key: Key, what: Owned[Claim]) -> None:
+    assert record.read_key(record.write_key(key)) == key
+    assert record.read(record.write(what)) == what
+
+
+def test_that_it_is_missing_now_is_not_written_down() -> None:
+    missing = Owned(Claim(Remote("10.0.0.1"), Owner("a"), missing=True), "region", 1)
+    assert record.read(record.write(missing)) == Owned(Claim(Remote("10.0.0.1"), Owner("a")), "region", 1)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_record_or_none(data: bytes) -> None:
+    key, what = record.read_key(data), record.read(data)
+    assert key is None or isinstance(key, Key)
+    assert what is None or isinstance(what, Owned)
+
+
+def test_what_a_later_release_adds_to_a_record_is_not_looked_at() -> None:
+    plain = Owned(Claim(Local("tap1"), Owner("a")), "region", 7)
+    longer = record.write(plain)[:-1] + b', "something new"]'
+    assert record.read(longer) == plain
+
+
+def test_keys_sort_as_they_are_applied_and_as_people_count() -> None:
+    ordered = [
+        rule(4, 100),
+        forwarding(4, "66:00:00:00:00:01"),
+        neighbour("10.0.0.2"),
+        neighbour("10.0.0.10"),
+        nexthop("10.0.0.2"),
+        nexthop("fd00::1"),
+        route("10.0.0.0/8"),
+        route("10.0.0.0/24"),
+        route("10.0.0.10/32"),
+        route("fd00::/64"),
+    ]
+    assert sorted(set(ordered)) == ordered
+
+
+def test_keys_read_as_people_write_them() -> None:
+    assert [str(key) for key in (rule(6, 100), forwarding(4, "66:00:00:00:00:0a"), nexthop("fd00::1"))] == [
+        "rule IPv6 table 100",
+        "forwarding 66:00:00:00:00:0a",
+        "nexthop fd00::1",
+    ]
+    assert str(route("10.65.0.0/26")) == "route 10.65.0.0/26"
+    assert str(neighbour("10.0.0.1")) == "neighbour 10.0.0.1"
+
+
+def test_each_leans_only_on_what_comes_before_it() -> None:
+    chain: list[tuple[Key, Shape]] = [
+        (route("10.65.0.1/32"), Remote("10.99.0.1")),
+        (nexthop("10.99.0.1"), Nexthop(Mode.VXLAN)),
+        (neighbour("10.99.0.1"), Neighbour("66:00:00:00:00:01")),
+        (forwarding(4, "66:00:00:00:00:01"), Forwarding("192.0.2.1")),
+    ]
+    assert [leans_on(*each) for each in chain] == [*(key for key, _ in chain[1:]), None]
+    ranks = [KINDS.rank(key) for key, _ in chain]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_what_needs_nothing_leans_on_nothing() -> None:
+    assert leans_on(nexthop("192.0.2.1"), Nexthop(Mode.DIRECT)) is None
+    assert leans_on(route("10.65.0.1/32"), Local("tap1")) is None
+    assert not NOBODY
