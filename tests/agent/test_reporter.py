@@ -7,15 +7,17 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from holdfast.agent.reporter import Around, Host, Reporter
-from holdfast.agent.reporting import Tempo
+from holdfast.agent.reporting import Tempo, clock_skew
 from holdfast.model.agent_report import AGENT_REPORT, REPORT_LIMIT, AgentReport, Trouble
 from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
 from holdfast.model.bad import Bad
 from holdfast.model.identity import IDENTITY, Identity
 from holdfast.model.kind import Kind
 from holdfast.model.region import Region
-from holdfast.model.time import seconds
+from holdfast.model.time import Instant, seconds
 from holdfast.store.api import Entry
 from holdfast.store.identity import Remembered
 from holdfast.testing import Fate, World, simulate
@@ -269,6 +271,15 @@ def test_another_agent_of_the_same_name_is_noticed_and_named() -> None:
         assert one.reporter.rival == ""
 
     scene(story)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "told"), [(0.5, 0.0), (1.2, 0.0), (42.3, 41.8), (-41.0, -41.5), (None, None)], ids=str
+)
+def test_a_clock_that_is_off_is_told_against_the_stores(ahead: float | None, told: float | None) -> None:
+    now = Instant(5_000_000_000)
+    dated = None if ahead is None else (SINCE, now - seconds(3))
+    assert clock_skew(SINCE + seconds(3 + (ahead or 0)), now, dated) == told
 
 
 @fault("N17", without="holdfast.agent.reporting:is_silent", returns=False)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
+from msgspec.structs import replace
 
 from holdfast.agent import reporting
 from holdfast.agent.reporting import Due, Tempo, Told
@@ -55,6 +57,8 @@ class Around:
     """What is known of the store that this agent acts on. Raises `MemoryUnreadable`."""
     state: Callable[[bool, str], None]
     """Hears after each look whether it succeeded, and the state for `holdfast status`."""
+    dated: Callable[[], tuple[datetime, Instant] | None] = lambda: None
+    """What the store's clock showed, and when that was."""
 
 
 class Foreign(Exception):
@@ -127,10 +131,11 @@ class Reporter:
         if what is Due.NOTHING:
             return
         now = self._clock.now()
-        report = fitted(reporting.written(what, said, self._told))
         if what is Due.ALIVE:
             await self._look_whose_store_this_is()
             await self._renew()
+            said = replace(said, clock_skew=self._skew())
+        report = fitted(reporting.written(what, said, self._told))
         try:
             await self._put(what, [*(self._alive() if what is Due.ALIVE else ()), self._report(report)])
         except LeaseGone:
@@ -138,6 +143,9 @@ class Reporter:
             self._told = Told()  # all is written anew at the next look, under another lease
             return
         self._told = self._told.said(what, report, now)
+
+    def _skew(self) -> float | None:
+        return reporting.clock_skew(self._clock.wall(), self._clock.now(), self._around.dated())
 
     def _alive(self) -> list[Operation]:
         uptime = (self._clock.now() - self._started).total_seconds()

@@ -55,7 +55,7 @@ class ReporterJob:
         host = Host(Region(config.store.region or ""), host_name(config), boot_id())
         memory = StoreMemory(worker.paths.state, ROLE)
         tempo = Tempo(interval=config.agent.report_interval, silent_after=config.agent.silent_after)
-        around = Around(worker.clock, self._asked, memory.recall, self._show)
+        around = Around(worker.clock, self._asked, memory.recall, self._show, self._store.clock)
         self._reporter = Reporter(self._store, host, config.agent.report_ttl, tempo, around)
 
     async def run(self) -> None:

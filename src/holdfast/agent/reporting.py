@@ -12,6 +12,7 @@ lease runs out by itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 
 from msgspec.structs import replace
@@ -76,3 +77,12 @@ def essence(report: AgentReport) -> AgentReport:
     """All of a report that is worth a write of its own."""
     counts = {state: count for state, count in report.counts.items() if state not in STEADY}
     return replace(report, counts=counts, synced_revision=None, clock_skew=None)
+
+
+def clock_skew(wall: datetime, now: Instant, dated: tuple[datetime, Instant] | None) -> float | None:
+    """Seconds by which our clock is ahead of the store's, which is told to the second: less than that is nothing."""
+    if dated is None:
+        return None
+    said, at = dated
+    ahead = (wall - (said + (now - at))).total_seconds() - 0.5
+    return round(ahead, 1) if abs(ahead) >= 1.0 else 0.0

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 
-from holdfast.model.time import Duration
+from holdfast.model.time import Duration, Instant
 from holdfast.store import wire
 from holdfast.store.api import (
     Compare,
@@ -62,6 +64,17 @@ class EtcdStore:
         self._rng = rng or random.Random()
         self._relist_spread = relist_spread
         self._own = OwnWrites()
+
+    def clock(self) -> tuple[datetime, Instant] | None:
+        """What the clock of the member that answered last showed, to the second, and when that was here."""
+        dated = self._gateway.dated
+        if dated is None:
+            return None
+        try:
+            moment = parsedate_to_datetime(dated[0].decode("ascii"))
+        except ValueError:
+            return None
+        return None if moment.tzinfo is None else (moment, dated[1])
 
     async def get(self, key: bytes, *, revision: int = 0) -> Entry | None:
         reply = await read_range(self._gateway, wire.RangeRequest(key, revision=revision))

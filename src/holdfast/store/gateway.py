@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.model.time import Duration
+from holdfast.model.time import Duration, Instant
 from holdfast.store import explain, wire
 from holdfast.store.api import Refused, StoreAway, StoreError
 from holdfast.store.auth import Tokens
@@ -100,6 +100,8 @@ class Gateway:
         self.login = Login(certificate=connection.cert is not None, user=bool(connection.user))
         self.endpoints = Endpoints(tuple(dict.fromkeys(Endpoint.parse(url).url for url in connection.endpoints)))
         self.tokens = Tokens(self._authenticate if connection.user else None)
+        self.dated: tuple[bytes, Instant] | None = None
+        """The date of the last answer, and when it came."""
         self._pools = {url: Pool(Endpoint.parse(url), self.tls) for url in self.endpoints.urls}
 
     async def call(self, question: Question[R]) -> R:
@@ -142,6 +144,8 @@ class Gateway:
             reply = await self._send(url, _Request("POST", question.path, question.body, token), question, attempt)
             if isinstance(reply, Failed):
                 return reply
+            if reply.date:
+                self.dated = reply.date, self.now()
             if reply.status == 200:
                 return _decode(url, reply, question)
             finding = explain.answer(url, reply.status, reply.body, self.login)

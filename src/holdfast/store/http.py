@@ -46,6 +46,8 @@ class Reply:
 
     status: int
     body: bytes
+    date: bytes = b""
+    """What its sender's clock showed, as HTTP writes it; empty when it did not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reply: asyncio.Future[Reply] | None = None
         self._status = 0
+        self._date = b""
         self._body: list[bytes] = []
         self._begun = False
 
@@ -163,6 +166,7 @@ class HttpConnection(asyncio.Protocol):
                 return
             if isinstance(event, h11.Response):
                 self._status = event.status_code
+                self._date = next((value for name, value in event.headers if name == b"date"), b"")
             elif isinstance(event, h11.Data):
                 self._body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
@@ -180,7 +184,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.close()
         if reply is not None and not reply.done():
-            reply.set_result(Reply(self._status, body))
+            reply.set_result(Reply(self._status, body, self._date))
 
     def _fail(self, why: str, cause: Exception | None = None) -> None:
         reply, self._reply = self._reply, None
