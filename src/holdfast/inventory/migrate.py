@@ -15,12 +15,15 @@ _LOCK = 0x686F6C6466617374
 """PostgreSQL's advisory lock that makes two migrations at once one after the other."""
 
 
-def migrate(engine: Engine) -> None:
-    """Makes the tables, or brings them up to date; nothing when they are. All steps are one transaction."""
+def migrate(engine: Engine, to: str = "head") -> None:
+    """Makes the tables, or brings them up to date; nothing when they are. All steps are one transaction.
+
+    `to` names an earlier step, for tests of the way from there.
+    """
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, to)
