@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
+from holdfast.testing.fixtures import or_skip
 from holdfast.testing.inside import inside
-from holdfast.testing.netns import Namespace, network
+from holdfast.testing.netns import Namespace, Network, network
+from holdfast.testing.processes import tool
 from tests.balancer.conformance import CASES, Case
 
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[Namespace]:
-    with network() as net:
+    with or_skip(equipped()) as net:
         yield net.namespace("lb")
+
+
+@contextlib.contextmanager
+def equipped() -> Iterator[Network]:
+    tool("nft")
+    with network() as net:
+        yield net
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -23,6 +23,7 @@ from holdfast.reconcile import Change
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, network
+from holdfast.testing.processes import tool
 from tests.balancer.conformance import change, made
 
 T = TypeVar("T")
@@ -258,7 +259,8 @@ def is_served(ground: Ground, vip: Vip = V4, size: int = SIZE) -> bool:
 
 @contextlib.contextmanager
 def stage() -> Iterator[tuple[AnycastSite, Servers]]:
-    """A site whose servers answer."""
+    """A site whose servers answer, on a machine that has the tool."""
+    tool("nft")
     with network() as net:
         site = AnycastSite(net)
         servers = Servers(site.servers)
