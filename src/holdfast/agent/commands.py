@@ -14,6 +14,8 @@ from holdfast.agent.keeper import Keeper
 from holdfast.agent.mac import tunnel_mac
 from holdfast.agent.standing import About, Moment, Standing
 from holdfast.agent.telling import Picture
+from holdfast.agent.tracing import trace
+from holdfast.model.address import AddressRefused, interface
 from holdfast.model.endpoint import Endpoint, EndpointName
 from holdfast.model.endpoint_status import State
 from holdfast.model.time import NEVER, Instant
@@ -81,9 +83,11 @@ class Commands:
         return msgspec.to_builtins(self._picture().pending({key: deletions.statuses(key) for key in deletions}))
 
     async def _explain(self, request: Request, _who: Who) -> Any:
-        if request.args.get("kind") != "host":
-            raise Declined("an agent explains hosts only: holdfast explain host NAME")
         name = str(request.args.get("name", ""))
+        if request.args.get("kind") == "route":
+            return self._explain_route(name)
+        if request.args.get("kind") != "host":
+            raise Declined("an agent explains hosts and routes: holdfast explain host NAME")
         picture, about = self._picture(), self._told(self._clock.now())
         known = self.endpoints() if name == self._host else None
         return {
@@ -93,6 +97,13 @@ class Commands:
             "objects": msgspec.to_builtins(picture.objects(name)),
             "endpoints": {str(endpoint): state.value for endpoint, state in sorted((known or {}).items())},
         }
+
+    def _explain_route(self, address: str) -> Any:
+        try:
+            found = trace(self._picture(), interface(address))
+        except AddressRefused as refused:
+            raise Declined(str(refused)) from refused
+        return {"host": self._host, "trace": msgspec.to_builtins(found)}
 
     def _standing(self, now: Instant) -> Standing:
         keeper = self._keeper

@@ -91,6 +91,13 @@ class Picture:
         keys = sorted(key for key, owned in both.items() if owned.value.owner.host == host)
         return [self._object(key, both[key]) for key in keys]
 
+    def row(self, key: Key) -> ObjectRow:
+        """One object, also one that is neither present nor wanted and that something leans on all the same."""
+        known = self.present.get(key) or self.wanted.get(key)
+        if known is None:
+            return ObjectRow(str(key), "", "", 0, wanted=False, missing=True, waiting=self._waiting(key))
+        return self._object(key, known)
+
     def pending(self, begun: Mapping[Key, Sequence[Status]]) -> list[PendingRow]:
         """Deletions that wait for a gate or a handler, the oldest first."""
         going = {key for key, story in self.stories.items() if story.change.op is Op.DELETE} | begun.keys()

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli import explain_flow, explain_inventory, observed
+from holdfast.cli import explain_flow, explain_inventory, explain_route, observed
 from holdfast.cli.balancer import WORKER, announced, paused
 from holdfast.cli.daemon import answer, runtime_flag, tell, workers
 from holdfast.cli.explain_host import about_host, host
@@ -119,6 +119,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {
     "flow": explain_flow.told,
     "frontend": frontend,
     "host": host,
+    "route": explain_route.told,
     "server": server,
     **dict.fromkeys(("endpoint", "network", "subnet", "health-check"), explain_inventory.told),
 }
@@ -131,6 +132,8 @@ def _found(kind: str, name: str, to: str | None, seen_from: str | None, runtime:
         found = explain_flow.about(runtime, name, to)
     elif kind == "server":
         found = _about(runtime, name)
+    elif kind == "route":
+        found = explain_route.about(runtime, name, seen_from)
     elif kind == "host":
         found = about_host(runtime, name, seen_from)
     elif kind in ("backend", "frontend"):
@@ -149,7 +152,7 @@ def _found(kind: str, name: str, to: str | None, seen_from: str | None, runtime:
 @click.argument("name")
 @click.argument("to", required=False)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Form of the output.")
-@click.option("--host", "seen_from", help="For a host: whose agent is asked, where several run.")
+@click.option("--host", "seen_from", help="For a host or route: whose agent is asked, where several run.")
 @runtime_flag
 def explain(kind: str, name: str, to: str | None, output: str, seen_from: str | None, runtime: Path) -> None:
     """Why is it as it is? What is wanted, what is programmed, and what stands in the way.

@@ -97,7 +97,7 @@ def _agent(agent: Mapping[str, Any]) -> Told:
     for endpoint, state in agent["endpoints"].items():
         yield _row("ENDPOINT", f"{endpoint}: {state}")
     for one in agent["objects"][:_OBJECTS]:
-        yield _row("OBJECT", f"{one['key']}{_endpoint(one)}: {_state(one)}")
+        yield _row("OBJECT", f"{one['key']}{_endpoint(one)}: {object_state(one)}")
         waiting = one["waiting"]
         if waiting and waiting["opens"] and waiting["gate"] != "backoff":
             yield _row("", f"opens by: {waiting['opens']}")
@@ -111,7 +111,8 @@ def _endpoint(one: Mapping[str, Any]) -> str:
     return f" of {one['endpoint']}" if one["endpoint"] else ""
 
 
-def _state(one: Mapping[str, Any]) -> str:
+def object_state(one: Mapping[str, Any]) -> str:
+    """Who wants it, whether it is there, and what stands between."""
     waiting = one["waiting"]
     wanted = f"wanted by {one['source']} since revision {one['revision']:,}" if one["wanted"] else "not wanted any more"
     if waiting is None:
