@@ -21,7 +21,10 @@ from holdfast.balancer.prober_job import ProberMetrics
 from holdfast.model.region import Region
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
+from holdfast.server.compactor import CompactionMetrics
 from holdfast.server.metrics import ElectionMetrics
+from holdfast.server.migration_notice import MigrationMetrics
+from holdfast.server.status_metrics import StatusMetrics
 from holdfast.server.syncer_metrics import SyncerMetrics
 
 ROOT = Path(__file__).parents[2]
@@ -62,13 +65,17 @@ def test_every_alert_speaks_of_metrics_that_exist() -> None:
     ElectionMetrics(metrics.registry, SystemClock().now, Region())
     ProberMetrics(metrics.registry)
     SyncerMetrics(metrics.registry)
+    status = WorkerMetrics()
+    StatusMetrics(status.registry)
+    CompactionMetrics(metrics.registry)
+    MigrationMetrics(metrics.registry)
     AgentMetrics(metrics.registry)
     ReporterMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
     AnnounceMetrics(metrics.registry)
     Meter(DryRun(251), metrics.registry)
     metrics.held({("brake", "too_many"): 1})
-    text = gather({"elector": metrics.text()}) + of_report([])
+    text = gather({"elector": metrics.text(), "agent-status": status.text()}) + of_report([])
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     for rule in rules():
         named = set(re.findall(r"holdfast_\w+", rule["expr"]))

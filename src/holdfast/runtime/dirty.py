@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Generic
 
 from holdfast.model.time import NEVER, Duration, Instant
@@ -22,6 +22,9 @@ class Dirty(Generic[K]):
 
     def __len__(self) -> int:
         return len(self._keys) + bool(self._everything)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys)
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys

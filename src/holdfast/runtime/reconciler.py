@@ -78,7 +78,8 @@ class Reconciler(Generic[K, V]):
         vitals.audited(self._pace.audit)  # the first one has its time, too
 
     def backlog(self) -> int:
-        return len(self.dirty) + len(self.ledger)
+        """Objects, not marks: one that is both to be looked at and outstanding waits once (rule 10)."""
+        return len(self.dirty) + len(self.ledger) - sum(self.ledger.story(key) is not None for key in self.dirty)
 
     def oldest(self) -> Instant:
         waiting = [self.dirty.oldest(), min((story.since for story in self.ledger), default=NEVER)]

@@ -138,7 +138,9 @@ class Reign(Generic[T, V]):
         )
 
     def backlog(self) -> int:
-        return len(self.feed) + self.reconciler.backlog()
+        """Objects that wait, wherever they do: each counts once (rule 10)."""
+        is_open = self.reconciler.is_open
+        return len({key for key in self.feed.waiting() if not is_open(key)}) + self.reconciler.backlog()
 
     def oldest(self) -> Instant:
         return min(filter(None, (self.feed.oldest(), self.reconciler.oldest())), default=NEVER)

@@ -158,6 +158,7 @@ class StatusJob:
         vitals.consumes(_Nothing())
         vitals.audit = NEVER
         vitals.state = "following"
+        self._around.figures.nothing()
         declined: Handler = self._declined
         self._worker.handlers.update(dict.fromkeys(_COMMANDS, declined))
 

@@ -68,6 +68,12 @@ class StatusMetrics:
         self._lonely.set(lonely)
         self._raise(self._strays, "strays", strays)
 
+    def nothing(self) -> None:
+        """A server that does not lead knows nothing of the fleet, and must not go on saying what it last knew."""
+        for gauge in (self._behind, self._waited, self._skew, self._delay, self._lonely, self._bad, self._vanished):
+            gauge.set(0)
+        self._objects.clear()
+
     def _raise(self, counter: Counter, name: object, count: int) -> None:
         counter.inc(max(0, count - self._counted.get(name, 0)))
         self._counted[name] = count

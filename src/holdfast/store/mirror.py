@@ -115,6 +115,10 @@ class Mirror(Generic[T]):
         """How many keys have changed since the reader last took them."""
         return len(self._pending)
 
+    def pending(self) -> Iterator[bytes]:
+        """The keys that have changed since the reader last took them."""
+        return iter(self._pending)
+
     def mod_revision(self, key: bytes) -> int:
         """The revision that the key was last written at; 0 when it does not exist."""
         return self._state.revisions.get(key, 0)

@@ -33,6 +33,10 @@ class Pending(Generic[T]):
     def __len__(self) -> int:
         return len(self._live) + len(self._listed)
 
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._live
+        yield from self._listed
+
     def changed(self, key: bytes, known: T | None, revision: int, now: Instant) -> None:
         """A live change. `known` counts only if the key was not waiting already."""
         if key not in self._live:
