@@ -15,6 +15,7 @@ from holdfast.runtime.decisions import history
 from holdfast.testing import World, simulate
 from holdfast.testing.kernel import FakeKernel
 from tests.agent.conformance import tunnel
+from tests.agent.journal.disks import FullDisk
 from tests.agent.site import Ids, Site, another_store
 
 P1, P2 = route("10.65.0.1/32"), route("10.65.0.2/32")
@@ -382,3 +383,89 @@ def test_what_was_allowed_at_the_syncer_passes_here_up_to_the_revision_that_was_
         assert len(site.shapes) == left * 3
 
     on_a_site(scene, tmp_path, limits=Limits())
+
+
+def test_what_a_source_wanted_that_was_given_up_goes_behind_the_brake(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()}, limits=Limits())
+        first, second = site.fleet("region"), site.fleet("region-b")
+        first.name_it()
+        second.name_it()
+        first.write(*[first.joins(f"h{n}", n) for n in range(1, 31)])
+        second.write(*[second.joins(f"z{n}", 100 + n) for n in range(1, 4)])
+        site.start()
+        await site.settled()
+        site.node.kill()
+        site.unreachable.add("region-b")
+        site.start()
+        await asyncio.sleep(300)
+        assert site.running.kept() == {"region": 30, "region-b": 3}
+        site.running.sync.forget("region-b")
+        site.running.reconciler.dirty.mark_all()
+        await site.settled()
+        assert site.running.kept() == {"region": 30}
+        site.close()
+
+    simulate(1, scenario)
+
+
+def test_a_source_that_is_not_configured_any_more_counts_as_empty_behind_the_brake(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        both = {"region": world.store, "region-b": another_store()}
+        site = Site(world, tmp_path, stores=both, limits=Limits())
+        first, second = site.fleet("region"), site.fleet("region-b")
+        first.name_it()
+        second.name_it()
+        first.write(*[first.joins(f"h{n}", n) for n in range(1, 11)])
+        second.write(*[second.joins(f"z{n}", 100 + n) for n in range(1, 31)])
+        site.start()
+        await site.settled()
+        site.node.kill()
+        site.stores = {"region": world.store}
+        site.start()
+        await asyncio.sleep(300)
+        assert site.running.kept() == {"region": 10, "region-b": 30}
+        assert set(site.running.reconciler.held()) == {"brake", "footing"}
+        brake = site.running.reconciler.place.brake
+        assert brake is not None
+        brake.allow(until=site.node.clock.now() + seconds(3600))
+        site.running.reconciler.dirty.mark_all()
+        await site.settled()
+        assert site.running.kept() == {"region": 10}
+        site.close()
+
+    simulate(1, scenario)
+
+
+def test_a_host_that_is_back_as_another_with_the_same_addresses_changes_only_the_journal(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1, uid="first"))
+        site.start()
+        await site.settled()
+        calls = len(site.kernel.calls)
+        fleet.write(fleet.joins("a", 1, uid="second"))
+        await site.settled()
+        assert len(site.kernel.calls) == calls
+        assert {owned.value.owner.incarnation for owned in site.running.present.claims.values()} == {"second"}
+        assert all(b"second" in body for body in site.running.kernel.journal.live.values())
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_journal_that_cannot_be_written_to_leaves_the_kernel_alone(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        site.start()
+        await site.settled()
+        full = FullDisk(0)
+        site.running.kernel.journal._segment._files = full
+        fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(30)
+        assert site.shapes == {}
+        assert site.running._vitals.state == "waiting: journal"
+        full.room = 1 << 20
+        await site.settled()
+        assert site.shapes == peer(1)
+
+    on_a_site(scene, tmp_path)

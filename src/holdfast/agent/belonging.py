@@ -7,7 +7,7 @@ life may add, but nothing is deleted because of it until an operator has looked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -66,6 +66,8 @@ class Belonging:
 
     memories: Mapping[str, StoreMemory]
     offload: Offload = asyncio.to_thread
+    counts: Callable[[str], bool] = lambda _name: True
+    """Whether a source still does: one that an operator has given up need not say who it is."""
     known: dict[str, Known] = field(default_factory=dict)
 
     async def look(self, followings: Sequence[Following], now: Instant) -> bool:
@@ -77,11 +79,10 @@ class Belonging:
 
     def judge(self, change: Change[Key, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         owner = change.owner.source
-        concerned = [owner] if owner else sorted(self.memories)
-        for name in concerned:
-            known = self.known.get(name, Known(None, now) if name in self.memories else None)
-            reason = None if known is None else known.refuses(change.op)
-            if known is not None and reason is not None:
+        for name in [owner] if owner in self.memories else [] if owner else sorted(self.memories):
+            known = self.known.get(name, Known(None, now))
+            reason = known.refuses(change.op) if self.counts(name) else None
+            if reason is not None:
                 detail = known.judgement.sentence if known.judgement else name
                 return Closed("identity", reason, known.since, _OPENS[reason], detail)
         return None

@@ -85,6 +85,7 @@ class Keeper:
         self.kernel = kernel
         self.belonging = belonging
         self.sync = Sync({following.name: following.synced for following in followings})
+        belonging.counts = lambda name: name in self.sync.sources
         demands = {following.name: following.demand for following in followings}
         self.sources = Sources(host, demands, kernel.dataplane.describe().own)
         self.intent: Intent[Key] = Intent(NAME)
