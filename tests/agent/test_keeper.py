@@ -469,3 +469,23 @@ def test_a_journal_that_cannot_be_written_to_leaves_the_kernel_alone(tmp_path: P
         assert site.shapes == peer(1)
 
     on_a_site(scene, tmp_path)
+
+
+def test_nothing_is_deleted_because_a_store_was_restored_until_an_operator_has_looked(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet, store = site.fleet(), site.world.store
+        fleet.write(fleet.joins("a", 1))
+        backup = store.revision
+        fleet.write(fleet.joins("b", 2))
+        site.start()
+        await site.settled()
+        await asyncio.sleep(6)
+        store.restore(backup)
+        await asyncio.sleep(60)
+        assert site.shapes == {**peer(1), **peer(2)}
+        assert set(site.running.reconciler.held()) == {"identity"}
+        fleet.name_it(epoch=2)
+        await asyncio.sleep(10)
+        assert site.shapes == peer(1)
+
+    on_a_site(scene, tmp_path)

@@ -69,6 +69,14 @@ class Belonging:
     counts: Callable[[str], bool] = lambda _name: True
     """Whether a source still does: one that an operator has given up need not say who it is."""
     known: dict[str, Known] = field(default_factory=dict)
+    counted_on: Callable[[str], bool] = lambda _source: True
+    """Whether that source was not forgotten by an operator: a store that will not come back is nobody's any more."""
+    doubted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def doubt(self, name: str, now: Instant) -> None:
+        """Its store showed an earlier revision than before: nothing follows from it until it has said who it is."""
+        self.known[name] = Known(None, now)
+        self.doubted.set()
 
     async def look(self, followings: Sequence[Following], now: Instant) -> bool:
         """Asks each store who it is; whether a verdict has changed."""

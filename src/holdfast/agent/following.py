@@ -18,7 +18,7 @@ from holdfast.agent.demand import Demand
 from holdfast.agent.peers import Here
 from holdfast.model.allowance import ALLOWANCE
 from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.host import HOST
+from holdfast.model.host import HOST, Host
 from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.model.scope import Target
@@ -49,6 +49,9 @@ class Following:
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
         self.demand = Demand(here, self._revision)
+        self.falls = 0
+        """How often its store has shown an earlier revision than before: it was restored, or is another one."""
+        self._seen: dict[Mirror[Any], int] = {}
         self._named: set[bytes] = set()
         self._gone: dict[Key, int] = {}
         """By which revision a claim was not wanted any more that had been wanted before."""
@@ -95,6 +98,10 @@ class Following:
         """Whether the source knows a host of that name; None before it has spoken."""
         return HOST.key(self.region, name) in self._hosts.objects if self._hosts.synced else None
 
+    def node(self, name: str) -> Host | None:
+        """What the source says of the host of that name."""
+        return self._hosts.objects.get(HOST.key(self.region, name))
+
     def _take_over(self) -> set[Key]:
         touched: set[Key] = set()
         for key in self._taken(self._migrations):
@@ -111,6 +118,8 @@ class Following:
 
     def _note(self) -> None:
         self._name_bad()
+        self.falls += any(mirror.revision < self._seen.get(mirror, 0) for mirror in self._mirrors())
+        self._seen = {mirror: mirror.revision for mirror in self._mirrors()}
         revision = max(mirror.revision for mirror in self._mirrors())  # a prefix that is quiet stays where it was
         unreadable = tuple(unreadable_keys(self._mirrors()))
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):

@@ -86,6 +86,7 @@ class Keeper:
         self.belonging = belonging
         self.sync = Sync({following.name: following.synced for following in followings})
         belonging.counts = lambda name: name in self.sync.sources
+        belonging.counted_on = self.sync.sources.__contains__
         demands = {following.name: following.demand for following in followings}
         self.sources = Sources(host, demands, kernel.dataplane.describe().own)
         self.intent: Intent[Key] = Intent(NAME)
@@ -111,7 +112,7 @@ class Keeper:
 
     def _place(self) -> Place[Key, Claim]:
         kernel, settings = self.kernel, self._settings
-        wanted = WantedClaims(self.sources, self.followings, self.sync, kernel.present)
+        wanted = WantedClaims(self.sources, self.followings, self.sync, kernel.present, self._doubt)
         return Place(
             name=NAME,
             source=wanted,
@@ -177,7 +178,7 @@ class Keeper:
         log.info(f"remembers {len(self.present):,} objects; nothing is touched before a source has spoken")
         while not stopping.is_set():
             await self.reconciler.place.source.look(())
-            if self.sources.complete:
+            if self.sources.complete or not self.sync.sources:  # an operator may have forgotten them all
                 return
             self._vitals.attempted(success=True, state="waiting: a complete list")
             with contextlib.suppress(TimeoutError):
@@ -194,14 +195,19 @@ class Keeper:
         owner = change.owner.source
         return any(following.name == owner and following.is_allowed(change) for following in self.followings)
 
+    def _doubt(self, source: str) -> None:
+        self.belonging.doubt(source, self._clock.now())
+
     def _wake(self) -> None:
         self.reconciler.dirty.wake()
 
     async def _watch_identity(self) -> None:
         while True:
+            self.belonging.doubted.clear()
             if await self.belonging.look(self.followings, self._clock.now()):
                 self.reconciler.dirty.mark_all()
-            await asyncio.sleep(LOOK.total_seconds())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.belonging.doubted.wait(), LOOK.total_seconds())
 
     async def _watch_kernel(self) -> None:
         while True:

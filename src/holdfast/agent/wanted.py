@@ -18,11 +18,20 @@ from holdfast.reconcile import Owned, Sync
 class WantedClaims:
     """Source and feed at once: marks say what has changed since the last turn, and what may go on."""
 
-    def __init__(self, sources: Sources, followings: Sequence[Following], sync: Sync, present: Present) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        followings: Sequence[Following],
+        sync: Sync,
+        present: Present,
+        thrown_back: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        """`thrown_back` hears of a source whose store shows an earlier revision than it did."""
         self.sources = sources
         self.followings = followings
         self._sync = sync
         self._present = present
+        self._thrown_back = thrown_back
         self._touched: set[Key] = set()
 
     async def fetch(self) -> Collection[Key]:
@@ -53,10 +62,12 @@ class WantedClaims:
 
     async def _catch_up(self) -> None:
         for following in self.followings:
-            before = following.synced
+            before, falls = following.synced, following.falls
             self._touched |= await following.catch_up()
             if following.synced.revision is not None:
                 self.sources.complete.add(following.name)
+            if following.falls != falls:
+                self._thrown_back(following.name)
             # A source that an operator has told us to forget is not asked for again.
             if following.synced != before and following.name in self._sync.sources:
                 self._sync.note_source(following.name, following.synced)
