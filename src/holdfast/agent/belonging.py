@@ -69,8 +69,6 @@ class Belonging:
     counts: Callable[[str], bool] = lambda _name: True
     """Whether a source still does: one that an operator has given up need not say who it is."""
     known: dict[str, Known] = field(default_factory=dict)
-    counted_on: Callable[[str], bool] = lambda _source: True
-    """Whether that source was not forgotten by an operator: a store that will not come back is nobody's any more."""
     doubted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def doubt(self, name: str, now: Instant) -> None:

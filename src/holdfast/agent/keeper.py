@@ -86,7 +86,6 @@ class Keeper:
         self.belonging = belonging
         self.sync = Sync({following.name: following.synced for following in followings})
         belonging.counts = lambda name: name in self.sync.sources
-        belonging.counted_on = self.sync.sources.__contains__
         demands = {following.name: following.demand for following in followings}
         self.sources = Sources(host, demands, kernel.dataplane.describe().own)
         self.intent: Intent[Key] = Intent(NAME)
