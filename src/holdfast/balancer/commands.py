@@ -97,7 +97,8 @@ class Commands:
         return await trace(self._keeper, str(request.args.get("source")), str(request.args.get("to")))
 
     async def _traffic(self, _request: Request, _who: Who) -> Any:
-        """What has passed to each backend, as of the last measurement."""
+        """What has passed to each backend until now."""
+        await self._keeper.meter.measure(self._keeper.balancer.roster)
         return [
             {"frontend": frontend, "backend": backend, **dataclasses.asdict(passed)}
             for (frontend, backend), passed in sorted(self._keeper.meter.passed.items())

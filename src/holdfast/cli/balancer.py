@@ -73,6 +73,23 @@ def plan(output: str, runtime: Path) -> None:
 
 
 @balancer.command()
+@output
+@runtime_flag
+def traffic(output: str, runtime: Path) -> None:
+    """What passes to each backend: flows now, packets and bytes since it was programmed."""
+    rows = tell(runtime, WORKER, "traffic")
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+    elif not rows:
+        click.echo("nothing is counted: the dataplane holds no entry, or carries no traffic", err=True)
+    else:
+        click.echo(f"{'FRONTEND':<20} {'BACKEND':<20} {'FLOWS':>9} {'UNANSWERED':>11} {'PACKETS':>14} {'BYTES':>18}")
+        for one in rows:
+            counts = f"{one['flows']:>9,} {one['unanswered']:>11,} {one['packets']:>14,} {one['bytes']:>18,}"
+            click.echo(f"{one['frontend']:<20} {one['backend']:<20} {counts}")
+
+
+@balancer.command()
 @runtime_flag
 def sync(runtime: Path) -> None:
     """Compare everything with the dataplane again, now."""

@@ -75,6 +75,7 @@ def test_an_operator_asks_where_a_flow_goes_and_what_is_wrong_with_the_machine(
     assert f"established with {server} (" in operator.is_told("explain", "flow", source, "192.0.2.1:80")
     said = operator.asks("explain", "flow", source)
     assert (said.returncode, "say where it goes" in said.stderr) == (2, True)
+    assert operator.is_told("balancer", "traffic").split()[:3] == ["FRONTEND", "BACKEND", "FLOWS"]
     found = operator.doctor()
     assert "ok    dataplane  nftables can be used; our table is inet holdfast" in found
     assert "ok    forwarding net.ipv4.ip_forward is 1" in found
