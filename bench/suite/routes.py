@@ -15,6 +15,8 @@ import operator
 import resource
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from socket import gethostname
 from statistics import median
 from typing import Annotated
 
@@ -41,6 +43,7 @@ from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.linux import LinuxDataplane
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.picture import Picture, take, take_routes
+from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Change, Op, Owned, diff
 from holdfast.runtime.netlink.socket import Netlink
@@ -102,7 +105,7 @@ async def _measure(nodes: Sequence[Node]) -> tuple[float, float, float]:
 
 async def _program(wanted: Mapping[Key, Shape]) -> tuple[float, float]:
     changes = [Change(Op.CREATE, key, None, Owned(Claim(wanted[key]), "bench", 1)) for key in sorted(wanted)]
-    dataplane = LinuxDataplane(Linux(), "bench")
+    dataplane = LinuxDataplane()
     await dataplane.read()
     watch = Stopwatch()
     for start in range(0, len(changes), BATCH):
@@ -122,7 +125,7 @@ async def _verify(wanted: Mapping[Key, Shape]) -> float:
     remembered = {key: Owned(shape, "bench", 1) for key, shape in wanted.items() if key.sort is Sort.ROUTE}
     want = [(key, remembered[key]) for key in sorted(remembered)]
     kernel, settings = Netlink(socket.NETLINK_ROUTE), Linux()
-    devices = Devices(kernel, settings, "bench")
+    devices = Devices(kernel, settings, partial(tunnel_mac, gethostname()))
     known = await take(kernel, settings, devices, Picture(settings.first_nexthop))
     took = []
     for _ in range(VERIFICATIONS):

@@ -48,6 +48,8 @@ class Demand:
         self._given = here
         self._here = here
         self.revision = revision
+        self.own: Host | None = None
+        """What is said of this host itself."""
         self._peers: dict[str, Peer] = {}
         self._hosts: dict[bytes, Host] = {}
         self._endpoints: dict[bytes, Endpoint] = {}
@@ -121,6 +123,7 @@ class Demand:
 
     def _moved(self, own: Host | None) -> set[Key]:
         """Our own addresses decide how every other host is reached."""
+        self.own = own
         here = self._given.at(own)
         if here == self._here:
             return set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from holdfast.agent.endpoint_reporter import EndpointReporter
 from holdfast.agent.following import Following
 from holdfast.agent.journal import Journal, JournalUnreadable
 from holdfast.agent.keeper import Around, Keeper, Settings
+from holdfast.agent.mac import mac_of, tunnel_mac
 from holdfast.agent.memory import MemoryDataplane
 from holdfast.agent.peers import Encapsulation, Here
 from holdfast.agent.reporter_job import REPORTER, ROLE, SPEAKER, host_name
@@ -38,6 +40,7 @@ from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.intents import Intents
 from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.namespace import inside
 from holdfast.runtime.paths import Paths
 from holdfast.runtime.place import Pace
 from holdfast.runtime.process import boot_id
@@ -59,7 +62,22 @@ def journal_file(paths: Paths) -> Path:
     return paths.runtime / f"{ROLE}.journal"
 
 
-def open_dataplane(config: Configuration, host: str, runtime: Path, *, alone: bool = True) -> Dataplane:
+class OwnNode:
+    """What the source says about this host itself, once it has spoken."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self.following: Following | None = None
+
+    def mac(self, family: int) -> str | None:
+        """By which the others know our end of the tunnel."""
+        if self.following is None or self.following.synced.revision is None:
+            return None
+        own = self.following.demand.own
+        return tunnel_mac(self._host, family) if own is None else mac_of(own, family)
+
+
+def open_dataplane(config: Configuration, node: OwnNode, runtime: Path, *, alone: bool = True) -> Dataplane:
     """The dataplane that is configured. Raises `Away`, also where another agent has it; not `alone` only looks."""
     match config.dataplane.kind:
         case "memory":
@@ -67,7 +85,8 @@ def open_dataplane(config: Configuration, host: str, runtime: Path, *, alone: bo
         case "linux":
             from holdfast.agent.linux import LinuxDataplane
 
-            return LinuxDataplane(config.linux, host, alone=alone)
+            make = partial(LinuxDataplane, config.linux, node.mac, alone=alone)
+            return make() if config.dataplane.netns is None else inside(config.dataplane.netns, make)
 
 
 def own_addresses(config: Configuration) -> tuple[str, ...]:
@@ -98,12 +117,12 @@ def following(config: Config, store: Store, clock: Clock) -> Following:
 class AgentJob:
     """The keeper with all that is around it, once journal and kernel are open."""
 
-    def __init__(self, worker: Worker, store: Store, journal: Journal, dataplane: Dataplane) -> None:
+    def __init__(self, worker: Worker, store: Store, journal: Journal, dataplane: Dataplane, node: OwnNode) -> None:
         config = worker.config
         self._worker = worker
         self._begun_with = config.agent
         self._way = WayToStore(config.store.endpoints)
-        source = following(config, store, worker.clock)
+        source = node.following = following(config, store, worker.clock)
         belonging = Belonging({source.name: StoreMemory(worker.paths.state, ROLE)})
         around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
         host, kernel = host_name(config), Kernel(journal, dataplane)
@@ -183,12 +202,13 @@ async def keep(worker: Worker) -> None:
     if journal is None:
         return
     log.log(20 if not journal.opening.aside else 30, journal.opening.sentence)
-    dataplane = await waits.opened(lambda: open_dataplane(config.agent, host_name(config), worker.paths.runtime))
+    node = OwnNode(host_name(config))
+    dataplane = await waits.opened(lambda: open_dataplane(config.agent, node, worker.paths.runtime))
     if dataplane is None:
         return
     store = open_store(config.store)
     try:
-        await AgentJob(worker, store, journal, dataplane).run()
+        await AgentJob(worker, store, journal, dataplane, node).run()
     finally:
         await store.close()
         journal.close()

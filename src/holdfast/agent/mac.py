@@ -8,12 +8,20 @@ from __future__ import annotations
 import hashlib
 from ipaddress import IPv6Address
 
+from holdfast.model.host import Host
+
 
 def tunnel_mac(host: str, family: int) -> str:
     """Of that host, for an underlay of IPv4 or IPv6."""
     digest = hashlib.blake2b(f"{family} {host}".encode(), digest_size=6).digest()
     # Locally administered, and no group address.
     return bytes([digest[0] & 0xFC | 0x02, *digest[1:]]).hex(":")
+
+
+def mac_of(host: Host, family: int) -> str:
+    """The MAC by which all hosts know that one's end of the tunnel: the one that its Node says, or its own."""
+    said = host.spec.tunnel_mac if family == 4 else host.spec.tunnel_mac_v6
+    return said or tunnel_mac(host.metadata.name, family)
 
 
 def link_local(mac: str) -> str:

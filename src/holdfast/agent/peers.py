@@ -28,7 +28,7 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.agent.mac import link_local, tunnel_mac
+from holdfast.agent.mac import link_local, mac_of
 from holdfast.model.address import family
 from holdfast.model.endpoint import Endpoint
 from holdfast.model.host import Bgp, Host
@@ -133,11 +133,10 @@ def _reach(host: Host, version: int, here: Here) -> Reach | None:
         return None
     if here.mode(underlay) is Mode.DIRECT:
         return Reach(underlay, ((nexthop(underlay), Nexthop(Mode.DIRECT)),))
-    spec = host.spec
-    tunnel, mac = (spec.tunnel_ipv4, spec.tunnel_mac) if version == 4 else (spec.tunnel_ipv6, spec.tunnel_mac_v6)
-    # Where nobody has chosen them, the MAC follows from the host's name. Inside the tunnel any address will do that
-    # Linux takes for a gateway there: of IPv6 none that is routed elsewhere, as the underlay's is.
-    mac = mac or tunnel_mac(host.metadata.name, version)
+    mac = mac_of(host, version)
+    tunnel = host.spec.tunnel_ipv4 if version == 4 else host.spec.tunnel_ipv6
+    # Where nobody has chosen one, any address will do that Linux takes for a gateway inside the tunnel: of IPv6 none
+    # that is routed elsewhere, as the underlay's is.
     tunnel = tunnel or (underlay if version == 4 else link_local(mac))
     return Reach(
         tunnel,

@@ -22,6 +22,12 @@ class Dataplane(Section, frozen=True, kw_only=True):
         Literal["linux", "memory"],
         About("Which dataplane: `linux` is this network namespace's kernel, `memory` a file, to try things out."),
     ] = "linux"
+    netns: Annotated[
+        Name | None,
+        About(
+            "The network namespace whose kernel `linux` programs, as `ip netns` names it; `null` for the agent's own."
+        ),
+    ] = None
     file: Annotated[
         File | None,
         About("Where `memory` keeps what it holds; `null` for `agent.kernel.json` in the runtime folder."),
@@ -126,5 +132,7 @@ class Agent(Section, frozen=True, kw_only=True):
             )
         if self.report_ttl.microseconds:
             yield Conflict(("report_ttl",), "must be whole seconds: etcd knows no others")
+        if self.dataplane.netns is not None and self.dataplane.kind != "linux":
+            yield Conflict(("dataplane.netns", "dataplane.kind"), "is for agent.dataplane.kind: linux only")
         if self.dataplane.file is not None and self.dataplane.kind != "memory":
             yield Conflict(("dataplane.file", "dataplane.kind"), "is for agent.dataplane.kind: memory only")

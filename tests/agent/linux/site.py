@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from holdfast.agent.claims import (
     Claim,
@@ -21,6 +22,7 @@ from holdfast.agent.claims import (
 )
 from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.linux import LinuxDataplane
+from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.testing.inside import inside
@@ -63,7 +65,7 @@ class Site:
 
     @contextlib.contextmanager
     def dataplane(self, settings: Linux | None = None) -> Iterator[LinuxDataplane]:
-        made = inside(self.host.system_name, lambda: LinuxDataplane(settings, "host"))
+        made = inside(self.host.system_name, lambda: LinuxDataplane(settings, partial(tunnel_mac, "host")))
         try:
             yield made
         finally:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Shape, nexthop, route
 from holdfast.agent.linux import LinuxDataplane
+from holdfast.testing.inside import inside
 from tests.agent.linux.site import Site, creates, deletes, direct_peer, vxlan_peer
 
 PATIENCE_S = 20
@@ -93,6 +94,15 @@ def test_a_tunnel_that_is_not_as_it_has_to_be_is_made_anew(site: Site, dataplane
         assert "02:00:00:00:00:99" not in site.ip("link show holdfast4")
 
     asyncio.run(scene())
+
+
+def test_a_tunnel_whose_mac_nobody_knows_yet_is_left_as_it_is(site: Site, dataplane: LinuxDataplane) -> None:
+    """Before its source has spoken, an agent does not know under which MAC the others know it."""
+    wanted = vxlan_peer(7)
+    asyncio.run(programmed(dataplane, wanted))
+    ignorant = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: None))
+    assert asyncio.run(ignorant.read()) == wanted
+    ignorant.close()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.agent.linux import LinuxDataplane
 from holdfast.reconcile import Away
+from holdfast.runtime import namespace
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Network
 from tests.agent.linux.site import Site
@@ -16,7 +17,7 @@ _ASKS = "from holdfast.agent.linux import LinuxDataplane; print(LinuxDataplane()
 
 
 def the_agent(site: Site) -> LinuxDataplane:
-    return inside(site.host.system_name, lambda: LinuxDataplane(host="host", alone=True))
+    return inside(site.host.system_name, lambda: LinuxDataplane(alone=True))
 
 
 def test_a_second_agent_in_the_namespace_waits_until_the_first_is_gone(site: Site) -> None:
@@ -47,3 +48,8 @@ def test_without_the_right_one_sentence_says_which_and_how_to_give_it(site: Site
         "the agent may not change this host's routes: start it as root, or give its systemd unit "
         "AmbientCapabilities=CAP_NET_ADMIN\n"
     )
+
+
+def test_a_namespace_that_does_not_exist_is_waited_for_with_a_sentence() -> None:
+    with pytest.raises(Away, match="network namespace nowhere is away: No such file or directory; ip netns lists"):
+        namespace.inside("nowhere", LinuxDataplane)

@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from holdfast.agent.claims import Key, Local, Mode, Nexthop, Shape
 from holdfast.agent.dataplane import ClaimChange, Description, Interrupted
 from holdfast.agent.linux import picture
 from holdfast.agent.linux.capability import missing_capability
-from holdfast.agent.linux.devices import Devices
+from holdfast.agent.linux.devices import Devices, Macs
 from holdfast.agent.linux.events import Ear, Overrun
 from holdfast.agent.linux.ground import Ground
 from holdfast.agent.linux.hearing import Hearing
@@ -25,6 +26,7 @@ from holdfast.agent.linux.orders import carry_out
 from holdfast.agent.linux.picture import Picture
 from holdfast.agent.linux.routing import straight_device
 from holdfast.agent.linux.settings import own
+from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Away
 from holdfast.runtime.netlink import socket as netlink
@@ -38,14 +40,17 @@ class LinuxDataplane:
 
     name = "linux"
 
-    def __init__(self, settings: Linux | None = None, host: str | None = None, *, alone: bool = False) -> None:
-        """`alone`: as the one agent of this network namespace, which it is until `close`; others only look."""
+    def __init__(self, settings: Linux | None = None, macs: Macs | None = None, *, alone: bool = False) -> None:
+        """`macs` are those by which other hosts know our ends of the tunnel; by default those of this machine's name.
+
+        `alone`: as the one agent of this network namespace, which it is until `close`; others only look.
+        """
         self._settings = settings or Linux()
         self._held = NamespaceLock() if alone else None
         with _trouble():
             kernel = netlink.Netlink(socket.NETLINK_ROUTE)
             self._ear = Ear(kernel, self._settings.protocol)
-            devices = Devices(kernel, self._settings, host or socket.gethostname())
+            devices = Devices(kernel, self._settings, macs or partial(tunnel_mac, socket.gethostname()))
         self._ground = Ground(kernel, self._settings, devices, Picture(self._settings.first_nexthop))
         self._hearing = Hearing(self._ground)
         self._hearing.must_read = True

@@ -6,13 +6,17 @@ ours is left alone, and the sentence says so (N14); one of ours that is not as i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.agent.linux.settings import OWNED, device_name, mtu
-from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.runtime.netlink import links, networks
 from holdfast.runtime.netlink.addresses import mac_octets
 from holdfast.runtime.netlink.links import Link, Vxlan
 from holdfast.runtime.netlink.socket import Netlink
+
+Macs = Callable[[int], str | None]
+"""The MAC of our end of the tunnel, by family; None while that is not known."""
 
 
 class Foreign(Exception):
@@ -20,10 +24,10 @@ class Foreign(Exception):
 
 
 class Devices:
-    def __init__(self, kernel: Netlink, settings: Linux, host: str) -> None:
+    def __init__(self, kernel: Netlink, settings: Linux, macs: Macs) -> None:
         self._kernel = kernel
         self._settings = settings
-        self._host = host
+        self._macs = macs
         self.links: dict[str, Link] = {}
         self._networks: list[networks.Network] = []
         self.look()
@@ -59,9 +63,7 @@ class Devices:
             if there.alias != OWNED and not self._is_unfinished(there):
                 raise Foreign(f"device {name} is not Holdfast's: rename it, or choose another name for ours")
             links.remove(self._kernel, there.number)
-        links.add_vxlan(
-            self._kernel, name, self._vxlan(), family, self._mac(family), mtu=mtu(self._settings, family), alias=OWNED
-        )
+        self._add(name, family)
         self.look()
         return self.links[name]
 
@@ -79,13 +81,21 @@ class Devices:
         number = networks.device_towards(address, self._networks)
         return next((link for link in self.links.values() if link.number == number), None)
 
+    def _add(self, name: str, family: int) -> None:
+        mac = self._macs(family)
+        assert mac is not None, "nothing is made before the source has spoken"
+        size = mtu(self._settings, family)
+        links.add_vxlan(self._kernel, name, self._vxlan(), family, mac_octets(mac), mtu=size, alias=OWNED)
+
     def _switched_on(self, link: Link) -> Link:
         links.switch_on(self._kernel, link.number)
         self.look()
         return self.links[link.name]
 
     def _is_as_wanted(self, link: Link, family: int) -> bool:
-        return link.alias == OWNED and link.vxlan == self._vxlan() and link.mac == self._mac(family)
+        mac = self._macs(family)
+        is_known_as = mac is None or link.mac == mac_octets(mac)
+        return link.alias == OWNED and link.vxlan == self._vxlan() and is_known_as
 
     def _is_unfinished(self, link: Link) -> bool:
         """A crash between making a device and naming its owner leaves one that is exactly like ours, and down."""
@@ -93,6 +103,3 @@ class Devices:
 
     def _vxlan(self) -> Vxlan:
         return Vxlan(self._settings.vni, self._settings.port)
-
-    def _mac(self, family: int) -> bytes:
-        return mac_octets(tunnel_mac(self._host, family))
