@@ -1,0 +1,80 @@
+"""Reports pour in while the database crawls: what waits is bounded by the hosts, the last state of each is right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.time import Duration, seconds
+from holdfast.runtime.clock import SystemClock
+from holdfast.server.staleness import Staleness
+from tests.server.observing import Observatory, agent_key, observatory
+
+T = TypeVar("T")
+CRAWL_S = 0.4
+
+
+class Patient:
+    async def wait(self, most: Duration) -> None:
+        await asyncio.sleep(most.total_seconds())
+
+    async def close(self) -> None:
+        return None
+
+
+async def crawling(call: Callable[[], T]) -> T:
+    await asyncio.sleep(CRAWL_S)
+    return call()
+
+
+@pytest.mark.parametrize(("hosts", "updates"), [(200, 10_000), pytest.param(2_000, 1_000_000, marks=pytest.mark.soak)])
+def test_however_many_reports_come_one_per_host_waits_and_the_last_one_is_written(
+    tmp_path: Path, hosts: int, updates: int
+) -> None:
+    with observatory(tmp_path) as here, capture_logs() as logs:
+        peak, wrong = asyncio.run(pour(here, hosts, updates))
+    assert peak <= hosts + 1, "more waits than there are objects"
+    assert wrong == []
+    warnings = [str(one["event"]) for one in logs if "status is behind" in str(one["event"])]
+    assert warnings
+    assert all("our backlog" in one and "revisions behind" in one and "objects waiting" in one for one in warnings)
+
+
+async def pour(here: Observatory, hosts: int, updates: int) -> tuple[int, list[str]]:
+    here.clock = SystemClock()  # type: ignore[assignment]
+    async with here.agents() as working:
+        reign, peak = working.reign, 0
+        await working.turn()
+        reign.around.staleness = reign.feed._staleness = Staleness(stale_after=seconds(0.3), warn_every=seconds(0.1))
+        reign.around.waker = Patient()
+        reign.target._aside = crawling
+        running = asyncio.create_task(reign.run(asyncio.Event()))
+        last: dict[str, bytes] = {}
+        for number in range(updates):
+            host = f"r{number % hosts}"
+            last[host] = AGENT_STATUS.encode(AgentStatus(uptime=float(number)))
+            await here.world.put(agent_key(host), last[host])
+            if number % 100 == 0:
+                peak = max(peak, reign.backlog())
+                reign.look()
+                await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            while reign.backlog() or any(not _written(here, host, value) for host, value in last.items()):
+                peak = max(peak, reign.backlog())
+                await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return peak, [host for host, value in last.items() if not _written(here, host, value)]
+
+
+def _written(here: Observatory, host: str, value: bytes) -> bool:
+    status = AGENT_STATUS.decode(agent_key(host), value)
+    assert isinstance(status, AgentStatus)
+    rows = here.observed.read("agent", agent_key(host), None, 1)
+    return bool(rows) and f'"uptime":{status.uptime}'.encode() in rows[0].doc
