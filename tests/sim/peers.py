@@ -421,11 +421,15 @@ async def kill_at_a_change(scene: Scene) -> None:
 
 
 async def deaf_start(scene: Scene) -> None:
-    """A new life begins while the first source cannot be reached."""
+    """A new life begins while the first source cannot be reached, and another one claims something of its."""
     site, source = scene.site, next(iter(scene.truths))
     site.unreachable.add(source)
     site.node.kill()
     _revive(scene)
+    for other in list(scene.truths)[1:]:
+        found = _some_host(scene.random, scene.truths[source])
+        if found is not None:
+            site.fleet(other).write(Put(HOST.key(REGION, found.metadata.name), HOST.encode(found)))
     await _a_while(scene, 2.0, 8.0)
     site.unreachable.discard(source)
     if source in site.clients:
@@ -499,6 +503,8 @@ async def refuse(scene: Scene) -> None:
     handler: JudgedKernel | SwallowingIds = scene.kernel if scene.random.random() < 0.5 else scene.ids
     unlucky = scene.random.choice([None, *NUMBERS])
     handler.refuse = lambda change: "not now" if unlucky in (None, change.key.number % len(NUMBERS)) else None
+    for fleet in map(scene.site.fleet, scene.truths):
+        fleet.write(*[fleet.leaves(name) for name in scene.random.sample(HOSTS, 2)])
     await _a_while(scene)
     handler.refuse = lambda _change: None
 
