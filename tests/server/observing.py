@@ -111,9 +111,12 @@ class Observatory:
         await self.world.put(status_key(number, on), ENDPOINT_STATUS.encode(EndpointStatus(state)))
 
     @contextlib.asynccontextmanager
-    async def agents(self) -> AsyncIterator[Working[Any, AgentSeen]]:
+    async def agents(self, *, cut_off: bool = False) -> AsyncIterator[Working[Any, AgentSeen]]:
+        """The worker that is about agents; one that is `cut_off` has not got its first list yet."""
         calls = Calls()
         client = self.fake.client("agent-status")
+        if cut_off:
+            client.link.cut()
         topic = status_topics.agents(REGION, client, self.observed, calls, self.clock)
         async with self._led(topic, client, calls) as working:
             yield working
@@ -130,7 +133,7 @@ class Observatory:
     async def _led(self, topic: Topic[T, V], client: FakeClient, calls: Calls) -> AsyncIterator[Working[T, V]]:
         """A new leader with a warm mirror, and the inventory's fence raised; nothing is compared yet."""
         mirror = asyncio.create_task(topic.mirror.run())
-        synced = asyncio.create_task(topic.mirror.wait_synced())
+        synced = asyncio.create_task(topic.mirror.wait_synced() if client.link.up else asyncio.sleep(0))
         await asyncio.wait({mirror, synced}, return_when=asyncio.FIRST_COMPLETED)
         if mirror.done():
             synced.cancel()

@@ -187,8 +187,23 @@ def gone(here: Observatory) -> list[str]:
     return [key.decode().split("/")[-2] for key, doc in here.rows("agent").items() if b'"alive":false' in doc]
 
 
-@fault("C14", without="holdfast.server.mass_loss:is_held", returns=False)
-def test_C14_many_agents_that_vanish_at_once_are_held(here: Observatory) -> None:
+@fault("C14", without="holdfast.server.status_source:StatusSource._check")
+def test_C14_nothing_is_concluded_before_one_whole_list_has_come(here: Observatory) -> None:
+    async def scenario() -> str:
+        here.editor.change([host(number) for number in range(1, 4)], who="alice")
+        for number in range(1, 4):
+            await here.report(f"r{number}")
+        async with here.agents() as working:
+            await working.turn()
+        async with here.agents(cut_off=True) as working:
+            await working.turn()
+            return working.reign.around.vitals.state
+
+    assert asyncio.run(scenario()) == "waiting: store"
+    assert gone(here) == []
+
+
+def test_many_agents_that_vanish_at_once_are_held(here: Observatory) -> None:
     async def scenario() -> str:
         here.editor.change([host(number) for number in range(1, 21)], who="alice")
         for number in range(1, 21):

@@ -21,6 +21,7 @@ from holdfast.store.api import Compacted
 from holdfast.store.fenced import FencedStore
 from holdfast.testing import FakeStore
 from holdfast.testing.client import FakeClient
+from holdfast.testing.link import Fate
 from tests.server.syncing import HandClock
 
 REGION = Region()
@@ -233,9 +234,9 @@ def test_nothing_is_compacted_when_it_is_switched_off() -> None:
 def test_a_store_that_is_away_is_looked_at_again_later() -> None:
     async def scene(upkeep: Upkeep) -> None:
         compactor = await upkeep.lead()
-        upkeep.client.link.disconnect()
+        upkeep.client.link.next_calls(Fate.REFUSED)
         await compactor.look()
-        upkeep.client.link.heal()
+        assert await upkeep.client.get(LAST) is None
         await compactor.look()
         assert await upkeep.client.get(LAST) is not None
 
