@@ -39,6 +39,7 @@ def site() -> Iterator[Stage]:
 
 @pytest.fixture
 def here(site: Stage) -> Stage:
+    wait(site.balancer.is_released, "the balancer has come to rest")
     site.wait_served()
     return site
 

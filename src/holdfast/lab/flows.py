@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-_TIMEOUT = 5.0
+_TIMEOUT = 10.0
 _REQUEST = b"GET / HTTP/1.1\r\nHost: www.example.net\r\n\r\n"
 
 

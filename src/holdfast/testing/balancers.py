@@ -28,6 +28,8 @@ HOLDFAST = (sys.executable, "-P", "-m", "holdfast.cli")
 VIP = {4: "192.0.2.80", 6: "2001:db8::80"}
 ALL = dict.fromkeys(SERVERS, 100)
 PATIENCE = 60.0
+FALL = 8
+"""Failures until a server is down: few where it refuses, half a minute and more where it is only silent."""
 
 
 def configuration(
@@ -46,12 +48,14 @@ def configuration(
     frontends."""
     lines = [
         f"paths: {{state: {home}/state, runtime: {home}/run}}",
+        # A busy machine is none of what is tried here.
+        "runtime: {heartbeat-after: 120s, stalled-after: 240s, supervisor-silent-after: 300s}",
         "balancer:",
         f"  startup-min-delay: {warm_up}",
         f"  startup-max-delay: {window}",
         f"  sync-interval: {sync}",
         f"  dataplane: {{kind: nftables, table-size: {table_size}}}",
-        f"  healthchecks: {{web: {{type: http, interval: {probe}, timeout: 5s, fall: 3}}}}",
+        f"  healthchecks: {{web: {{type: http, interval: {probe}, timeout: 5s, fall: {FALL}}}}}",
         "  backends:",
     ]
     for family in VIP:
