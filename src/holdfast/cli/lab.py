@@ -31,7 +31,7 @@ folder_flag = click.option(
 config_flag = click.option("--config", "config_file", metavar="FILE", help="Configuration file.")
 hosts_flag = click.option(
     "--hosts",
-    default=inventory.DOZEN,
+    default=inventory.FIRST_HOSTS,
     show_default=True,
     type=click.IntRange(2, 99),
     help="How many hosts the fleet begins with; an agent runs for each.",

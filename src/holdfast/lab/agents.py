@@ -20,6 +20,9 @@ import structlog
 from holdfast.lab import member
 from holdfast.lab.member import DIE_WITH, run_member, tied
 from holdfast.model.time import Duration
+from holdfast.runtime.board import Board, BoardError
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.report import report
 from holdfast.runtime.worker import Spec, Worker
 
 log = structlog.get_logger(__name__)
@@ -29,6 +32,7 @@ AGENTS = Spec("agents", "holdfast.lab.fleet:agents")
 TIMINGS = ("agent.report_interval=2s", "agent.report_ttl=60s", "agent.silent_after=10s")
 """Shorter than the defaults, so that a scene is over before one gets bored."""
 _AGAIN = Duration(milliseconds=500)
+_PATIENCE = Duration(seconds=60)
 
 
 def kernel_file(state: Path, host: str) -> Path:
@@ -41,11 +45,26 @@ def held_file(state: Path, host: str) -> Path:
     return state / "kernels" / f"{host}.down"
 
 
-async def tend(worker: Worker, host: str, settings: Sequence[str], wait: Duration) -> None:
-    """Keeps one agent running beside this process until told to stop. All at once would take the machine for seconds:
-    it waits that long first."""
+async def is_up(worker: Worker, host: str) -> None:
+    """Returns when the workers of that agent have shown themselves. Agents are started one after another: all at once
+    would take a small machine for so long that their supervisors give them up."""
+    most = worker.clock.now() + _PATIENCE
+    while worker.clock.now() < most and not _shows_itself(worker.paths.runtime / host):
+        if await worker.stopped(_AGAIN):
+            return
+
+
+def _shows_itself(runtime: Path) -> bool:
+    try:
+        board = Board.open(runtime / f"{ROLE}.board", read_only=True)
+    except BoardError:
+        return False
+    return all(one.pid is not None for one in report(board, ROLE, "", SystemClock().now()).workers)
+
+
+async def tend(worker: Worker, host: str, settings: Sequence[str]) -> None:
+    """Keeps one agent running beside this process until told to stop."""
     state = worker.paths.state
-    await worker.stopped(wait)
     own = [f"agent.host={host}", "agent.dataplane.kind=memory", f"agent.dataplane.file={kernel_file(state, host)}"]
     command = member.command([f"{DIE_WITH}{os.getpid()}", *own, *settings, *TIMINGS], module="holdfast.lab.agents")
     while not worker.stopping.is_set():

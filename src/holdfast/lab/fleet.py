@@ -110,9 +110,10 @@ async def agents(worker: Worker) -> None:
             return
     lab_agents.kernel_file(state, "").parent.mkdir(exist_ok=True)
     async with asyncio.TaskGroup() as tasks:
-        for place, host in enumerate(inventory.hosts(state)):
+        for host in inventory.hosts(state):
             settings = [f"store.endpoints={url}", *_own(worker, host)]
-            tasks.create_task(lab_agents.tend(worker, host, settings, place * _LOOK), name=host)
+            tasks.create_task(lab_agents.tend(worker, host, settings), name=host)
+            await lab_agents.is_up(worker, host)
 
 
 def _own(worker: Worker, daemon: str = "") -> list[str]:
