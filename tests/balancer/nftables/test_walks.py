@@ -39,6 +39,8 @@ TAMPERING: Sequence[Sequence[str]] = (
     ("flush", "map", "inet", TABLE, "vip6-port"),
     ("flush", "set", "inet", TABLE, "traffic"),
     ("add", "rule", "inet", TABLE, "prerouting", "accept"),
+    ("add", "element", "inet", TABLE, "vip4-address", "{ 192.0.2.3 : accept }"),
+    ("add", "element", "inet", TABLE, "vip4-address", "{ 192.0.2.4 : goto refuse }"),
     ("add", "chain", "inet", TABLE, "mine"),
     ("add", "element", "inet", TABLE, "backend4-address", "{ 0x48000007 : 10.9.9.9 }"),
     ("add", "element", "inet", TABLE, "traffic", "{ 0x48000009 }"),

@@ -169,7 +169,8 @@ def buckets(datagrams: list[bytes], size: int) -> Marks:
 
 
 def _one_by_one(packed: memoryview) -> NDArray[Any]:
-    numbers = [(struct.unpack("=I", key_of(one)), struct.unpack("=I", data_of(one))) for one in _each(packed)]
+    pairs = [(key_of(one), data_of(one)) for one in _each(packed)]
+    numbers = [struct.unpack("=II", key + data) for key, data in pairs if len(key) == len(data) == 4]
     found = np.zeros(len(numbers), _FULL)
     found["bucket"], found["mark"] = np.asarray(numbers, np.uint32).reshape(-1, 2).T
     return found

@@ -84,7 +84,7 @@ class Kernel:
             for message in wire.messages(datagram):
                 if message.type == _NEW_RULE:
                     parts = wire.attributes(message.body, 4)
-                    chain = bytes(parts[_RULE_CHAIN]).rstrip(b"\0").decode()
+                    chain = bytes(parts[_RULE_CHAIN]).rstrip(b"\0").decode(errors="replace")
                     found.setdefault(chain, []).append(elements.comment_in(bytes(parts.get(_RULE_USERDATA, b""))))
         return {chain: tuple(comments) for chain, comments in found.items()}
 
@@ -94,7 +94,7 @@ class Kernel:
         for datagram in self._dump(wire.request(_GET_SET, wire.Flag.DUMP, _inet() + self._name())):
             for message in wire.messages(datagram):
                 if message.type == _NEW_SET:
-                    found.add(bytes(wire.attributes(message.body, 4)[_SET_NAME]).rstrip(b"\0").decode())
+                    found.add(bytes(wire.attributes(message.body, 4)[_SET_NAME]).rstrip(b"\0").decode(errors="replace"))
         return found
 
     def elements(self, name: str) -> list[bytes]:

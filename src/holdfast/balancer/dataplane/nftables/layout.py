@@ -121,6 +121,7 @@ def mark_of(key: Key, used: Container[int]) -> int:
     return mark
 
 
+@lru_cache(maxsize=1 << 14)
 def name_of(vip: Vip) -> str:
     """The VIP as a name may be: `192.0.2.1-tcp-80`, `2001.db8..1-udp-all`."""
     address = str(IPv4Address(vip.address) if vip.family == 4 else IPv6Address(vip.address)).replace(":", ".")

@@ -8,6 +8,7 @@ next change. A VIP is whole when its rules are the wanted ones and its map of bu
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -70,9 +71,8 @@ class Picture:
 
     @property
     def has_frame(self) -> bool:
-        wanted = structure.fingerprints(structure.frame_rules(self.shape))
         found = {chain: rules for chain, rules in self.rules.items() if not belongs_to_a_vip(chain)}
-        return self.maps >= MAPS and found == wanted
+        return self.maps >= MAPS and found == structure.frame_fingerprints(self.shape)
 
     def has_chain(self, vip: Vip, settings: Settings) -> bool:
         """Whether the chain of the VIP is as it should be with these settings."""
@@ -87,13 +87,14 @@ class Picture:
             return False
         return all(placed.mark in self.counted for placed in service.entries.values())
 
-    def objects(self, *, lenient: bool = False) -> dict[Key, Value]:
-        """What is served. What is not whole is not there, and so will be made; unless one only wants to know."""
+    def objects(self, vips: Iterable[Vip] | None = None, *, lenient: bool = False) -> dict[Key, Value]:
+        """What is served (of these VIPs). What is not whole is not there, and so will be made; lenient: as found."""
         if not lenient and not self.has_frame:
             return {}
         found: dict[Key, Value] = {}
-        for vip, service in self.services.items():
-            if not lenient and service.settings is not None and not self.is_whole(vip):
+        for vip in self.services if vips is None else vips:
+            service = self.services.get(vip)
+            if service is None or (not lenient and service.settings is not None and not self.is_whole(vip)):
                 continue
             if service.settings is not None:
                 found[Key(vip)] = service.settings
@@ -124,7 +125,7 @@ class Picture:
             except ValueError:
                 self.strays.append((where.name, Element(key)))
                 continue
-            if vip_map(vip) != where or elements.data_of(element).decode() != chain_of(vip):
+            if vip_map(vip) != where or elements.data_of(element) != chain_of(vip).encode():
                 self.strays.append((where.name, Element(key)))
                 continue
             settings = settings_from(elements.comment_of(element))
@@ -133,7 +134,7 @@ class Picture:
     def take_backends(self, where: BackendMap, datagrams: list[bytes]) -> None:
         for element in elements.elements(datagrams):
             raw = elements.key_of(element)
-            (mark,) = struct.unpack("=I", raw)
+            mark = mark_in(raw)
             try:
                 key, entry = entry_from(elements.comment_of(element))
             except ValueError:
@@ -147,11 +148,11 @@ class Picture:
             entries[key.backend] = Placed(mark, entry)
 
     def take_counted(self, datagrams: list[bytes]) -> None:
-        self.counted = {struct.unpack("=I", elements.key_of(element))[0] for element in elements.elements(datagrams)}
+        self.counted = {mark_in(elements.key_of(element)) for element in elements.elements(datagrams)}
 
     def put_frame(self) -> None:
         """The frame was made as it should be."""
-        self.rules |= structure.fingerprints(structure.frame_rules(self.shape))
+        self.rules |= structure.frame_fingerprints(self.shape)
         self.maps |= MAPS
 
     def put_chains(self, vips: Iterable[tuple[Vip, Settings]]) -> None:
@@ -175,6 +176,11 @@ def mark_key(mark: int) -> bytes:
     return struct.pack("=I", mark)
 
 
+def mark_in(key: bytes) -> int:
+    """The mark that a key stands for; whatever the key is, as somebody may have made the map anew."""
+    return int.from_bytes(key, sys.byteorder)
+
+
 def table_of(placed: Iterable[tuple[Identity, int, int]], size: int) -> Marks:
     """Per bucket the mark, from backends with their marks and weights."""
     known = {backend: (mark, weight) for backend, mark, weight in placed}
@@ -190,7 +196,7 @@ def traffic_in(datagrams: list[bytes]) -> Mapping[int, Counters]:
 
 
 def _counted(element: dict[int, memoryview]) -> tuple[int, Counters]:
-    (mark,) = struct.unpack("=I", elements.key_of(element))
+    mark = mark_in(elements.key_of(element))
     if _EXPRESSION not in element:
         return mark, Counters()
     data = wire.attributes(wire.attributes(element[_EXPRESSION], 0)[_EXPRESSION_DATA], 0)

@@ -56,12 +56,8 @@ class Nftables:
             # An upgrade may want other rules than those it finds: the first look is at what is served all the same.
             adopting, self._adopting = self._adopting, self._adopting and vips is not None
             picture = sight.look() if adopting or vips is not None else sight.look_closely()
-            found = picture.objects(lenient=adopting)
-            return {
-                key: value
-                for key, value in found.items()
-                if key.vip not in sight.wrong and (vips is None or key.vip in vips)
-            }
+            found = picture.objects(vips, lenient=adopting)
+            return {key: value for key, value in found.items() if key.vip not in sight.wrong}
 
         return await self._do(look)
 

@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED = 64
 """Tables of buckets that are kept in memory, a quarter of a megabyte each."""
+_TRIES = 3
 _VERIFIED = 4
 """Tables of buckets that a full look compares with the kernel's."""
 
@@ -89,22 +90,28 @@ class Sight:
         """The table of a VIP that has a map for it."""
         if vip not in self._buckets:
             size = self._shape.size
-            self.remember(vip, elements.buckets(self._kernel.elements(buckets_of(vip, size)), size))
+            self._hold(vip, elements.buckets(self._kernel.elements(buckets_of(vip, size)), size))
         return self._buckets[vip]
 
     def remember(self, vip: Vip, table: Marks | None) -> None:
-        """The table is this by now; None: it is not known, or there is none any more."""
+        """The table was made this; None: it is not known, or there is none any more."""
+        self.wrong.discard(vip)
         self._buckets.pop(vip, None)
         if table is not None:
-            self._buckets[vip] = table
-            self.wrong.discard(vip)
+            self._hold(vip, table)
+
+    def _hold(self, vip: Vip, table: Marks) -> None:
+        self._buckets[vip] = table
         if len(self._buckets) > _REMEMBERED:
             self._buckets.popitem(last=False)
 
     def _see(self, generation: int) -> None:
-        while generation != self._generation:
+        """Reads everything. If others write all the while, it counts as of before, and the next look reads again."""
+        for _ in range(_TRIES):
             self._picture, self._generation = self._read(), generation
             generation = self._kernel.generation()
+            if generation == self._generation:
+                return
 
     def _distrust(self) -> None:
         self._buckets.clear()

@@ -106,6 +106,12 @@ def fingerprint(rule: str) -> str:
     return hashlib.blake2b(rule.encode(), digest_size=6, person=b"holdfast-rule").hexdigest()
 
 
+@lru_cache(maxsize=8)
+def frame_fingerprints(shape: Shape) -> Mapping[str, tuple[str, ...]]:
+    """What a look at the kernel must find in the chains of the frame, and no other chains beside those of VIPs."""
+    return fingerprints(frame_rules(shape))
+
+
 @lru_cache(maxsize=1 << 14)
 def vip_fingerprints(shape: Shape, vip: Vip, settings: Settings) -> tuple[str, ...]:
     """What a look at the kernel must find in the chain of a VIP."""
