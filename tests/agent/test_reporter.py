@@ -230,7 +230,9 @@ def test_a_lease_that_ran_out_is_followed_by_another() -> None:
         assert status(world) is None
         one.client.link.heal()
         await asyncio.sleep(20)
-        assert status(world) is not None
+        again = status(world)
+        assert again is not None
+        assert not again.first_update
         assert one.states[-1] == "ok"
 
     scene(story)

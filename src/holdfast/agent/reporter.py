@@ -83,6 +83,8 @@ class Reporter:
         self._heard = NEVER
         self._said: AgentReport | None = None
         self._told = Told()
+        self.alive = NEVER
+        """When the host was last said to be alive by us; never, if it was not yet."""
         self._lease = 0
         self._revision = 0
         """Of our last write; whoever has written since is another agent of the same name."""
@@ -92,11 +94,6 @@ class Reporter:
         self._again = NEVER
         self.rival = ""
         """A sentence, while another agent reports under the same name."""
-
-    @property
-    def alive(self) -> Instant:
-        """When the host was last said to be alive; never, if it was not yet."""
-        return self._told.alive
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until told to stop. What was reported stays until its lease runs out."""
@@ -143,13 +140,14 @@ class Reporter:
             self._told = Told()  # all is written anew at the next look, under another lease
             return
         self._told = self._told.said(what, report, now)
+        self.alive = self._told.alive
 
     def _skew(self) -> float | None:
         return reporting.clock_skew(self._clock.wall(), self._clock.now(), self._around.dated())
 
     def _alive(self) -> list[Operation]:
         uptime = (self._clock.now() - self._started).total_seconds()
-        status = AgentStatus.of(self._clock.wall(), round(uptime, 3), first=not self._told.alive)
+        status = AgentStatus.of(self._clock.wall(), round(uptime, 3), first=not self.alive)
         host = self._host
         return [
             Put(AGENT_STATUS.key(host.region, host.name), AGENT_STATUS.encode(status), self._lease),
