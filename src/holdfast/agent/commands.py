@@ -11,7 +11,6 @@ from holdfast import __version__
 from holdfast.agent.claims import Claim, Key
 from holdfast.agent.endpoint_states import states
 from holdfast.agent.keeper import Keeper
-from holdfast.agent.mac import tunnel_mac
 from holdfast.agent.standing import About, Moment, Standing
 from holdfast.agent.telling import Picture
 from holdfast.agent.tracing import trace
@@ -34,7 +33,8 @@ class Commands:
         self._unregistered = NEVER
         self.addresses: tuple[str, ...] = ()
         """Of this host, as its kernel shows them."""
-        self._tunnel_macs = tuple(tunnel_mac(host, family) for family in (4, 6))
+        self.tunnel_macs: tuple[str, ...] = ()
+        """Of this host's ends of the tunnels, as others know them."""
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -121,7 +121,7 @@ class Commands:
             pending_deletes=len(keeper.kernel.deletions),
             unregistered_since=self._unregistered or None,
             addresses=self.addresses,
-            tunnel_macs=self._tunnel_macs,
+            tunnel_macs=self.tunnel_macs,
         )
 
     def _registered(self) -> bool | None:

@@ -90,12 +90,16 @@ def open_dataplane(config: Configuration, node: OwnNode, runtime: Path, *, alone
 
 
 def own_addresses(config: Configuration) -> tuple[str, ...]:
-    """Of the host whose kernel it is; a file has none."""
+    """Of the host whose kernel it is; a file has none, and a namespace that is gone tells none."""
     if config.dataplane.kind != "linux":
         return ()
     from holdfast.agent.whereabouts import own_addresses
 
-    return own_addresses()
+    netns = config.dataplane.netns
+    try:
+        return own_addresses() if netns is None else inside(netns, own_addresses)
+    except Away:
+        return ()
 
 
 def settings(config: Configuration, way: WayToStore) -> Settings:
@@ -121,6 +125,7 @@ class AgentJob:
         config = worker.config
         self._worker = worker
         self._begun_with = config.agent
+        self._node = node
         self._way = WayToStore(config.store.endpoints)
         source = node.following = following(config, store, worker.clock)
         belonging = Belonging({source.name: StoreMemory(worker.paths.state, ROLE)})
@@ -151,6 +156,7 @@ class AgentJob:
         while True:
             self.keeper.measure(self._worker.clock.now())
             self._commands.addresses = own_addresses(self._begun_with)
+            self._commands.tunnel_macs = tuple(mac for family in (4, 6) if (mac := self._node.mac(family)))
             await asyncio.sleep(_MEASURE.total_seconds())
 
     async def _reload(self) -> None:
