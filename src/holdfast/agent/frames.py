@@ -70,10 +70,6 @@ class Record(NamedTuple):
     body: bytes
     sequence: int
 
-    @property
-    def size(self) -> int:
-        return OVERHEAD + len(self.key) + len(self.body)
-
 
 class Bad(NamedTuple):
     """Bytes that are no record of ours."""
@@ -112,18 +108,19 @@ def pack(entries: Iterable[Entry], sequence: int) -> bytes:
 def scan(data: bytes) -> Iterator[Record | Bad]:
     """All of `data`, as records and bad ranges in order. Raises `Newer`."""
     at = good_until = last = 0
-    while at < len(data):
-        record = _record_at(data, at, last)
+    size = len(data)
+    while at < size:
+        record = _record_at(data, at, size, last)
         if record is None:
             at = next_start(data, at)
             continue
         if good_until < at:
             yield Bad(good_until, at)
         yield record
-        last = record.sequence
-        at = good_until = at + record.size
-    if good_until < len(data):
-        yield Bad(good_until, len(data))
+        _, key, body, last = record
+        at = good_until = at + OVERHEAD + len(key) + len(body)
+    if good_until < size:
+        yield Bad(good_until, size)
 
 
 def cut_short(tail: bytes) -> bool:
@@ -145,22 +142,20 @@ def intact(text: bytes, checksum: int) -> bool:
     return bool(extend(0, text) == checksum)
 
 
-def _record_at(data: bytes, at: int, last: int) -> Record | None:
+def _record_at(data: bytes, at: int, size: int, last: int) -> Record | None:
     """The record that begins there, if one does that may follow the sequence `last`."""
-    if len(data) - at < OVERHEAD:
+    if size - at < OVERHEAD:
         return None
     magic, version, op, key, body, sequence = _HEAD.unpack_from(data, at)
     if magic != MAGIC or key > LONGEST_KEY or body > LONGEST_BODY:
         return None
-    end = at + _HEAD.size + key + body
-    if end + _CHECKSUM.size > len(data):
-        return None
-    text = data[at:end]
-    if not intact(text, *_CHECKSUM.unpack_from(data, end)):
+    start = at + _HEAD.size
+    middle = start + key
+    end = middle + body
+    if end + _CHECKSUM.size > size or not intact(data[at:end], _CHECKSUM.unpack_from(data, end)[0]):
         return None
     if version > READS or op not in _OPS:
         raise Newer(version)
     if sequence <= last:
         return None  # a copy of what was true once
-    middle = _HEAD.size + key
-    return Record(_OPS[op], text[_HEAD.size : middle], text[middle:], sequence)
+    return Record(_OPS[op], data[start:middle], data[middle:end], sequence)
