@@ -14,6 +14,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "fanout": {"watchers": 3, "changes": 4},
     "maglev": {"size": 1021, "backends": 20},
     "nodes": {"nodes": 300},
+    "status": {"hosts": 5, "endpoints": 200},
     "routes": {"nodes": 50},
     "probes": {"targets": 20, "interval": 0.1, "seconds": 2},
 }
@@ -50,6 +51,16 @@ KEYS: dict[str, list[str]] = {
         "rss_mb",
     ],
     "routes": ["program_cpu_us_per_object", "program_s", "dump_diff_cpu_ms", "ip_batch_cpu_us_per_object"],
+    "status": [
+        "snapshot_s",
+        "snapshot_cpu_s",
+        "events_per_s",
+        "cpu_us_per_event",
+        "cpu_us_per_event_batched",
+        "takeover_drain_s",
+        "takeover_writes",
+        "backlog_peak",
+    ],
     "probes": [
         "probes_per_s",
         "cpu_us_per_probe",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-from sqlalchemy import Engine, Table, and_, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine, Table, and_, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from holdfast.inventory.api import Fence
@@ -35,14 +33,14 @@ class SqlObserved:
         question = question.where(OBSERVED.c.kind == kind)
         with reading(self.engine) as connection:
             rows = connection.execute(question.order_by(OBSERVED.c.key).limit(most))
-            return [Seen(row.key, row.doc, _aware(row.at)) for row in rows]
+            return [Seen(key, doc, _aware(at)) for key, doc, at in rows]
 
     def write(
         self, fence: Fence, kind: str, rows: Sequence[tuple[bytes, bytes]], gone: Collection[bytes], at: datetime
     ) -> None:
         with fenced(self.engine, fence) as connection:
             if rows:
-                connection.execute(_UPSERT[connection.dialect.name], [_row(kind, key, doc, at) for key, doc in rows])
+                _upsert(connection, kind, rows, at)
             for some in portions(sorted(gone)):
                 connection.execute(delete(OBSERVED).where(OBSERVED.c.key.in_(some)))
 
@@ -77,18 +75,21 @@ def _under(table: Table, prefix: bytes, after: bytes | None) -> Iterator[ColumnE
     yield table.c.key < prefix_end(prefix)
 
 
-def _row(kind: str, key: bytes, doc: bytes, at: datetime) -> dict[str, Any]:
-    return {"key": key, "kind": kind, "doc": doc, "at": at}
+_INSERT = "INSERT INTO observed (key, kind, doc, at) VALUES "
+_OR_REPLACE = " ON CONFLICT (key) DO UPDATE SET doc = excluded.doc, at = excluded.at"
+_SQLITE_TIME = "%Y-%m-%d %H:%M:%S.%f"
 
 
-def _upsert(insert: Any) -> Any:
-    made = insert(OBSERVED)
-    return made.on_conflict_do_update(
-        index_elements=[OBSERVED.c.key], set_={"doc": made.excluded.doc, "at": made.excluded.at}
-    )
-
-
-_UPSERT = {"sqlite": _upsert(sqlite.insert), "postgresql": _upsert(postgresql.insert)}
+def _upsert(connection: Connection, kind: str, rows: Sequence[tuple[bytes, bytes]], at: datetime) -> None:
+    """Straight to the driver: this is where a flood of reports arrives, and rows are all alike."""
+    if connection.dialect.name == "sqlite":
+        written = at.astimezone(UTC).strftime(_SQLITE_TIME)  # as SQLAlchemy writes and reads it
+        made = [(key, kind, doc, written) for key, doc in sorted(rows)]
+        connection.exec_driver_sql(f"{_INSERT}(?, ?, ?, ?){_OR_REPLACE}", made)
+    else:
+        connection.exec_driver_sql(
+            f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", [(key, kind, doc, at) for key, doc in sorted(rows)]
+        )
 
 
 def _aware(at: datetime) -> datetime:

@@ -92,19 +92,31 @@ def plan(
     changes = list(changes)
     tallies: dict[str, Counter[Op]] = {kind: Counter(tally) for kind, tally in (outstanding or {}).items()}
     for change in changes:
-        tallies.setdefault(kinds.of(change.key), Counter())[change.op] += 1
+        kind = kinds.of(change.key)
+        if kind not in tallies:
+            tallies[kind] = Counter()
+        tallies[kind][change.op] += 1
     changes.sort(key=lambda change: _place(change, kinds))
     ready: list[Change[K, V]] = []
     held: list[tuple[Change[K, V], Closed]] = []
     for change in changes:
         kind = kinds.of(change.key)
-        verdicts = (gate.judge(change, tallies[kind], have.get(kind, 0), now) for gate in gates)
-        closed = next((verdict for verdict in verdicts if verdict is not None), None)
+        closed = _first_closed(change, gates, tallies[kind], have.get(kind, 0), now)
         if closed is None:
             ready.append(change)
         else:
             held.append((change, closed))
     return Plan(ready, held, looked)
+
+
+def _first_closed(
+    change: Change[K, V], gates: Sequence[Gate[K, V]], tally: Mapping[Op, int], have: int, now: Instant
+) -> Closed | None:
+    for gate in gates:
+        closed = gate.judge(change, tally, have, now)
+        if closed is not None:
+            return closed
+    return None
 
 
 def _place(change: Change[K, V], kinds: Kinds[K]) -> tuple[Op, int]:

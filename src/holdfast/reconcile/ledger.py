@@ -136,7 +136,10 @@ class Ledger(Generic[K, V]):
     def _set(self, story: Story[K, V]) -> None:
         self._drop(story.change.key)
         self._stories[story.change.key] = story
-        self._tallies.setdefault(self._kinds.of(story.change.key), Counter())[story.change.op] += 1
+        kind = self._kinds.of(story.change.key)
+        if kind not in self._tallies:
+            self._tallies[kind] = Counter()
+        self._tallies[kind][story.change.op] += 1
 
     def _drop(self, key: K) -> None:
         story = self._stories.pop(key, None)
