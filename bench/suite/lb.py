@@ -31,7 +31,7 @@ from bench.benchmark import Benchmark, Unmeasurable
 from holdfast.testing.anycast import SERVERS, address
 from holdfast.testing.balancers import VIP, Balancer, Stage
 from holdfast.testing.netns import Namespace, network
-from holdfast.testing.processes import Process, Unavailable, children, tool, wait_until
+from holdfast.testing.processes import Process, Unavailable, as_user, children, tool, wait_until
 
 ROUNDS = 3
 CONNECTIONS = 32
@@ -104,7 +104,8 @@ class Wrk:
         words = [tool("wrk"), f"-t{len(SERVERS)}", f"-c{CONNECTIONS}", f"-d{seconds:.0f}s", "-H", "Connection: close"]
         words += [] if target.script is None else ["-s", str(target.script)]
         words.append(target.url)
-        return cls(subprocess.Popen(namespace.command(*words), stdout=subprocess.PIPE, text=True))
+        guarded = [*as_user(None, "--pdeathsig", "KILL"), *namespace.command(*words)]
+        return cls(subprocess.Popen(guarded, stdout=subprocess.PIPE, text=True))
 
     def result(self) -> Load:
         """Waits for its end."""

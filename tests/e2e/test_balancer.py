@@ -51,6 +51,14 @@ def clients(here: Stage) -> Iterator[Crowd]:
         yield made
 
 
+@pytest.fixture
+def mended(here: Stage) -> Iterator[None]:
+    """Afterwards the balancer runs as it ships, whatever was removed from it meanwhile."""
+    yield
+    here.balancer.kill()
+    here.balancer.start()
+
+
 def failures(before: Counts, after: Counts) -> list[str]:
     """Why requests failed between the two: what the last one said, once for each."""
     return [after.why] * (after.failed - before.failed)
@@ -108,7 +116,7 @@ def test_a_balancer_that_is_killed_a_hundred_times_is_noticed_by_nobody(here: St
 
 @fault("B1", without="holdfast.balancer.warmup:WarmUp.judge", by="tests.balancer.test_keeper:open_at_once")
 def test_B1_a_server_that_is_slow_to_show_its_health_keeps_its_flows_over_a_restart(
-    here: Stage, clients: Crowd
+    here: Stage, clients: Crowd, mended: None
 ) -> None:
     server = here.site.servers["web-3"]
     generation, before = here.balancer.generation(), clients.counts()
