@@ -8,7 +8,7 @@ process. Of several frontends with one address, one that is up is enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
@@ -49,6 +49,8 @@ class Spot(NamedTuple):
         return f"{self.host}/{32 if self.family == 4 else 128} dev {self.device}"
 
 
+STALE_AFTER = Duration(seconds=3)
+"""How long an outlook counts."""
 KINDS: Kinds[Spot] = Kinds(of=lambda _spot: "address")
 
 
@@ -99,10 +101,13 @@ class Announcements:
     _delays: dict[Spot, Duration] = field(default_factory=dict)
     _leaving: dict[Spot, Instant] = field(default_factory=dict)
     _at: dict[Spot, list[Stand]] = field(default_factory=dict)
+    _heard: Instant = NEVER
 
     def hear(self, outlook: Outlook, now: Instant) -> None:
-        """Takes an outlook as the truth of now."""
-        self.outlook = outlook
+        """Takes an outlook as the truth of now. Whatever lies before a gap in the news may have ended meanwhile."""
+        if now - self._heard > STALE_AFTER:
+            self._down, self._leaving = {}, {}
+        self.outlook, self._heard = outlook, now
         self._at = {}
         for stand in outlook.stands:
             self._at.setdefault(stand.spot, []).append(stand)
@@ -113,12 +118,9 @@ class Announcements:
         gone = {spot for spot in self._delays if spot not in self._at and spot.host not in outlook.staying}
         self._leaving = {spot: self._leaving.get(spot, now) for spot in gone}
 
-    def wanted(self) -> Iterator[tuple[Spot, Stand]]:
+    def wanted(self) -> Sequence[Spot]:
         """Every address that some frontend which is up wants, in order."""
-        for spot in sorted(self._at):
-            up = [stand for stand in self._at[spot] if stand.state is State.UP]
-            if up:
-                yield spot, up[0]
+        return sorted(spot for spot, stands in self._at.items() if any(one.state is State.UP for one in stands))
 
     def forget(self, held: Iterable[Spot]) -> None:
         """These are all that there are: what is neither there nor named needs no delay any more."""

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from holdfast.balancer.announce import KINDS, Announcements, Outlook, Spot
+from holdfast.balancer.announce import KINDS, STALE_AFTER, Announcements, Outlook, Spot
 from holdfast.balancer.announce_target import Addresses
 from holdfast.balancer.keeper import NAME as KEEPER
 from holdfast.model.time import NEVER, Duration
@@ -39,7 +39,6 @@ OUTLOOK = "outlook"
 _ASK_EVERY = Duration(milliseconds=250)
 _ASK_IDLE = Duration(seconds=1)
 _ASK_TIMEOUT = 2.0
-_STALE_AFTER = Duration(seconds=3)
 _FIRST_WORD = Duration(seconds=10)
 
 
@@ -71,10 +70,10 @@ class WantedAddresses:
         self._wanted()
 
     def _wanted(self) -> dict[Spot, Owned[None]]:
-        if not self.heard or self._clock.now() - self.heard > _STALE_AFTER:
+        if not self.heard or self._clock.now() - self.heard > STALE_AFTER:
             raise Away(KEEPER, "it does not say how the frontends are")
         revision = self.known.outlook.revision or 0
-        return {spot: Owned(None, KEEPER, revision) for spot, _ in self.known.wanted()}
+        return {spot: Owned(None, KEEPER, revision) for spot in self.known.wanted()}
 
 
 class AnnounceMetrics:
@@ -154,7 +153,7 @@ class Announcer:
         known = self._sync.sources.get(KEEPER)
         if known is None or (known.revision, known.unreadable) != (outlook.revision, outlook.unreadable):
             self._sync.note_source(KEEPER, Synced(self._worker.clock.now(), outlook.revision, outlook.unreadable))
-        wanted = frozenset(spot for spot, _ in self._source.known.wanted())
+        wanted = frozenset(self._source.known.wanted())
         self._reconciler.dirty.mark(wanted ^ self._wanted)
         self._wanted = wanted
         self._source.known.forget(self._addresses.held)
