@@ -8,7 +8,7 @@ it in the inventory. Versions that were superseded before they were written may 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from sqlalchemy import Engine, select
@@ -29,6 +29,13 @@ def violations(engine: Engine, url: str, region: Region) -> Sequence[str]:
     assert stored, "nothing was ever written: this proves nothing"
     found = ((key, went_back([None, *wanted.get(key, ())], life)) for key, life in stored.items())
     return [f"{key.decode()}: {wrong}" for key, wrong in found if wrong is not None]
+
+
+def lost(engine: Engine, acknowledged: Collection[int]) -> Sequence[int]:
+    """Revisions that somebody was told of and that the inventory does not know any more."""
+    with reading(engine) as connection:
+        known = set(connection.execute(select(CHANGES.c.revision)).scalars())
+    return sorted(set(acknowledged) - known - {0})
 
 
 def wanted_lives(engine: Engine, region: Region) -> Mapping[bytes, Life]:

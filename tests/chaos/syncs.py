@@ -42,12 +42,11 @@ OBJECTS = 30
 HOSTS = 4
 
 
-def change(editor: Editor, region: Region, dice: random.Random) -> None:
-    """Creates, changes, moves or deletes one endpoint, whatever is there."""
+def change(editor: Editor, region: Region, dice: random.Random) -> int:
+    """Creates, changes, moves or deletes one endpoint, whatever is there; the revision that was acknowledged, or 0."""
     number = dice.randrange(OBJECTS)
     if dice.random() < 0.3:
-        editor.change([Wanted(ENDPOINT, f"holdfast-w{number}-eth0")], who="chaos")
-        return
+        return editor.change([Wanted(ENDPOINT, f"holdfast-w{number}-eth0")], who="chaos")[0].revision
     spec = EndpointSpec(
         orchestrator="holdfast",
         workload=f"w{number}",
@@ -56,7 +55,7 @@ def change(editor: Editor, region: Region, dice: random.Random) -> None:
         ipv4_gateway=str(IPv4Address(dice.getrandbits(32))),  # no two versions alike
         ip_networks=(f"10.0.0.{number}/32",),
     )
-    editor.change([wanted(ENDPOINT, region, spec.name, Endpoint.of(region, spec))], who="chaos")
+    return editor.change([wanted(ENDPOINT, region, spec.name, Endpoint.of(region, spec))], who="chaos")[0].revision
 
 
 def die_by(when: str, reign: Reign) -> None:

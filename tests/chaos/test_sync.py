@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.edit import Editor, Wanted
 from holdfast.inventory.sql import SqlInventory
 from holdfast.model.endpoint import ENDPOINT
@@ -32,7 +33,7 @@ from holdfast.testing.inventory import fresh_engine
 from holdfast.testing.postgres import Postgres
 from holdfast.testing.processes import wait_until
 from holdfast.testing.servers import Controller, Controllers
-from tests.chaos.acknowledged import violations
+from tests.chaos.acknowledged import lost, violations
 from tests.chaos.fleet import servers
 from tests.chaos.syncs import change
 from tests.server.syncing import differing
@@ -111,30 +112,48 @@ def test_C19_a_thousand_syncers_killed_between_commit_and_write_lose_nothing(
         assert sum(pool.map(lambda kill: kill(), chains)) >= 1_000
 
 
-def test_servers_bring_every_change_to_the_store_while_they_are_killed(cluster: Cluster, postgres: Postgres) -> None:
+def test_servers_bring_every_acknowledged_change_to_the_store_while_they_and_the_database_are_killed(
+    cluster: Cluster, postgres: Postgres
+) -> None:
     address = postgres.create_database()
     settings = {"inventory.database": address.replace("+psycopg", ""), "inventory.poll_every": "500ms"}
     dice = random.Random(19)
     with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
         editor, inventory = Editor(engine, fleet.region), SqlInventory(engine)
-        for number in range(12):
-            change(editor, fleet.region, dice)
-            if number % 4 == 3:
-                leader = fleet.leader()
-                wait_until(lambda leader=leader: has_syncer(leader), f"{leader.name} has a syncer")  # type: ignore[misc]
-                os.kill(leader.worker("syncer"), signal.SIGKILL)
+        acknowledged = [change(editor, fleet.region, dice) for _ in range(4)]
+        kill_syncer(fleet.leader())
+        acknowledged += [change(editor, fleet.region, dice) for _ in range(4)]
+        without_database(postgres, editor, fleet, dice)
+        acknowledged += [change(editor, fleet.region, dice) for _ in range(4)]
+        kill_syncer(fleet.leader())
         assert_synced(fleet, inventory)
         term, old = fleet.wait_led()
         (follower,) = fleet.others(old)
         assert "does not lead, so its syncer is idle" in follower.ask("syncer", "held").error
-        change(editor, fleet.region, dice)
+        acknowledged.append(change(editor, fleet.region, dice))
         old.kill()
         editor.change([Wanted(ENDPOINT, "holdfast-w1-eth0")], who="chaos")
         fleet.wait_led(after=term)
         assert_synced(fleet, inventory)
+        assert lost(engine, acknowledged) == []
         assert not (found := violations(engine, cluster.endpoints[0], fleet.region)), found
         assert resynced(fleet.leader()) == 0
         old.start()
+
+
+def kill_syncer(leader: Controller) -> None:
+    wait_until(lambda: has_syncer(leader), f"{leader.name} has a syncer")
+    os.kill(leader.worker("syncer"), signal.SIGKILL)
+
+
+def without_database(postgres: Postgres, editor: Editor, fleet: Controllers, dice: random.Random) -> None:
+    """The database is killed and started again. Meanwhile nobody is told that a change was made."""
+    postgres.kill()
+    try:
+        with pytest.raises(DatabaseAway):
+            change(editor, fleet.region, dice)
+    finally:
+        postgres.start()
 
 
 def resynced(leader: Controller) -> int:
