@@ -36,6 +36,8 @@ class Sort(IntEnum):
     ROUTE = 4
     """A route in our own table."""
 
+    __hash__ = int.__hash__  # an enum's own is written in Python, and every look at a key asks for it
+
 
 _BITS = {4: 32, 6: 128}
 _MAC_BITS = 48

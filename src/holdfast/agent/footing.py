@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, Key, leans_on
-from holdfast.model.time import Instant
+from holdfast.model.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Op, Owned, Reason
 
 
@@ -44,7 +44,7 @@ class Present:
 
     def leaning(self, key: Key) -> int:
         """How many present objects lean on it."""
-        return self._leaning[key]
+        return self._leaning.get(key, 0)
 
     def put(self, key: Key, owned: Owned[Claim]) -> None:
         old = self.claims.get(key)
@@ -89,19 +89,28 @@ class Present:
 
 @dataclass(slots=True)
 class Footing:
-    """The gate."""
+    """The gate. When a tenth of a fleet goes, thousands wait at once for the same reason: it is put in words once."""
 
     present: Present
+    _said: tuple[Instant, dict[int, Closed]] = field(default_factory=lambda: (NEVER, {}))
 
     def judge(self, change: Change[Key, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         if change.op is Op.DELETE:
             leaning = self.present.leaning(change.key)
-            if leaning:
-                detail = f"{leaning:,} object{'s' * (leaning != 1)} in the kernel"
-                return Closed("footing", FootingReason.LEANED_UPON, now, "their going", detail)
-        elif change.op is Op.REPLACE and change.new is not None:
+            return self._leaned_upon(leaning, now) if leaning else None
+        if change.op is Op.REPLACE and change.new is not None:
             foot = leans_on(change.key, change.new.value.shape)
             if foot is not None and foot not in self.present:
                 self.present.refuse(change.key, foot)
                 return Closed("footing", FootingReason.NOT_THERE_YET, now, f"{foot} being made", str(foot))
         return None
+
+    def _leaned_upon(self, leaning: int, now: Instant) -> Closed:
+        if self._said[0] != now:
+            self._said = now, {}
+        said = self._said[1].get(leaning)
+        if said is None:
+            detail = f"{leaning:,} object{'s' * (leaning != 1)} in the kernel"
+            said = Closed("footing", FootingReason.LEANED_UPON, now, "their going", detail)
+            self._said[1][leaning] = said
+        return said

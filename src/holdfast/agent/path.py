@@ -31,7 +31,7 @@ class Path:
     hold_down: Duration = HOLD_DOWN
     _waiting: dict[Key, tuple[Instant, Instant]] = field(default_factory=dict)
     """Since when each has waited, and when it was last asked for."""
-    _known: tuple[int, tuple[str, ...]] = (-1, ())
+    _known: tuple[int, Collection[str]] = (-1, ())
     _carrying: frozenset[Key] = frozenset()
 
     def judge(self, change: Change[Key, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
@@ -47,7 +47,7 @@ class Path:
         return Closed("path", PathReason.STORE_BEHIND_IT, since, opens, str(change.key))
 
     def _on_path(self) -> frozenset[Key]:
-        known = self.present.version, tuple(self.stores())
+        known = self.present.version, self.stores()
         if known != self._known:
             self._known, self._carrying = known, on_path(self.present, known[1])
         return self._carrying
