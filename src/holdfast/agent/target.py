@@ -17,7 +17,7 @@ from holdfast.agent.claims import Claim, Key, Shape
 from holdfast.agent.dataplane import ClaimChange, Dataplane, Handler
 from holdfast.agent.deletions import Deletions
 from holdfast.agent.footing import Present
-from holdfast.agent.frames import Entry
+from holdfast.agent.frames import LONGEST_BODY, Entry
 from holdfast.agent.frames import Op as Entering
 from holdfast.agent.journal import Journal, JournalUnwritable
 from holdfast.reconcile import Away, Op, Outcome, Owned
@@ -26,9 +26,12 @@ from holdfast.store.garbage import resting
 log = structlog.get_logger(__name__)
 
 ClaimOutcome = Outcome[Key, Claim]
+TOO_LONG = "its owner's name is too long to be written down in the journal"
 
 
 class Kernel:
+    """The dataplane and other handlers, behind the journal. `present` and `deletions` are for whoever tells of them."""
+
     def __init__(self, journal: Journal, dataplane: Dataplane, others: Sequence[Handler] = ()) -> None:
         self.journal = journal
         self.dataplane = dataplane
@@ -91,9 +94,10 @@ class Kernel:
         return found
 
     async def apply(self, ready: Sequence[ClaimChange]) -> Sequence[ClaimOutcome]:
-        self._write_ahead(ready)
-        errors: dict[Key, list[str]] = {}
-        steps = [change for change in ready if touches_kernel(change)]
+        errors = {change.key: [TOO_LONG] for change in ready if is_too_long(change)}
+        written = [change for change in ready if change.key not in errors]
+        self._write_ahead(written)
+        steps = [change for change in written if touches_kernel(change)]
         for handler in self.handlers:
             await self._hand_over(handler, steps, errors)
         outcomes = [self._outcome(change, errors.get(change.key)) for change in ready]
@@ -141,7 +145,7 @@ class Kernel:
     def _outcome(self, change: ClaimChange, errors: Sequence[str] | None) -> ClaimOutcome:
         if errors:
             self._unsettled.add(change.key)
-            if change.new is not None and change.key not in self.present:
+            if change.new is not None and change.key in self._remembered and change.key not in self.present:
                 self.present.put(change.key, Owned(replace(change.new.value, missing=True), *_origin(change.new)))
             return Outcome(change, "; ".join(errors))
         self._unsettled.discard(change.key)
@@ -167,6 +171,12 @@ class Kernel:
 async def _answers(handler: Handler, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
     waits_for = waiting.unready(handler)  # the gate has asked before, but other handlers took their time since
     return await handler.apply(changes) if waits_for is None else [f"not ready: {waits_for}"] * len(changes)
+
+
+def is_too_long(change: ClaimChange) -> bool:
+    """Whether the journal might have no room for it: then it must not get into the kernel either."""
+    owner = None if change.new is None else change.new.value.owner
+    return owner is not None and len(owner.host) + len(owner.incarnation) + len(owner.endpoint) > LONGEST_BODY >> 3
 
 
 def touches_kernel(change: ClaimChange) -> bool:
