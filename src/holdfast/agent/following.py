@@ -18,7 +18,7 @@ from holdfast.agent.demand import Demand
 from holdfast.agent.peers import Here
 from holdfast.model.allowance import ALLOWANCE
 from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.host import HOST, Host
+from holdfast.model.host import HOST
 from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.model.scope import Target
@@ -97,10 +97,6 @@ class Following:
     def host(self, name: str) -> bool | None:
         """Whether the source knows a host of that name; None before it has spoken."""
         return HOST.key(self.region, name) in self._hosts.objects if self._hosts.synced else None
-
-    def node(self, name: str) -> Host | None:
-        """What the source says of the host of that name."""
-        return self._hosts.objects.get(HOST.key(self.region, name))
 
     def _take_over(self) -> set[Key]:
         touched: set[Key] = set()
