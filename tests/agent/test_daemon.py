@@ -68,8 +68,6 @@ class Agent:
             "agent.dataplane.kind": "memory",
             "agent.dataplane.file": str(self.kernel),
             "agent.report_interval": "1s",
-            "runtime.grace_after": "2s",
-            "runtime.heartbeat_after": "4s",
             "runtime.backoff_first": "100ms",
         }
         self._flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
