@@ -138,9 +138,11 @@ class Reign(Generic[T, V]):
         )
 
     def backlog(self) -> int:
-        """Objects that wait, wherever they do: each counts once (rule 10)."""
-        is_open = self.reconciler.is_open
-        return len({key for key in self.feed.waiting() if not is_open(key)}) + self.reconciler.backlog()
+        """Objects that wait, wherever they do: each counts once (rule 10). What waits at the mirror may be much, and is
+        not gone through."""
+        ledger, mirror = self.reconciler.ledger, self.topic.mirror
+        keys = {*self.feed.taken, *self.reconciler.dirty, *(story.change.key for story in ledger)}
+        return mirror.backlog + sum(1 for key in keys if not mirror.is_pending(key))
 
     def oldest(self) -> Instant:
         return min(filter(None, (self.feed.oldest(), self.reconciler.oldest())), default=NEVER)

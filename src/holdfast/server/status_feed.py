@@ -7,7 +7,7 @@ one item per object, and it waits where it is coalesced. Fresh reports are judge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -59,10 +59,10 @@ class StatusFeed(Generic[T, V]):
         self._inventory_changed = True
         self.behind: Callable[[], Behind] = lambda: Behind()
 
-    def waiting(self) -> Iterator[bytes]:
-        """The keys that wait here or at the mirror; one may wait at both."""
-        yield from self._taken
-        yield from self._mirror.pending()
+    @property
+    def taken(self) -> Collection[bytes]:
+        """The keys that wait here."""
+        return self._taken.keys()
 
     def oldest(self) -> Instant:
         """Since when the change that waits longest has waited here."""

@@ -115,9 +115,9 @@ class Mirror(Generic[T]):
         """How many keys have changed since the reader last took them."""
         return len(self._pending)
 
-    def pending(self) -> Iterator[bytes]:
-        """The keys that have changed since the reader last took them."""
-        return iter(self._pending)
+    def is_pending(self, key: bytes) -> bool:
+        """Whether the key has changed since the reader last took it."""
+        return key in self._pending
 
     def mod_revision(self, key: bytes) -> int:
         """The revision that the key was last written at; 0 when it does not exist."""

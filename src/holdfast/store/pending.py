@@ -6,6 +6,7 @@ between is no change at all. Live changes are handed out before those that a sna
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -33,9 +34,8 @@ class Pending(Generic[T]):
     def __len__(self) -> int:
         return len(self._live) + len(self._listed)
 
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._live
-        yield from self._listed
+    def __contains__(self, key: object) -> bool:
+        return key in self._live or key in self._listed
 
     def changed(self, key: bytes, known: T | None, revision: int, now: Instant) -> None:
         """A live change. `known` counts only if the key was not waiting already."""
@@ -55,7 +55,7 @@ class Pending(Generic[T]):
     def take(self, most: int) -> Iterator[tuple[bytes, Waiting[T], bool]]:
         """Hands out up to `most` keys, with whether the change was live; they wait no more."""
         for waiting, live in ((self._live, True), (self._listed, False)):
-            while waiting and most > 0:
-                key = next(iter(waiting))
+            # All at once: a dict that loses its first item again and again takes ever longer to find the next.
+            for key in list(itertools.islice(waiting, most)):
                 most -= 1
                 yield key, waiting.pop(key), live
