@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,11 +18,13 @@ from holdfast.agent.tracing import trace
 from holdfast.model.address import AddressRefused, interface
 from holdfast.model.endpoint import Endpoint, EndpointName
 from holdfast.model.endpoint_status import State
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.reconcile import Owned, Story
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.store.identity import Verdict
+
+_COUNT_EVERY = Duration(seconds=10)
 
 
 class Commands:
@@ -31,6 +34,8 @@ class Commands:
         self._boot_id = boot_id
         self._clock = clock
         self._unregistered = NEVER
+        self._counted = NEVER
+        self._well: Mapping[str, int] = {}
         self.addresses: tuple[str, ...] = ()
         """Of this host, as its kernel shows them."""
         self.tunnel_macs: tuple[str, ...] = ()
@@ -58,7 +63,10 @@ class Commands:
 
     async def _report(self, _request: Request, _who: Who) -> Any:
         at = Moment(self._clock.now(), self._clock.wall())
-        return msgspec.to_builtins(self._standing(at.now).report(at))
+        standing = self._standing(at.now)
+        if at.now - self._counted >= _COUNT_EVERY:
+            self._counted, self._well = at.now, standing.kept()
+        return msgspec.to_builtins(replace(standing, well=self._well).report(at))
 
     async def _about(self, _request: Request, _who: Who) -> Any:
         return msgspec.to_builtins(self._told(self._clock.now()))
