@@ -502,3 +502,30 @@ def test_an_owner_with_an_absurd_name_is_refused_and_its_neighbours_are_not(tmp_
         assert errors == {"its owner's name is too long to be written down in the journal"}
 
     on_a_site(scene, tmp_path)
+
+
+def test_a_stop_before_a_source_has_spoken_changes_nothing_of_what_is_remembered(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        await site.stop()
+        before = (tmp_path / "journal").read_bytes()
+        calls = len(site.kernel.calls)
+        site.unreachable.add("region")
+        for end in (site.stop, _killed(site)):
+            site.start()
+            await asyncio.sleep(30)
+            await end()
+        assert (tmp_path / "journal").read_bytes() == before
+        assert len(site.kernel.calls) == calls
+
+    on_a_site(scene, tmp_path)
+
+
+def _killed(site: Site) -> Callable[[], Awaitable[None]]:
+    async def kill() -> None:
+        site.node.kill()
+
+    return kill
