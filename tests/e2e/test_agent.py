@@ -6,13 +6,13 @@ All tests share one fleet and leave it as they found it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import pytest
 
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.hosts import Fleet, address, gone, host, workload
+from holdfast.testing.hosts import Agent, Fleet, address, gone, host, workload
 from holdfast.testing.netns import network
 from holdfast.testing.pinger import Pinger
 from tests.e2e.hosts import Monitor, Wanted, fleet, statuses, wait
@@ -120,19 +120,32 @@ def test_the_status_of_a_workload_follows_its_interface(here: Fleet) -> None:
     wait(lambda: statuses(here).get(name) == "up", "w1 is up")
     there.run("ip", "link", "set", "tap1", "down")
     wait(lambda: statuses(here).get(name) == "down", "w1 is down")
-    there.run("ip", "link", "set", "tap1", "up")
+    there.batch(["link set tap1 up", "address add fe80::1/64 dev tap1 nodad"])  # which went with the link
     wait(lambda: statuses(here).get(name) == "up", "w1 is up again")
 
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_workloads_reach_each_other_directly_too(stage: Fleet, family: int) -> None:
-    """The last of this file: the fleet changes its mode, in place."""
+    """The fleet changes its mode, in place: the tests after this one find it so."""
     for agent in stage.agents.values():
         if "never" not in agent.file.read_text():
             agent.kill()
             agent.configure(encapsulation="never")
             agent.start()
-    for name in stage.agents:
-        wanted(stage, name, vxlan=False).come()
+    for name, agent in stage.agents.items():
+        routes = wanted(stage, name, vxlan=False).routes(family)
+        wait(partial(_leads, agent, routes, family), f"{name} sends directly")
     for one, other in itertools.permutations((1, 2, 3), 2):
         wait(partial(stage.reaches, one, other, family), f"w{one} reaches w{other}")
+
+
+def test_all_that_the_tunnel_needed_goes_when_an_operator_says_so(stage: Fleet) -> None:
+    """After the change of mode: the brake lets nobody delete everything of a sort."""
+    agent = stage.agents["h1"]
+    wait(lambda: "brake" in agent.said("plan", "agent"), "the brake holds it")
+    agent.said("allow", "agent/brake", "--once", "--reason", "we send directly now", "--yes")
+    wanted(stage, "h1", vxlan=False).come()
+
+
+def _leads(agent: Agent, routes: Mapping[str, str], family: int) -> bool:
+    return agent.routes(family) == routes

@@ -1,8 +1,8 @@
 """Dumps as columns: messages of one shape are read at once, as arrays, not one by one.
 
-A table of 20,000 routes is 20,000 messages of two or three shapes. `runs` cuts datagrams where the length of messages
-changes; `columns` cuts a run where the attributes differ in type, size or order, and gives for each shape the fixed
-part and one array per attribute. Nothing is assumed about the order of what the kernel sends.
+A table of 20,000 routes is 20,000 messages of two or three shapes. `runs` cuts datagrams where the length or the type
+of messages changes; `columns` cuts a run where the attributes differ in type, size or order, and gives for each shape
+the fixed part and one array per attribute. Nothing is assumed about the order of what the kernel sends.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from holdfast.runtime.netlink import wire
 
 Octets = NDArray[np.uint8]
 _TYPE_BITS = 0x3FFF
+_LENGTH_AND_TYPE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,14 @@ class Columns:
     def octets(self, kind: int) -> list[bytes]:
         """An attribute as it is; empty where these messages do not have it."""
         found = self.attributes.get(kind)
-        if found is None:
+        if found is None or not found.shape[1]:
             return [b""] * len(self)
         size, flat = found.shape[1], found.tobytes()
         return [flat[at : at + size] for at in range(0, len(flat), size)]
 
 
 def runs(datagram: bytes) -> Iterator[Octets]:
-    """The datagram's messages in order, cut where their length changes; each row is one message."""
+    """The datagram's messages in order, cut where their length or type changes; each row is one message."""
     octets = np.frombuffer(datagram, np.uint8)
     at = 0
     while at + wire.HEADER_SIZE <= len(octets):
@@ -74,7 +75,7 @@ def runs(datagram: bytes) -> Iterator[Octets]:
             yield octets[at : at + length].reshape(1, -1)
         else:
             rows = octets[at : at + count * stride].reshape(count, stride)
-            differs = np.flatnonzero(np.ascontiguousarray(rows[:, :4]).view("=u4")[:, 0] != length)
+            differs = np.flatnonzero((rows[:, :_LENGTH_AND_TYPE] != rows[0, :_LENGTH_AND_TYPE]).any(axis=1))
             count = int(differs[0]) if len(differs) else count
             yield rows[:count]
         at += count * stride
@@ -86,7 +87,7 @@ def flags(run: Octets) -> int:
 
 
 def kind(run: Octets) -> int:
-    """The type of the run's first message."""
+    """The type of the run's messages."""
     return int(np.ascontiguousarray(run[0, 4:6]).view("=u2")[0])
 
 
