@@ -123,6 +123,20 @@ def test_a_client_on_the_balancer_itself_is_served(ground: Ground, vip: Vip) -> 
     assert set(spread(flows)) == set(SERVERS)
 
 
+@pytest.mark.parametrize("vip", [V4, V6], ids=str)
+def test_a_client_on_a_balancer_that_has_the_vip_for_its_own_address_is_served(ground: Ground, vip: Vip) -> None:
+    own = str(vip).rpartition(":")[0].strip("[]")
+    ground.make(*served(vip))
+    ground.namespace.run("ip", "address", "add", own, "dev", "lo")
+    try:
+        (flow,) = ground.connect(vip, of=ground.namespace)
+        assert flow.source[0] == own
+        assert flow.lives()
+        assert ground.connect(vip)[0].lives(), "and clients elsewhere"
+    finally:
+        ground.namespace.run("ip", "address", "delete", own, "dev", "lo")
+
+
 def test_servers_see_the_client(ground: Ground) -> None:
     ground.make(*served(V4))
     (flow,) = ground.connect(V4)

@@ -67,7 +67,8 @@ def frame_rules(shape: Shape) -> Rules:
         "output": dispatch,
         "counted-in": [f'iifname != "lo" ct mark @{TRAFFIC}'],
         "counted-out": [f"ct mark @{TRAFFIC}"],
-        "postrouting": [f"{ours} ct direction original masquerade"] if shape.snat else [],
+        # A client on this node may have the VIP itself for its address; replies to that may end at another balancer.
+        "postrouting": [f"{ours} masquerade" if shape.snat else f"{ours} fib saddr type local masquerade"],
     }
 
 
