@@ -153,6 +153,20 @@ def test_before_the_store_is_known_to_be_ours_nobody_can_tell_whether_it_knows_t
     play(scene, tmp_path)
 
 
+def test_nothing_is_said_of_endpoints_to_a_store_of_another_fleet(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        fleet = asked.site.fleet()
+        fleet.write(fleet.runs("v", ME, "10.65.0.9/32"))
+        await asked.start()
+        assert asked.commands is not None
+        assert asked.commands.endpoints() is not None
+        fleet.name_it("another-fleet")
+        await asyncio.sleep(30)
+        assert asked.commands.endpoints() is None
+
+    play(scene, tmp_path)
+
+
 def test_only_hosts_are_explained_by_an_agent(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await asked.start()

@@ -51,9 +51,10 @@ class Commands:
         }
 
     def endpoints(self) -> Mapping[EndpointName, State] | None:
-        """How this host's endpoints are; None while not every source has said which there are."""
+        """How this host's endpoints are; None while not every source has said which there are, or is known as ours."""
         keeper = self._keeper
-        if not all(one.synced.revision is not None for one in keeper.followings) or not keeper.reconciler.passes:
+        complete = all(one.synced.revision is not None for one in keeper.followings)
+        if not complete or not keeper.reconciler.passes or not self._is_ours():
             return None
         obstacle = keeper.kernel.dataplane.obstacle
         return states(self._local(), keeper.present.claims, keeper.reconciler.ledger.story, obstacle)
@@ -135,8 +136,12 @@ class Commands:
     def _registered(self) -> bool | None:
         """Whether a source knows this host; None before all have spoken, and while a store is not known to be ours."""
         known = [one.host(self._host) for one in self._keeper.followings]
+        return None if None in known or not self._is_ours() else any(known)
+
+    def _is_ours(self) -> bool:
+        """Whether every store is known to be the one that this host belongs to."""
         verdicts = [one.judgement and one.judgement.verdict for one in self._keeper.belonging.known.values()]
-        return None if None in known or set(verdicts) != {Verdict.OURS} else any(known)
+        return set(verdicts) == {Verdict.OURS}
 
     def _picture(self) -> Picture:
         keeper = self._keeper
