@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.claims import Key, Remote, Shape, nexthop, route
 from holdfast.agent.memory import load
-from holdfast.lab import fleet, inventory
+from holdfast.lab import fleet, inventory, netns
 from holdfast.lab.agents import ROLE, held_file, kernel_file
 from holdfast.lab.stage import Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.agent_status import AGENT_STATUS
@@ -115,7 +115,10 @@ async def watched(agent: Agent, keys: Collection[Key]) -> AsyncIterator[Gaps]:
 async def _victim(lab: Lab) -> Agent:
     """An agent of this lab that is up and has programmed its peers."""
     hosts = inventory.hosts(lab.folder / "state")
-    agent = Agent(lab, hosts[1])
+    in_files = [host for host in hosts[1:] if host not in netns.namespaces(lab.folder / "state")]
+    if not in_files:
+        raise Broken("all hosts of this lab are on the kernel: try agent-traffic, or give it more (--hosts 6)")
+    agent = Agent(lab, in_files[0])
     await until(f"the agent of {agent.host} being up", lambda: agent.is_up(()))
     await until(f"the agent of {agent.host} having programmed its peers", lambda: agent.has_programmed(hosts))
     return agent

@@ -65,12 +65,22 @@ def _shows_itself(runtime: Path) -> bool:
 async def tend(worker: Worker, host: str, settings: Sequence[str]) -> None:
     """Keeps one agent running beside this process until told to stop."""
     state = worker.paths.state
-    own = [f"agent.host={host}", "agent.dataplane.kind=memory", f"agent.dataplane.file={kernel_file(state, host)}"]
-    command = member.command([f"{DIE_WITH}{os.getpid()}", *own, *settings, *TIMINGS], module="holdfast.lab.agents")
+    own = [f"agent.host={host}", *_kernel(state, host), *settings, *TIMINGS]
+    command = member.command([f"{DIE_WITH}{os.getpid()}", *own], module="holdfast.lab.agents")
     while not worker.stopping.is_set():
         if not held_file(state, host).exists():
             await _run(worker, command)
         await worker.stopped(_AGAIN)
+
+
+def _kernel(state: Path, host: str) -> Sequence[str]:
+    """What that host's agent programs: the kernel of its namespace, or a file."""
+    from holdfast.lab import netns  # large, and none of an agent's business, which reads this module too
+
+    namespace = netns.namespaces(state).get(host)
+    if namespace is None:
+        return ["agent.dataplane.kind=memory", f"agent.dataplane.file={kernel_file(state, host)}"]
+    return ["agent.dataplane.kind=linux", f"agent.dataplane.netns={namespace}"]
 
 
 async def _run(worker: Worker, command: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The lab's web site on the real kernel: client, balancer and servers each in a network namespace of its own.
+"""The lab on the real kernel: client, balancer, servers and the first hosts each in a network namespace of its own.
 
 `ground` makes the namespaces for as long as the lab runs, and writes down what the kernel calls them; where that file
 is, the lab's workers go there.
@@ -19,6 +19,7 @@ from holdfast.balancer.dataplane.nftables import Nftables, Shape
 from holdfast.balancer.dataplane.nftables.kernel import Kernel
 from holdfast.balancer.vip import Entry, shown
 from holdfast.config.balancer import Dataplane
+from holdfast.lab import hosts
 from holdfast.runtime.paths import write_atomically
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.inside import inside
@@ -65,6 +66,7 @@ def ground(state: Path) -> Iterator[None]:
         try:
             net = held.enter_context(network())
             AnycastSite(net)
+            hosts.wire(net)
         except Unavailable as missing:
             raise NoGround(f"{missing}: make up runs a lab without namespaces") from missing
         made = {one.name: one.system_name for one in net.namespaces}

@@ -12,7 +12,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from holdfast.lab import agent_scenes, balancer_scenes, fleet, inventory_scenes, status_scenes
+from holdfast.lab import agent_scenes, balancer_scenes, fleet, host_scenes, inventory_scenes, status_scenes
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.lab.writer import Counts
 from holdfast.model.time import Duration, Instant
@@ -137,5 +137,6 @@ SCENES: Mapping[str, Scene] = {
     **balancer_scenes.SCENES,
     **inventory_scenes.SCENES,
     **agent_scenes.SCENES,
+    **host_scenes.SCENES,
     **status_scenes.SCENES,
 }

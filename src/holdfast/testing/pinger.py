@@ -38,7 +38,7 @@ class Pinger:
         self._socket = inside(namespace.system_name, lambda: socket.socket(family, socket.SOCK_RAW, protocol))
         self._is_v4 = family == socket.AF_INET
         self._socket.setblocking(False)
-        self._sent = 0
+        self.sent = 0
         self._answered: set[int] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -60,7 +60,7 @@ class Pinger:
 
     def lost(self) -> list[int]:
         """The numbers of requests that nobody answered; complete once the block is over."""
-        return sorted(set(range(self._sent)) - self._answered)
+        return sorted(set(range(self.sent)) - self._answered)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -71,11 +71,11 @@ class Pinger:
             self._receive(EVERY_S)
 
     def _send(self) -> None:
-        payload = _NUMBER.pack(self._sent)
-        self._sent += 1
-        head = _HEADER.pack(self._request, 0, 0, self._identifier, self._sent & 0xFFFF)
+        payload = _NUMBER.pack(self.sent)
+        self.sent += 1
+        head = _HEADER.pack(self._request, 0, 0, self._identifier, self.sent & 0xFFFF)
         if self._is_v4:  # of IPv6 the kernel makes the checksum
-            head = _HEADER.pack(self._request, 0, _checksum(head + payload), self._identifier, self._sent & 0xFFFF)
+            head = _HEADER.pack(self._request, 0, _checksum(head + payload), self._identifier, self.sent & 0xFFFF)
         with contextlib.suppress(OSError):  # not sent is not answered: it is counted
             self._socket.sendto(head + payload, (self._to, 0))
 

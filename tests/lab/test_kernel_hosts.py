@@ -1,0 +1,52 @@
+"""The lab on the kernel: its hosts, their agents and workloads, in real network namespaces."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.lab import hosts
+from holdfast.lab.host_scenes import place
+from holdfast.lab.stage import Broken, Lab
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.netns import network
+from holdfast.testing.pinger import answers
+from holdfast.testing.processes import Process, folder, wait_until
+from tests.lab.breaking import broken, needs_etcd
+
+pytestmark = needs_etcd
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Path]:
+    with or_skip(network()), folder() as home:
+        process = Process([sys.executable, "-m", "tests.lab.kernel_hosts", str(home)], log=home / "log")
+        process.start()
+        try:
+            wait_until((home / "run" / "lab.sock").exists, "the lab runs", within=180)
+            at = place(Lab(home))
+            wait_until(lambda: answers(at.here, hosts.workload_address(3, 2)), "workloads talk", within=180)
+            yield home
+        finally:
+            process.stop(within=60)
+
+
+def test_on_the_kernel_a_killed_agent_comes_back_and_no_ping_is_lost(lab: Path) -> None:
+    result = broken(lab, "agent-traffic")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"compared everything: 0 changes in the kernel; 0 of [\d,]+ pings were lost", result.output)
+
+
+def test_on_the_kernel_flushed_routes_come_back(lab: Path) -> None:
+    result = broken(lab, "kernel-flush")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"all routes are back after [\d.]+ s; \d+ of [\d,]+ pings were lost", result.output)
+
+
+def test_without_hosts_on_the_kernel_the_scene_says_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(Broken, match="the scene needs one on the kernel \\(sudo make lab\\)"):
+        place(Lab(tmp_path))
