@@ -529,3 +529,37 @@ def _killed(site: Site) -> Callable[[], Awaitable[None]]:
         site.node.kill()
 
     return kill
+
+
+def test_the_gauges_tell_peers_claims_journal_and_what_cannot_be_removed(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "me", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        site.kernel.refuse = lambda change: "busy" if change.new is None else None
+        fleet.write(fleet.leaves("a"), fleet.joins("c", 3, tunnel=2))
+        await asyncio.sleep(60)
+        site.running.measure(site.node.clock.now())
+        told = site.running.metrics
+        values = {
+            "wanted": told.peers.labels(state="wanted")._value.get(),
+            "programmed": told.peers.labels(state="programmed")._value.get(),
+            "routes": told.claims.labels(sort="route")._value.get(),
+            "journal": told.journal_bytes._value.get(),
+            "pending": told.pending_deletes._value.get(),
+            "disputes": told.disputes._value.get(),
+            "synced": told.source_synced.labels(source="region")._value.get(),
+        }
+        assert values == {
+            "wanted": 2,
+            "programmed": 3,
+            "routes": 1,
+            "journal": site.running.kernel.journal.size,
+            "pending": 1,
+            "disputes": 2,
+            "synced": 1,
+        }
+        assert 59 < told.oldest_delete._value.get() < 61
+
+    on_a_site(scene, tmp_path)

@@ -153,14 +153,14 @@ class Keeper:
     def kept(self) -> Mapping[str, int]:
         """Of each source, how many peers have something in the kernel."""
         owners = {(owned.source, owned.value.owner.host) for owned in self.present.claims.values()}
-        return Counter(source for source, _ in owners)
+        return Counter(source for source, host in owners if host != self.sources.host)
 
     def measure(self, now: Instant) -> None:
         """Brings the gauges up to date."""
         metrics, deletions = self.metrics, self.kernel.deletions
-        hosts = {owned.value.owner.host for owned in self.present.claims.values() if owned.value.owner}
+        hosts = {owned.value.owner.host for owned in self.present.claims.values()}
         metrics.peers.labels(state="wanted").set(self.sources.peers())
-        metrics.peers.labels(state="programmed").set(len(hosts))
+        metrics.peers.labels(state="programmed").set(len(hosts - {"", self.sources.host}))
         metrics.claims.clear()
         for sort, count in Counter(KINDS.of(key) for key in self.present).items():
             metrics.claims.labels(sort=sort).set(count)

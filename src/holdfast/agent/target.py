@@ -40,6 +40,7 @@ class Kernel:
         self.deletions = Deletions([handler.name for handler in self.handlers])
         self._remembered: dict[Key, Owned[Claim] | bytes] = {}
         """Encoded until it is looked at."""
+        self._looked = False
         self._unsettled: set[Key] = set()
         """Not every handler has taken its last addition, as far as is known."""
         self._recall()
@@ -78,7 +79,8 @@ class Kernel:
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
         shapes = await self.dataplane.read()
         keys = sorted({*self._remembered, *shapes})
-        with resting(len(keys)):
+        with resting(0 if self._looked else len(keys)):  # the first time everything is decoded
+            self._looked = True
             found = {key: owned for key in keys if (owned := self._found(key, shapes)) is not None}
             self.present.replace_all(found)
         return [(key, owned) for key, owned in found.items() if after is None or after < key], None
