@@ -90,6 +90,19 @@ def test_a_pause_is_said_at_any_server_and_ended_at_any_other(here: Realm) -> No
     assert here.stored() == here.wanted()
 
 
+def test_a_pause_that_holds_nothing_is_not_forgotten_either(here: Realm) -> None:
+    async def scenario() -> tuple[str, str]:
+        reign = await here.settled()
+        await say(reign, "pause", "migration", within="30m")
+        await reign.reconciler.turn()
+        paused = reign.around.vitals.state
+        here.clock.advance(seconds(1_801))
+        await reign.reconciler.turn()
+        return paused, reign.around.vitals.state
+
+    assert asyncio.run(scenario()) == ("paused", "ok")
+
+
 def test_a_pause_runs_out_by_itself(here: Realm) -> None:
     async def scenario() -> None:
         reign = await here.settled()

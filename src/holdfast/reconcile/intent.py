@@ -37,6 +37,11 @@ class Intent(Generic[K]):
     covers: Callable[[K], bool] = field(default=everything)
     pause: Pause | None = None
 
+    def is_paused(self, now: Instant) -> bool:
+        """Whether everything is paused now, not only some of it."""
+        pause = self.pause
+        return pause is not None and self.covers is everything and (pause.until is None or now < pause.until)
+
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         pause = self.pause
         if pause is None or not self.covers(change.key):

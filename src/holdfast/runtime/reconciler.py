@@ -19,7 +19,7 @@ from typing import Any, Generic
 import structlog
 
 from holdfast.model.time import NEVER, Duration, Instant
-from holdfast.reconcile import Away, Change, Closed, Gate, Ledger, Op, Outcome, Owned, Plan, diff, plan
+from holdfast.reconcile import Away, Change, Closed, Gate, Intent, Ledger, Op, Outcome, Owned, Plan, diff, plan
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
@@ -101,8 +101,8 @@ class Reconciler(Generic[K, V]):
         everything, keys, since = False, set[K](), NEVER
         try:
             await self._fetch()
-            everything, keys, since = self._take_due()
             await self._open_what_can_be()
+            everything, keys, since = self._take_due()
             if everything:
                 await self._full_pass()
             elif keys:
@@ -308,6 +308,9 @@ class Reconciler(Generic[K, V]):
         gates.pop("backoff", None)
         if gates:
             return f"held: {', '.join(sorted(gates))}"
+        now = self._clock.now()
+        if any(isinstance(gate, Intent) and gate.is_paused(now) for gate in self.place.gates):
+            return "paused"
         return f"failing: {failing}" if failing else "ok"
 
     @property
