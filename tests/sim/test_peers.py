@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from holdfast.testing import first_failure, simulate
+from tests.sim.agent import main as by_hand
 from tests.sim.judge import Broken
 from tests.sim.peers import Lived, node_life
 from tests.sim.peers_bugs import BUGS
@@ -70,3 +71,11 @@ def find(bug: str, seeds: Iterable[int]) -> int:
     assert failure is not None, f"nobody noticed: {bug}"
     assert isinstance(failure.error, Broken), f"not found out, but fallen over: {failure.error!r}"
     return failure.seed
+
+
+def test_seeds_can_be_run_by_hand_and_a_failing_one_says_how_to_replay_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert by_hand(["--seeds", "2", "--first", "5"]) == 0
+    assert "every promise held" in capsys.readouterr().out
+    bug = "a claim goes with its first owner"
+    assert by_hand(["--seeds", "20", "--bug", bug]) == 1
+    assert f'--bug "{bug}"' in capsys.readouterr().out.splitlines()[-1]
