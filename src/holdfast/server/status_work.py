@@ -1,0 +1,221 @@
+"""The work of `agent-status` and `endpoint-status`: a warm mirror always, and a leader's work while their server leads.
+
+Nothing is written before the store has its identity and it is that of the inventory's fleet (C27), and before the
+inventory's fence is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+import structlog
+
+from holdfast.inventory.api import Fence, Inventory
+from holdfast.inventory.aside import Thread
+from holdfast.inventory.connect import configured_engine
+from holdfast.inventory.observed_sql import SqlObserved
+from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.wake import waker
+from holdfast.model.identity import Identity
+from holdfast.model.leader import LEADER
+from holdfast.model.observed import ENDPOINT
+from holdfast.model.region import Region
+from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.reconcile import Away
+from holdfast.runtime.connect import open_store
+from holdfast.runtime.control import Declined, Handler, Request, Who
+from holdfast.runtime.worker import Worker
+from holdfast.server.leadership import Leading, while_leading
+from holdfast.server.migration_notice import MigrationMetrics, Notices, Webhook, counted
+from holdfast.server.staleness import Staleness
+from holdfast.server.status import Around, Reign, Topic
+from holdfast.server.status_commands import StatusCommands
+from holdfast.server.status_view import view
+from holdfast.server.together import together
+from holdfast.server.workers import leadership, server_name
+from holdfast.store.api import OwnKey, Refused, Store, StoreError
+from holdfast.store.identity import read_identity
+
+log = structlog.get_logger(__name__)
+
+_OVERDUE = 74
+_IDLE = Duration(seconds=1)
+_RETRY = Duration(seconds=1)
+_LET_GO_S = 0.05
+_COMMANDS = ("pause", "resume", "allow", "held", "sync", "forget", "explain", "orphans")
+
+
+class _Nothing:
+    """The backlog of a follower: none of its business."""
+
+    def backlog(self) -> int:
+        return 0
+
+    def oldest(self) -> Instant:
+        return NEVER
+
+
+class StatusJob:
+    """One of the two workers."""
+
+    def __init__(
+        self, worker: Worker, around: Around, topic: Topic[Any, Any], store: Store, inventory: Inventory
+    ) -> None:
+        self._worker = worker
+        self._around = around
+        self._topic = topic
+        self._store = store
+        self._inventory = inventory
+        self._region = topic.subject.region
+        self._reign: Reign[Any, Any] | None = None
+        self._letting_go = asyncio.Lock()
+        self._key = LEADER.key(self._region, "leader")
+        self._told = MigrationMetrics(worker.metrics.registry) if topic.subject.kind == ENDPOINT else None
+        worker.handlers["about"] = self._about
+        self._follow()
+
+    async def run(self) -> None:
+        leading = while_leading(self._around.leadership, self._lead, self._worker.stopping, die=_die)
+        await together({"mirror": self._mirror(), "following": self._show_following(), "leading": leading})
+
+    async def _mirror(self) -> None:
+        """Warm on followers, too: whoever takes over compares what it has."""
+        while True:
+            try:
+                await self._topic.mirror.run()
+            except Refused as refused:
+                log.warning(f"{self._topic.name} cannot follow the store: {refused}")
+            await asyncio.sleep(_RETRY.total_seconds())
+
+    async def _lead(self, leading: Leading) -> None:
+        fence = await self._fence(leading)
+        if fence is None:
+            return
+        async with self._letting_go:  # whoever lets changes go must be through before they count
+            log.info(f"{self._topic.name} begins under term {fence.term}, epoch {fence.epoch}")
+        try:
+            self._reign = reign = Reign(self._around, self._topic, fence)
+            StatusCommands(self._worker, reign).offer()
+            await self._beside(reign, fence)
+        finally:
+            self._reign = None
+            self._follow()
+
+    async def _beside(self, reign: Reign[Any, Any], fence: Fence) -> None:
+        """The reign, and for endpoints the notices of migrations beside it."""
+        url, stopping = self._worker.config.status.webhook, self._worker.stopping
+        if url is None or self._told is None:
+            await reign.run(stopping)
+            return
+        tell = counted(Webhook(url), self._told)
+        confirm = partial(self._around.leadership.confirm, self._store, self._key)
+        notices = Notices(self._around, self._region, self._store, self._topic.mirror, fence, tell, confirm)
+        await together({"reign": reign.run(stopping), "notices": notices.run(stopping)})
+
+    async def _fence(self, leading: Leading) -> Fence | None:
+        """A new leader's first act. None: this server does not lead after all."""
+        while True:
+            try:
+                confirmed = await self._around.leadership.confirm(self._store, self._key)
+                if not isinstance(confirmed, Leading) or confirmed.term != leading.term:
+                    return None
+                fence = await self._raised(leading.term)
+                if fence is not None:
+                    return fence
+            except Away as away:
+                self._waits(f"waiting: {away.what}", str(away))
+            except StoreError as error:
+                self._waits("waiting: store", str(error))
+            await asyncio.sleep(_RETRY.total_seconds())
+
+    async def _raised(self, term: int) -> Fence | None:
+        found = await read_identity(self._store, self._region)
+        if not isinstance(found.identity, Identity):
+            self._waits("idle: the store has no identity yet", "the syncer names the store once it is filled")
+            return None
+        fleet = await self._around.aside(self._inventory.fleet)
+        if fleet != found.identity.fleet:
+            self._waits("held: identity", "inventory and store do not belong to the same fleet")
+            return None
+        fence = Fence(self._region.segment, found.identity.epoch, term)
+        await self._around.aside(partial(self._inventory.raise_fence, fence))
+        return fence
+
+    def _waits(self, state: str, why: str) -> None:
+        if self._worker.vitals.state != state:
+            log.warning(f"{self._topic.name}: {why}")
+        self._worker.vitals.attempted(success=not state.startswith("waiting"), state=state)
+
+    def _follow(self) -> None:
+        vitals = self._worker.vitals
+        vitals.consumes(_Nothing())
+        vitals.audit = NEVER
+        vitals.state = "following"
+        self._around.figures.nothing()
+        declined: Handler = self._declined
+        self._worker.handlers.update(dict.fromkeys(_COMMANDS, declined))
+
+    async def _show_following(self) -> None:
+        while not await self._worker.stopped(_IDLE):
+            self._worker.vitals.warm = self._topic.mirror.synced
+            if not isinstance(self._around.leadership.check(), Leading):
+                self._worker.vitals.attempted(success=True, state="following")
+                await self._let_go()
+
+    async def _let_go(self) -> None:
+        """What came meanwhile is in the mirror; a follower need not look at it one by one."""
+        try:
+            async with self._letting_go, asyncio.timeout(_LET_GO_S):
+                while self._topic.mirror.backlog:
+                    await self._topic.mirror.take(10_000)
+        except TimeoutError:
+            return  # nothing of it was a change in the end
+
+    async def _about(self, _request: Request, _who: Who) -> Any:
+        if self._reign is None:
+            return {"leading": False, "warm": self._topic.mirror.synced}
+        return {"leading": True, **view(self._reign)}
+
+    async def _declined(self, _request: Request, _who: Who) -> Any:
+        raise Declined(
+            f"{server_name(self._worker)} does not lead, so its {self._topic.name} only watches; "
+            "holdfast leader tells who does"
+        )
+
+
+def _die(why: str) -> NoReturn:
+    log.error(why)
+    os._exit(_OVERDUE)
+
+
+async def run(worker: Worker, topic: Callable[..., Topic[Any, Any]]) -> None:
+    config = worker.config
+    engine = configured_engine(config.inventory)
+    store, aside, ear, observed = open_store(config.store), Thread(worker.name), waker(engine), SqlObserved(engine)
+    region = Region(config.store.region or "")
+    own = OwnKey(LEADER.key(region, "leader"), config.server.renew_every)
+    around = Around(
+        observed=observed,
+        aside=aside,
+        waker=ear,
+        clock=worker.clock,
+        leadership=leadership(worker),
+        vitals=worker.vitals,
+        metrics=worker.metrics,
+        decisions=worker.decisions,
+        staleness=Staleness(config.status.stale_after, config.status.warn_every),
+        audit_every=config.status.audit_every,
+        poll_every=config.inventory.poll_every,
+    )
+    try:
+        made = topic(region, store, observed, aside, worker.clock, own)
+        await StatusJob(worker, around, made, store, SqlInventory(engine)).run()
+    finally:
+        await ear.close()
+        await store.close()
+        aside.close()
+        engine.dispose()
