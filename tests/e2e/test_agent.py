@@ -1,29 +1,29 @@
 """The agent from end to end: hosts in namespaces, etcd and server between them, workloads that talk to each other.
 
-All tests share one fleet and leave it as they found it.
+All tests share one fleet, first without a tunnel and then with it, and leave it as they found it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import random
+import time
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.hosts import Agent, Fleet, address, gone, host, workload
+from holdfast.testing.hosts import Fleet, address, gone, host, workload
 from holdfast.testing.netns import network
 from holdfast.testing.pinger import Pinger
 from tests.e2e.hosts import Monitor, Wanted, fleet, statuses, wait
-
-HOSTS = {"h1": 1, "h2": 2, "h3": 3}
-PLACED = {1: "h1", 2: "h2", 3: "h3"}
+from tests.e2e.peers import HOSTS, PLACED, Peers
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Fleet]:
-    with or_skip(network()) as net, fleet(net, "always") as made:
+    with or_skip(network()) as net, fleet(net, "never") as made:
         yield made
 
 
@@ -31,9 +31,22 @@ def wanted(stage: Fleet, name: str, *, vxlan: bool = True) -> Wanted:
     return Wanted(stage.agents[name], HOSTS, PLACED, vxlan=vxlan)
 
 
+@pytest.mark.parametrize("family", [4, 6])
+def test_workloads_reach_each_other_directly(stage: Fleet, family: int) -> None:
+    for name in stage.agents:
+        wanted(stage, name, vxlan=False).come()
+    for one, other in itertools.permutations((1, 2, 3), 2):
+        wait(partial(stage.reaches, one, other, family), f"w{one} reaches w{other}")
+
+
 @pytest.fixture
 def here(stage: Fleet) -> Fleet:
-    """The fleet, with all of it as it began."""
+    """The fleet, sending through the tunnel, with all of it as it began. The first to ask for it changes the mode."""
+    for agent in stage.agents.values():
+        if "never" in agent.file.read_text():
+            agent.kill()
+            agent.configure(encapsulation="always")
+            agent.start()
     for name in stage.agents:
         wanted(stage, name).come()
     return stage
@@ -124,28 +137,19 @@ def test_the_status_of_a_workload_follows_its_interface(here: Fleet) -> None:
     wait(lambda: statuses(here).get(name) == "up", "w1 is up again")
 
 
-@pytest.mark.parametrize("family", [4, 6])
-def test_workloads_reach_each_other_directly_too(stage: Fleet, family: int) -> None:
-    """The fleet changes its mode, in place: the tests after this one find it so."""
-    for agent in stage.agents.values():
-        if "never" not in agent.file.read_text():
+@pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.soak)])
+def test_N1_after_every_kill_and_restart_the_kernel_is_what_the_inventory_says(here: Fleet, rounds: int) -> None:
+    """The last of this file: the peers that come with it stay."""
+    chance = random.Random(rounds)
+    agent, peers = here.agents["h1"], Peers(here, chance)
+    Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()
+    for _ in range(rounds):
+        if chance.random() < 0.5:
             agent.kill()
-            agent.configure(encapsulation="never")
-            agent.start()
-    for name, agent in stage.agents.items():
-        routes = wanted(stage, name, vxlan=False).routes(family)
-        wait(partial(_leads, agent, routes, family), f"{name} sends directly")
-    for one, other in itertools.permutations((1, 2, 3), 2):
-        wait(partial(stage.reaches, one, other, family), f"w{one} reaches w{other}")
-
-
-def test_all_that_the_tunnel_needed_goes_when_an_operator_says_so(stage: Fleet) -> None:
-    """After the change of mode: the brake lets nobody delete everything of a sort."""
-    agent = stage.agents["h1"]
-    wait(lambda: "brake" in agent.said("plan", "agent"), "the brake holds it")
-    agent.said("allow", "agent/brake", "--once", "--reason", "we send directly now", "--yes")
-    wanted(stage, "h1", vxlan=False).come()
-
-
-def _leads(agent: Agent, routes: Mapping[str, str], family: int) -> bool:
-    return agent.routes(family) == routes
+        for _ in range(chance.randint(1, 4)):
+            peers.change()
+        time.sleep(chance.random())  # not for luck: the moment of the kill is what is tried
+        if agent.process.alive:
+            agent.kill()
+        agent.start()
+        Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()

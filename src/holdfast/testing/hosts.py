@@ -186,6 +186,10 @@ class Agent:
         answer = asyncio.run(ask(self.home / "run" / "agent.sock", request))
         return None if answer.error else answer.result
 
+    def said(self, *words: str) -> str:
+        """What `holdfast` prints about it."""
+        return run([*HOLDFAST, *words, "--runtime", str(self.home / "run")])
+
     def is_at_rest(self) -> bool:
         """Whether it has compared everything and has nothing left to do."""
         answer = asyncio.run(ask(self.home / "run" / "agent.sock", Request("status")))

@@ -1,25 +1,15 @@
-"""Rounds of killing an agent at any moment while its peers change: afterwards the kernel is what the inventory says."""
+"""Hosts that exist in the inventory only, beside the real ones of the stage: they come, go and replace each other."""
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Iterator
 
-import pytest
-
-from holdfast.testing.fixtures import or_skip
 from holdfast.testing.hosts import Fleet, gone, host, workload
-from holdfast.testing.netns import network
-from tests.e2e.hosts import Wanted, fleet
 
+HOSTS = {"h1": 1, "h2": 2, "h3": 3}
+PLACED = {1: "h1", 2: "h2", 3: "h3"}
+"""The real ones, and their workloads."""
 FIRST, PHANTOMS = 50, 12
-
-
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Fleet]:
-    with or_skip(network()) as net, fleet(net, "always", count=1) as made:
-        yield made
 
 
 class Peers:
@@ -29,8 +19,8 @@ class Peers:
         self._stage = stage
         self._chance = chance
         self._born = 0
-        self.hosts: dict[str, int] = {"h1": 1}
-        self.placed: dict[int, str] = {1: "h1"}
+        self.hosts = dict(HOSTS)
+        self.placed = dict(PLACED)
         for number in range(FIRST, FIRST + PHANTOMS):
             self._join(number)
             self._place(number, self._phantom())
@@ -39,14 +29,8 @@ class Peers:
         """One of the things that happen in a fleet."""
         self._chance.choice([self._replace_a_host, self._move_a_workload, self._come_or_go])()
 
-    def leave(self) -> None:
-        """All of them."""
-        for number in [one for one in self.placed if one != 1]:
-            self._take(number)
-        self._stage.change(*(gone(host(name, number)) for name, number in self.hosts.items() if name != "h1"))
-
     def _phantom(self) -> str:
-        return self._chance.choice([name for name in self.hosts if name != "h1"])
+        return self._chance.choice([name for name in self.hosts if name not in HOSTS])
 
     def _join(self, number: int) -> str:
         self._born += 1
@@ -68,7 +52,7 @@ class Peers:
             self._place(one, new)
 
     def _move_a_workload(self) -> None:
-        number = self._chance.choice([one for one in self.placed if one != 1])
+        number = self._chance.choice([one for one in self.placed if one not in PLACED])
         self._take(number)
         self._place(number, self._phantom())
 
@@ -85,22 +69,3 @@ class Peers:
     def _place(self, number: int, name: str) -> None:
         self._stage.change(workload(name, number))
         self.placed[number] = name
-
-
-@pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.soak)])
-def test_N1_after_every_kill_and_restart_the_kernel_is_what_the_inventory_says(stage: Fleet, rounds: int) -> None:
-    seed = rounds
-    chance = random.Random(seed)
-    agent, peers = stage.agents["h1"], Peers(stage, chance)
-    Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()
-    for _ in range(rounds):
-        if chance.random() < 0.5:
-            agent.kill()
-        for _ in range(chance.randint(1, 4)):
-            peers.change()
-        time.sleep(chance.random())  # not for luck: the moment of the kill is what is tried
-        if agent.process.alive:
-            agent.kill()
-        agent.start()
-        Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()
-    peers.leave()
