@@ -18,7 +18,7 @@ from holdfast.model.name import escape
 from holdfast.model.region import Region
 from holdfast.model.time import Duration
 from holdfast.reconcile import Away
-from holdfast.store.api import Delete, Put, Store, StoreError
+from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.mirror import Mirror
 
@@ -33,13 +33,22 @@ States = Callable[[], Mapping[EndpointName, State] | None]
 
 
 class EndpointReporter:
-    def __init__(self, store: Store, region: Region, host: str, states: States, now: Now = boot_now) -> None:
+    def __init__(
+        self,
+        store: Store,
+        region: Region,
+        host: str,
+        states: States,
+        now: Now = boot_now,
+        own: OwnKey | None = None,
+    ) -> None:
+        """`own` is a key that this host writes anyway."""
         self._store = store
         self._region = region
         self._host = host
         self._states = states
         prefix = ENDPOINT_STATUS.prefix(region) + f"{escape(host)}/workload/".encode()
-        self._said: Mirror[EndpointStatus] = Mirror(store, prefix, ENDPOINT_STATUS.decode, now=now)
+        self._said: Mirror[EndpointStatus] = Mirror(store, prefix, ENDPOINT_STATUS.decode, own=own, now=now)
         self._obstacle = ""
 
     async def run(self) -> None:

@@ -39,7 +39,7 @@ class Following:
     def __init__(
         self, name: str, store: Store, region: Region, here: Here, clock: Clock, own: OwnKey | None = None
     ) -> None:
-        """`own` is a key that this host writes under one of the followed prefixes, if there is one."""
+        """`own` is a key that this host writes anyway: a watch on which it does not come back is dead (C38)."""
         self.name = name
         self.store = store
         self.region = region

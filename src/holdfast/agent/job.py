@@ -32,6 +32,7 @@ from holdfast.agent.target import Kernel
 from holdfast.agent.way import WayToStore
 from holdfast.config.agent import Agent as Configuration
 from holdfast.config.root import Config
+from holdfast.model.agent_report import AGENT_REPORT
 from holdfast.model.region import Region
 from holdfast.model.time import Duration
 from holdfast.reconcile import Away, Limits
@@ -45,7 +46,7 @@ from holdfast.runtime.paths import Paths
 from holdfast.runtime.place import Pace
 from holdfast.runtime.process import boot_id
 from holdfast.runtime.worker import Spec, Worker
-from holdfast.store.api import Store
+from holdfast.store.api import OwnKey, Store
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +54,8 @@ PEERS = Spec(SPEAKER, "holdfast.agent.job:keep")
 WORKERS: tuple[Spec, ...] = (PEERS, REPORTER)
 _AGAIN = Duration(seconds=2)
 _MEASURE = Duration(seconds=5)
+_ECHO = Duration(seconds=10)
+"""How often it is looked, at most, whether our own report has come back on each watch."""
 
 T = TypeVar("T")
 
@@ -115,7 +118,13 @@ def following(config: Config, store: Store, clock: Clock) -> Following:
     """The one source that there is: this region of the store."""
     region = Region(config.store.region or "")
     here = Here(host_name(config), Encapsulation(config.agent.encapsulation))
-    return Following(region.segment, store, region, here, clock)
+    return Following(region.segment, store, region, here, clock, own_key(config))
+
+
+def own_key(config: Config) -> OwnKey:
+    """What this host's reporter writes anyway: a watch on which it does not come back is dead (C38)."""
+    key = AGENT_REPORT.key(Region(config.store.region or ""), host_name(config))
+    return OwnKey(key, min(config.agent.report_interval, _ECHO))
 
 
 class AgentJob:
@@ -136,7 +145,7 @@ class AgentJob:
         self._commands = Commands(self.keeper, host, boot_id(), worker.clock)
         worker.handlers |= self._commands.handlers()
         states = self._commands.endpoints
-        self._statuses = EndpointReporter(store, source.region, host, states, worker.clock.now)
+        self._statuses = EndpointReporter(store, source.region, host, states, worker.clock.now, own_key(config))
 
     async def run(self) -> None:
         await self._way.look()

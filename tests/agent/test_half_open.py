@@ -1,0 +1,41 @@
+"""C38: a watch that is silently dead is found out by this host's own report, which does not come back on it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from holdfast.agent.job import following, own_key
+from holdfast.config.root import Config
+from holdfast.model.agent_report import AGENT_REPORT
+from holdfast.model.time import seconds
+from holdfast.store.api import Put
+from holdfast.testing import World, simulate
+from holdfast.testing.fault import fault
+from tests.agent.site import ME, REGION, Fleet
+
+CONFIG = msgspec.structs.replace(Config(), agent=msgspec.structs.replace(Config().agent, host=ME))
+
+
+@fault("C38", without="holdfast.agent.job:own_key", returns=None)
+def test_C38_a_host_that_joins_is_seen_although_every_watch_is_half_open() -> None:
+    async def scenario(world: World) -> None:
+        fleet, machine = Fleet(world.store), world.node(ME)
+        store = machine.store()
+        source = following(CONFIG, store, machine.clock)
+        task = asyncio.create_task(source.run(lambda: None))
+        await asyncio.sleep(5)
+        store.link.mute_watches()
+        fleet.write(fleet.joins("a", 1), Put(AGENT_REPORT.key(REGION, ME), b"{}"))
+        await asyncio.sleep(120)
+        await source.catch_up()
+        assert source.host("a") is True
+        task.cancel()
+
+    simulate(1, scenario)
+
+
+def test_the_own_report_is_looked_for_often_however_seldom_it_is_written() -> None:
+    slow = msgspec.structs.replace(CONFIG, agent=msgspec.structs.replace(CONFIG.agent, report_interval=seconds(600)))
+    assert own_key(slow).interval == seconds(10)
