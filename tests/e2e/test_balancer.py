@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.lab.flows import Counts
-from holdfast.testing.anycast import SERVERS
+from holdfast.testing.anycast import SERVERS, address
 from holdfast.testing.crowd import Crowd, crowd
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
@@ -73,6 +73,12 @@ def test_a_vip_spreads_its_clients_over_all_servers(here: Stage, family: int) ->
     assert min(counts.opened.values()) > 50
 
 
+def tracked(here: Stage, server: str) -> int:
+    """Flows of clients to that server that the kernel knows of."""
+    about = ["--orig-dst", VIP[4], "--reply-src", address(server)]
+    return len(here.balancer.namespace.run("conntrack", "-L", *about).splitlines())
+
+
 def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(here: Stage, clients: Crowd) -> None:
     here.servers["web-2"].kill()
     here.balancer.comes_to({**ALL, "web-2": 0})
@@ -80,6 +86,8 @@ def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(here:
     without = clients.after(300)
     assert failures(settled, without) == []
     assert set(without.established) <= {"web-1", "web-3"}
+    wait(lambda: tracked(here, "web-2") == 0, "the kernel has forgotten the dead server's flows")
+    assert tracked(here, "web-1") > 0
     here.servers["web-2"].start()
     here.balancer.comes_to(ALL)
     back = clients.after(300)
