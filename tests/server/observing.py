@@ -21,7 +21,7 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, Endp
 from holdfast.model.leader import LEADER
 from holdfast.model.observed import AgentSeen, EndpointSeen
 from holdfast.model.time import seconds
-from holdfast.runtime.decisions import DecisionLog, history
+from holdfast.runtime.decisions import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.vitals import Vitals
 from holdfast.server import status_topics
@@ -172,7 +172,10 @@ class Observatory:
         return {seen.key: seen.doc for seen in self.observed.read(kind, prefix, None, 1_000_000)}
 
     def decisions(self) -> list[str]:
-        return [f"{one.op} {one.key}: {one.outcome}" for one in history(self._folder / "decisions", last=0)]
+        return [f"{one.op} {one.key}: {one.outcome}" for one in self.told()]
+
+    def told(self) -> list[Decision]:
+        return history(self._folder / "decisions", last=0)
 
 
 @contextlib.contextmanager

@@ -234,3 +234,12 @@ def test_C16_a_takeover_writes_what_differs_in_a_handful_of_calls(here: Observat
     writes, calls = asyncio.run(scenario())
     assert writes == 7
     assert calls <= 6
+
+
+def test_what_became_of_an_endpoint_is_told_under_its_own_name(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.ERROR)
+
+    play(here, scene)
+    (told,) = [one for one in here.told() if one.key == "endpoint r1-holdfast-w1-eth0" and one.op == "replace"]
+    assert told.sentence.startswith("replaced (DOWN → ERROR): now wanted by reports@")

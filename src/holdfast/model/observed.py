@@ -23,6 +23,12 @@ class AgentSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The time of the last report, as its host wrote it."""
     uptime: float | None = None
 
+    @property
+    def words(self) -> str:
+        """As a sentence has it."""
+        last = f", last reported {self.reported}" if self.reported else ", never reported"
+        return "alive" if self.alive else f"silent{last}"
+
 
 class Word(Enum):
     """How an endpoint is, in the words of the inventory."""
@@ -44,6 +50,11 @@ class EndpointSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def shown(self) -> str:
         """up, down, error or unknown, as people see it."""
         return _SHOWN[self.status] if self.known else "unknown"
+
+    @property
+    def words(self) -> str:
+        """As a sentence has it: the last word, and whether it still counts."""
+        return (self.status.value or "nothing said yet") + ("" if self.known else ", unknown now")
 
 
 _SHOWN = {Word.ACTIVE: "up", Word.DOWN: "down", Word.ERROR: "error", Word.NONE: "unknown"}

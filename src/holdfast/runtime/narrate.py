@@ -87,7 +87,8 @@ class Narrator(Generic[K, V]):
             if outcome.error:
                 yield self._record(outcome.change, "failed", outcome.error)
             elif outcome.change.op is not Op.CREATE:
-                yield self._record(outcome.change, "applied", f"{_PAST[outcome.change.op]}{_because(outcome.change)}")
+                sentence = f"{_PAST[outcome.change.op]}{self._values(outcome.change)}{_because(outcome.change)}"
+                yield self._record(outcome.change, "applied", sentence)
 
     def _record(self, change: Change[K, V], outcome: str, sentence: str, closed: Closed | None = None) -> Decision:
         return Decision(
@@ -105,6 +106,11 @@ class Narrator(Generic[K, V]):
             gate=closed.gate if closed else "",
             reason=closed.reason.label if closed else "",
         )
+
+    def _values(self, change: Change[K, V]) -> str:
+        """From what to what, where values have words."""
+        sides = [self._place.words(side.value) for side in (change.old, change.new) if side is not None]
+        return f" ({' → '.join(sides)})" if all(sides) else ""
 
     def _write(self, records: Iterable[Decision]) -> None:
         self._decisions.write(list(records))

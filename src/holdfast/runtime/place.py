@@ -96,5 +96,7 @@ class Place(Generic[K, V]):
     """Gates whose holds are nothing to tell anybody: they belong to every start, and open by themselves."""
     routine: Callable[[Change[K, V]], bool] = field(default=lambda _change: False)
     """Changes that come all the time, such as heartbeats: counted, and nothing to tell anybody."""
+    words: Callable[[V], str] = field(default=lambda _value: "")
+    """How a value reads in a sentence, where the key does not say it all: `ACTIVE`, `alive`."""
     read_back: bool = True
     """Whether what was applied is looked up again at once; not needed where applying is itself a proof."""

@@ -71,6 +71,12 @@ class Agents:
     def orphans(self) -> Mapping[str, int]:
         return {}  # what is on a host, agents' reports do not tell
 
+    def name(self, key: bytes) -> str:
+        return self.host(key)
+
+    def words(self, value: AgentSeen) -> str:
+        return value.words
+
     def show(self, key: bytes) -> str:
         return f"agent {self.host(key)}"
 

@@ -7,7 +7,7 @@ last value is kept and shown as unknown. A value that cannot be read is present,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT as WANTED
@@ -126,16 +126,27 @@ class Endpoints:
     def host(self, key: bytes) -> str:
         return self._host(key).decode(errors="replace")
 
+    def name(self, key: bytes) -> str:
+        """What the inventory calls it, wherever it is."""
+        parts = self._parts(key)
+        return _joined(parts[1:]) if parts else key.decode(errors="backslashreplace")
+
     def show(self, key: bytes) -> str:
-        """By the name that the inventory has for it, and where."""
+        """As the syncer shows it, so that all that was decided about it stands under one name."""
+        parts = self._parts(key)
+        return f"endpoint {_joined(parts)}" if parts else key.decode(errors="backslashreplace")
+
+    def words(self, value: EndpointSeen) -> str:
+        return value.words
+
+    def _parts(self, key: bytes) -> Sequence[str]:
+        """Host, orchestrator, workload and endpoint; nothing for a key of another form."""
         if key.count(b"%") == 1:  # only the one after the namespace: nothing else needs to be unescaped
             parts = key[self._start :].decode(errors="replace").split("/")
             if len(parts) == _PARTS:
-                return _called(parts[2], parts[3].rpartition("%2f")[2], parts[5], parts[0])
+                return parts[0], parts[2], parts[3].rpartition("%2f")[2], parts[5]
         name = ENDPOINT_STATUS.parse(key, self.region)
-        if isinstance(name, Bad):
-            return key.decode(errors="backslashreplace")
-        return _called(name.orchestrator, name.device, name.endpoint, name.host)
+        return () if isinstance(name, Bad) else (name.host, name.orchestrator, name.device, name.endpoint)
 
     def status_key(self, key: bytes) -> bytes | None:
         """Where the host of a wanted endpoint speaks of it."""
@@ -171,8 +182,8 @@ class Endpoints:
         return key[self._start : key.find(b"/", self._start)]
 
 
-def _called(orchestrator: str, device: str, endpoint: str, host: str) -> str:
-    return f"endpoint {orchestrator}-{device.replace('-', '--')}-{endpoint.replace('-', '--')} on {host}"
+def _joined(parts: Sequence[str]) -> str:
+    return "-".join([part.replace("-", "--") for part in parts])
 
 
 def _word(said: Said | None) -> Word:

@@ -134,6 +134,7 @@ class Reign(Generic[T, V]):
             feed=self.feed,
             term=lambda: term,
             routine=self.topic.subject.is_routine,
+            words=self.topic.subject.words,
             read_back=False,  # a transaction that was committed is its own proof
         )
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from holdfast.model.observed import AgentSeen, EndpointSeen
+from holdfast.model.observed import AgentSeen
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import Decision
 from holdfast.runtime.intents import Intents
@@ -68,14 +68,11 @@ class StatusCommands(Generic[T, V]):
     async def _explain(self, request: Request, _who: Who) -> Any:
         """Everything that a status was computed from."""
         name = str(request.args.get("name", ""))
-        found = [key for key in self._reign.target.memory if self._is_called(key, name)]
+        called = self._reign.topic.subject.name
+        found = [key for key in self._reign.target.memory if called(key) == name]
         if not found:
             raise Declined(f"nothing is observed of {name!r}: it is not in the inventory, or was not reported yet")
         return [self._story(key) for key in sorted(found)]
-
-    def _is_called(self, key: bytes, name: str) -> bool:
-        words = self._reign.topic.subject.show(key).split(" ")
-        return len(words) > 1 and words[1] == name
 
     def _story(self, key: bytes) -> dict[str, Any]:
         reign, subject = self._reign, self._reign.topic.subject
@@ -86,9 +83,9 @@ class StatusCommands(Generic[T, V]):
         )
         outstanding = [one for one in reign.reconciler.outstanding() if one["key"] == subject.show(key)]
         return {
-            "name": subject.show(key),
+            "name": subject.name(key),
             "host": subject.host(key),
-            "seen": _words(seen),
+            "seen": subject.words(seen),
             "report": str(bad) if bad else "" if report is None else msgspec.json.encode(report).decode(),
             "agent_alive": self._lives(key, seen),
             "revision": reign.topic.mirror.mod_revision(key),
@@ -104,14 +101,6 @@ class StatusCommands(Generic[T, V]):
         """Endpoints that nobody will program: their host has no live agent."""
         subject = self._reign.topic.subject
         lonely = subject.orphans()
-        names = [subject.show(key).partition(" ")[2] for key in sorted(subject.keys()) if subject.host(key) in lonely]
+        keys = [key for key in sorted(subject.keys()) if subject.host(key) in lonely]
+        names = [f"{subject.name(key)} on {subject.host(key)}" for key in keys]
         return {"hosts": dict(lonely), "total": len(names), "endpoints": names[:LISTED]}
-
-
-def _words(seen: msgspec.Struct) -> str:
-    if isinstance(seen, EndpointSeen):
-        return f"{seen.status.value or 'nothing was said yet'}{'' if seen.known else ', unknown now'}"
-    if isinstance(seen, AgentSeen):
-        last = f", last reported {seen.reported}" if seen.reported else ", never reported"
-        return ("alive" if seen.alive else "silent") + last
-    return str(seen)
