@@ -491,15 +491,16 @@ def test_nothing_is_deleted_because_a_store_was_restored_until_an_operator_has_l
     on_a_site(scene, tmp_path)
 
 
-def test_an_owner_with_an_absurd_name_is_refused_and_its_neighbours_are_not(tmp_path: Path) -> None:
+def test_an_owner_or_interface_with_an_absurd_name_is_refused_and_its_neighbours_are_not(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
-        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2, uid="x" * 200_000))
+        absurd = fleet.runs("w", "me", "10.65.0.1/32", interface="x" * 1_200_000)
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2, uid="x" * 200_000), absurd)
         site.start()
         await asyncio.sleep(5)
         assert site.shapes == peer(1)
         errors = {story.error for story in site.running.reconciler.ledger}
-        assert errors == {"its owner's name is too long to be written down in the journal"}
+        assert errors == {"the name of its owner or its interface is too long to be written down in the journal"}
 
     on_a_site(scene, tmp_path)
 

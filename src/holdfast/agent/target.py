@@ -13,7 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from holdfast.agent import record, waiting
-from holdfast.agent.claims import Claim, Key, Shape
+from holdfast.agent.claims import Claim, Key, Local, Shape
 from holdfast.agent.dataplane import ClaimChange, Dataplane, Handler
 from holdfast.agent.deletions import Deletions
 from holdfast.agent.footing import Present
@@ -26,7 +26,7 @@ from holdfast.store.garbage import resting
 log = structlog.get_logger(__name__)
 
 ClaimOutcome = Outcome[Key, Claim]
-TOO_LONG = "its owner's name is too long to be written down in the journal"
+TOO_LONG = "the name of its owner or its interface is too long to be written down in the journal"
 
 
 class Kernel:
@@ -177,8 +177,11 @@ async def _answers(handler: Handler, changes: Sequence[ClaimChange]) -> Sequence
 
 def is_too_long(change: ClaimChange) -> bool:
     """Whether the journal might have no room for it: then it must not get into the kernel either."""
-    owner = None if change.new is None else change.new.value.owner
-    return owner is not None and len(owner.host) + len(owner.incarnation) + len(owner.endpoint) > LONGEST_BODY >> 3
+    if change.new is None:
+        return False
+    shape, owner = change.new.value.shape, change.new.value.owner
+    names = (owner.host, owner.incarnation, owner.endpoint, shape.interface if isinstance(shape, Local) else "")
+    return sum(map(len, names)) > LONGEST_BODY >> 3
 
 
 def touches_kernel(change: ClaimChange) -> bool:
