@@ -24,6 +24,8 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
 _SORTS = {sort.name.lower().encode(): sort for sort in Sort}
 _NAMES = {sort: name.decode() for name, sort in _SORTS.items()}
+_SMALL = {b"%d" % number: number for number in range(129)}
+"""Families and lengths: a restart reads a hundred thousand keys."""
 
 
 def write_key(key: Key) -> bytes:
@@ -35,7 +37,7 @@ def read_key(text: bytes) -> Key | None:
     """None: not a key of this release."""
     try:
         sort, family, number, length = text.split()
-        return Key(_SORTS[sort], int(family), int(number, 16), int(length))
+        return Key(_SORTS[sort], _SMALL[family], int(number, 16), _SMALL[length])
     except (KeyError, ValueError):
         return None
 
