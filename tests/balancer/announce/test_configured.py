@@ -1,0 +1,32 @@
+"""What is configured about announcing is what is announced, from a file and from the store."""
+
+from __future__ import annotations
+
+from holdfast.balancer import catalog
+from holdfast.balancer.catalog import Item
+from holdfast.balancer.roster import Announcement, roster
+from holdfast.config.balancer import Balancer
+from holdfast.model.frontend import FRONTEND, Announce, Frontend
+from holdfast.model.region import Region
+from holdfast.model.time import seconds
+from tests.balancer.site import simple
+
+WANTED = Announcement("anycast0", seconds(3))
+
+
+def test_a_frontend_of_a_file_is_announced_as_it_says() -> None:
+    config = simple(1, extra="announce: {device: anycast0, withdraw-delay: 3s}")
+    assert roster(config).frontends["f1"].announce == WANTED
+
+
+def test_a_frontend_is_not_announced_unless_it_says_so() -> None:
+    assert roster(simple(1)).frontends["f1"].announce is None
+
+
+def test_a_frontend_of_the_store_is_announced_as_it_says() -> None:
+    region = Region("r")
+    key = FRONTEND.key(region, "www")
+    frontend = Frontend(address="192.0.2.1", port=80, announce=Announce(device="anycast0", withdraw_delay=seconds(3)))
+    item = catalog.read(region, key, FRONTEND.encode(frontend))
+    assert isinstance(item, Item)
+    assert roster(catalog.configured(Balancer(source="etcd"), {key: item})).frontends["www"].announce == WANTED
