@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.agent.claims import nexthop
@@ -163,6 +164,21 @@ def test_nothing_is_said_of_endpoints_to_a_store_of_another_fleet(tmp_path: Path
         fleet.name_it("another-fleet")
         await asyncio.sleep(30)
         assert asked.commands.endpoints() is None
+
+    play(scene, tmp_path)
+
+
+def test_C39_an_endpoint_whose_value_cannot_be_read_is_not_taken_for_gone(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        fleet = asked.site.fleet()
+        fleet.write(msgspec.structs.replace(fleet.runs("v", ME, "10.65.0.9/32"), value=b"{"))
+        await asked.start()
+        assert asked.commands is not None
+        assert asked.commands.endpoints() == {}
+        assert not asked.commands.knows_all_endpoints()
+        fleet.write(fleet.ends("v", ME))
+        await asyncio.sleep(5)
+        assert asked.commands.knows_all_endpoints()
 
     play(scene, tmp_path)
 

@@ -77,7 +77,10 @@ class Said:
         self.world = world
         self.states: dict[EndpointName, State] | None = {NAME: State.UP}
         machine = world.node("r1")
-        reporter = EndpointReporter(machine.store(), REGION, "r1", lambda: self.states, machine.clock.now)
+        self.are_all = True
+        reporter = EndpointReporter(
+            machine.store(), REGION, "r1", lambda: self.states, machine.clock.now, are_all=lambda: self.are_all
+        )
         self.task = asyncio.create_task(reporter.run())
 
     def value(self, key: bytes = KEY) -> bytes | None:
@@ -131,6 +134,19 @@ def test_a_status_goes_with_its_endpoint_but_not_because_nothing_is_known() -> N
         await asyncio.sleep(10)
         assert said.value() == b'{"status":"up"}'
         said.states = {}
+        await asyncio.sleep(1)
+        assert said.value() is None
+
+    scene(story)
+
+
+def test_no_status_goes_while_an_endpoint_may_be_one_that_cannot_be_read() -> None:
+    async def story(said: Said) -> None:
+        await asyncio.sleep(1)
+        said.states, said.are_all = {}, False
+        await asyncio.sleep(10)
+        assert said.value() == b'{"status":"up"}'
+        said.are_all = True
         await asyncio.sleep(1)
         assert said.value() is None
 

@@ -59,6 +59,10 @@ class Commands:
         obstacle = keeper.kernel.dataplane.obstacle
         return states(self._local(), keeper.present.claims, keeper.reconciler.ledger.story, obstacle)
 
+    def knows_all_endpoints(self) -> bool:
+        """Whether none is missing in `endpoints` because its value cannot be read (C39)."""
+        return not any(one.synced.unreadable for one in self._keeper.followings)
+
     def _local(self) -> list[Endpoint]:
         return [one for following in self._keeper.followings for one in following.demand.on(self._host)]
 

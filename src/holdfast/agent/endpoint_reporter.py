@@ -30,6 +30,8 @@ _BATCH = 100
 
 States = Callable[[], Mapping[EndpointName, State] | None]
 """How this host's endpoints are; None while it is not known which there are."""
+All = Callable[[], bool]
+"""Whether those are all: one whose value cannot be read is here too, and nobody knows how it is (C39)."""
 
 
 class EndpointReporter:
@@ -41,12 +43,14 @@ class EndpointReporter:
         states: States,
         now: Now = boot_now,
         own: OwnKey | None = None,
+        are_all: All = lambda: True,
     ) -> None:
         """`own` is a key that this host writes anyway."""
         self._store = store
         self._region = region
         self._host = host
         self._states = states
+        self._are_all = are_all
         prefix = ENDPOINT_STATUS.prefix(region) + f"{escape(host)}/workload/".encode()
         self._said: Mirror[EndpointStatus] = Mirror(store, prefix, ENDPOINT_STATUS.decode, own=own, now=now)
         self._obstacle = ""
@@ -74,7 +78,7 @@ class EndpointReporter:
         for key, state in wanted.items():
             if key in self._said.bad or key not in said or said[key].status is not state:
                 yield Put(key, ENDPOINT_STATUS.encode(EndpointStatus(state)))
-        for key in self._gone(wanted):
+        for key in self._gone(wanted) if self._are_all() else ():
             yield Delete(key)
 
     def _gone(self, wanted: Mapping[bytes, State]) -> Sequence[bytes]:

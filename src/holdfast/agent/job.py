@@ -144,8 +144,9 @@ class AgentJob:
         Intents(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync).offer()
         self._commands = Commands(self.keeper, host, boot_id(), worker.clock)
         worker.handlers |= self._commands.handlers()
-        states = self._commands.endpoints
-        self._statuses = EndpointReporter(store, source.region, host, states, worker.clock.now, own_key(config))
+        states, are_all = self._commands.endpoints, self._commands.knows_all_endpoints
+        own, now = own_key(config), worker.clock.now
+        self._statuses = EndpointReporter(store, source.region, host, states, now, own, are_all)
 
     async def run(self) -> None:
         await self._way.look()
