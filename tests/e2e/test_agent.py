@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.hosts import Fleet, address, gone, host, workload
+from holdfast.testing.hosts import HOLDFAST, Fleet, address, gone, host, workload
 from holdfast.testing.netns import network
 from holdfast.testing.pinger import Pinger
 from tests.e2e.hosts import Monitor, Wanted, fleet, statuses, wait
@@ -70,6 +70,16 @@ def test_an_agent_that_is_killed_and_started_again_changes_nothing_and_no_packet
             wait(lambda: min(pings.answered, others.answered) > 200, "there was traffic all the time")
         assert (pings.lost(), others.lost(), monitor.heard()) == ([], [], [])
         assert agent.nexthops() == before
+    finally:
+        monitor.stop()
+
+
+def test_a_rehearsal_beside_the_agent_finds_nothing_to_do_and_does_nothing(here: Fleet) -> None:
+    agent = here.agents["h2"]
+    monitor = Monitor(agent.namespace, here.segment.net)
+    try:
+        assert agent.namespace.run(*HOLDFAST, "agent", "--dry-run", "--config", str(agent.file)) == ""
+        assert monitor.heard() == []
     finally:
         monitor.stop()
 

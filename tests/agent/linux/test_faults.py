@@ -75,8 +75,8 @@ def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_pa
             await settled(keeper)
             monitor.start()
             await asyncio.to_thread(wait_until, lambda: _hears(site, monitor), "the monitor hears")
-            fleet.write(fleet.leaves("old"), fleet.ends("w", "old"))
-            fleet.write(joins_6("new", 2), fleet.runs("w", "new", "fd65::1/128"))
+            leave, come = [fleet.leaves("old"), fleet.ends("w", "old")], joins_6("new", 2)
+            fleet.write(*leave, come, fleet.runs("w", "new", "fd65::1/128"))
             await settled(keeper)
         assert (await machine.holds())[route("fd65::1/128")] == Remote("fd99::2")
         assert "Deleted fd65::1" not in monitor.output

@@ -1,0 +1,64 @@
+"""An agent with 5,000 peers, restarted under traffic: nothing changes, nothing is lost, and it stays small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.inventory.changing import Wanted
+from holdfast.inventory.edit import wanted
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.hosts import REGION, Agent, address
+from holdfast.testing.netns import network
+from holdfast.testing.pinger import Pinger
+from holdfast.testing.processes import children, wait_until
+from tests.e2e.hosts import Monitor, fleet
+
+MANY = 5_000
+PATIENCE_S = 600.0
+LARGEST_MB = 80
+PORTION = 1_000
+
+
+def peer(number: int) -> list[Wanted]:
+    """A host elsewhere, with one workload."""
+    name, place = f"far-{number}", f"{number >> 8}.{number & 255}"
+    host = Host.of(name, HostSpec(bgp=Bgp(ipv4_address=f"10.200.{place}/32")))
+    spec = EndpointSpec(
+        orchestrator="holdfast",
+        workload=f"far-{number}",
+        node=name,
+        endpoint="eth0",
+        interface_name="tap0",
+        ip_networks=(f"10.201.{place}/32",),
+    )
+    return [wanted(HOST, REGION, name, host), wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))]
+
+
+@pytest.mark.soak
+def test_an_agent_with_5000_peers_restarts_without_a_change_or_a_lost_packet() -> None:
+    with or_skip(network()) as net, fleet(net, "always", count=2) as stage:
+        for start in range(0, MANY, PORTION):
+            stage.change(*(wish for number in range(start, start + PORTION) for wish in peer(number)))
+        agent = stage.agents["h1"]
+        wait_until(lambda: len(agent.routes()) == MANY + 2, "all peers are programmed", within=PATIENCE_S)
+        monitor = Monitor(agent.namespace, net)
+        try:
+            with Pinger(stage.workload(1), address(2)) as pings:
+                agent.kill()
+                agent.start()
+                wait_until(agent.is_at_rest, "the agent has compared everything", within=PATIENCE_S)
+            assert (pings.lost(), monitor.heard()) == ([], [])
+        finally:
+            monitor.stop()
+        assert largest_mb(agent) <= LARGEST_MB
+
+
+def largest_mb(agent: Agent) -> float:
+    """The memory of its largest process."""
+    pids = [agent.process.pid, *children(agent.process.pid)]
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+    return max(int(text.partition("VmRSS:")[2].split()[0]) for text in statuses) / 1024
