@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -50,6 +51,7 @@ class Nftables:
         self._lock = threading.Lock()
         self._met: tuple[Kernel, Sight] | None = None
         self._adopting = True
+        self._glance_took = 0.0
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[Key, Value]:
         def look(_kernel: Kernel, sight: Sight) -> dict[Key, Value]:
@@ -105,12 +107,9 @@ class Nftables:
         return await self._do(trace)
 
     async def lost(self) -> None:
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        while not await self._is_disturbed():
+        while not await self._is_disturbed():  # noqa: ASYNC110 -- the kernel sets no event of ours
             # Where others change their tables all the time, looking at ours takes no more than a twentieth of the time.
-            await asyncio.sleep(max(_GLANCE, 20 * (clock() - began)))
-            began = clock()
+            await asyncio.sleep(max(_GLANCE, 20 * self._glance_took))
 
     def describe(self) -> Description:
         return Description("nftables", self._shape.size, frozenset({"sticky"}))
@@ -129,7 +128,9 @@ class Nftables:
         """Whether somebody has changed what the table holds, since this was last asked."""
 
         def glance(_kernel: Kernel, sight: Sight) -> bool:
+            began = time.monotonic()
             sight.look()
+            self._glance_took = time.monotonic() - began
             disturbed, sight.disturbed = sight.disturbed, False
             return disturbed
 
