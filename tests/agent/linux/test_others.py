@@ -78,6 +78,21 @@ def test_a_device_of_somebody_else_with_our_name_is_left_alone(site: Site, datap
     asyncio.run(scene())
 
 
+def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(site: Site, dataplane: LinuxDataplane) -> None:
+    site.ip("link add calico type vxlan id 7500 dstport 4789")
+
+    async def scene() -> None:
+        direct = direct_peer(9)
+        changes = creates({**direct, **vxlan_peer(7)})
+        answers = dict(zip([change.key for change in changes], await dataplane.apply(changes), strict=True))
+        assert not any(answers[key] for key in direct)
+        assert answers[nexthop("10.9.0.7")] == (
+            "device holdfast4 cannot be made: A VXLAN device with the specified VNI already exists"
+        )
+
+    asyncio.run(scene())
+
+
 def test_a_tunnel_that_is_not_as_it_has_to_be_is_made_anew(site: Site, dataplane: LinuxDataplane) -> None:
     wanted = vxlan_peer(7)
 

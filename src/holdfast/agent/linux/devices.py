@@ -13,14 +13,14 @@ from holdfast.config.linux import Linux
 from holdfast.runtime.netlink import links, networks
 from holdfast.runtime.netlink.addresses import mac_octets
 from holdfast.runtime.netlink.links import Link, Vxlan
-from holdfast.runtime.netlink.socket import Netlink
+from holdfast.runtime.netlink.socket import Netlink, NetlinkError
 
 Macs = Callable[[int], str | None]
 """The MAC of our end of the tunnel, by family; None while that is not known."""
 
 
-class Foreign(Exception):
-    """A device has the name that ours is to have; the message is one sentence."""
+class NoTunnel(Exception):
+    """Our tunnel device cannot be there now; the message is one sentence."""
 
 
 class Devices:
@@ -54,14 +54,14 @@ class Devices:
         return found if found is not None and self._is_as_wanted(found, family) else None
 
     def make_tunnel(self, family: int) -> Link:
-        """Our tunnel device as it has to be. Raises `Foreign`."""
+        """Our tunnel device as it has to be. Raises `NoTunnel`."""
         name = device_name(self._settings, family)
         there = self.links.get(name)
         if there is not None and self._is_as_wanted(there, family):
             return there if there.is_on else self._switched_on(there)
         if there is not None:
             if there.alias != OWNED and not self._is_unfinished(there):
-                raise Foreign(f"device {name} is not Holdfast's: rename it, or choose another name for ours")
+                raise NoTunnel(f"device {name} is not Holdfast's: rename it, or choose another name for ours")
             links.remove(self._kernel, there.number)
         self._add(name, family)
         self.look()
@@ -83,9 +83,13 @@ class Devices:
 
     def _add(self, name: str, family: int) -> None:
         mac = self._macs(family)
-        assert mac is not None, "nothing is made before the source has spoken"
+        if mac is None:
+            raise NoTunnel("no source has said yet under which MAC the others know this host")
         size = mtu(self._settings, family)
-        links.add_vxlan(self._kernel, name, self._vxlan(), family, mac_octets(mac), mtu=size, alias=OWNED)
+        try:
+            links.add_vxlan(self._kernel, name, self._vxlan(), family, mac_octets(mac), mtu=size, alias=OWNED)
+        except NetlinkError as refused:
+            raise NoTunnel(f"device {name} cannot be made: {refused.strerror}") from refused
 
     def _switched_on(self, link: Link) -> Link:
         links.switch_on(self._kernel, link.number)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Rule, Shape
 from holdfast.agent.linux import picture
-from holdfast.agent.linux.devices import Foreign
+from holdfast.agent.linux.devices import NoTunnel
 from holdfast.agent.linux.ground import Ground, Refused, octets, sentence
 from holdfast.agent.linux.picture import SOCKET_FAMILIES
 from holdfast.runtime.netlink import addresses, nexthops, routes, rules
@@ -107,8 +107,8 @@ class Nexthops:
     def _tunnel(self, ground: Ground, family: int) -> int | str:
         try:
             return ground.devices.make_tunnel(family).number
-        except Foreign as foreign:
-            return str(foreign)
+        except NoTunnel as missing:
+            return str(missing)
 
 
 class Routes:

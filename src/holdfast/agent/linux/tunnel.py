@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.agent.claims import Forwarding, Key, Neighbour, Shape
-from holdfast.agent.linux.devices import Foreign
+from holdfast.agent.linux.devices import NoTunnel
 from holdfast.agent.linux.ground import Ground, Refused, octets
 from holdfast.runtime.netlink import addresses, neighbours
 from holdfast.runtime.netlink.neighbours import Forward
@@ -17,8 +17,8 @@ class Forwardings:
     def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
         try:
             device = ground.devices.make_tunnel(family)
-        except Foreign as foreign:
-            return {key: str(foreign) for key, _ in wanted}
+        except NoTunnel as missing:
+            return {key: str(missing) for key, _ in wanted}
         entries = [_forward(key, shape) for key, shape in wanted]
         return ground.make([key for key, _ in wanted], neighbours.forward_additions(entries, device.number))
 
@@ -35,8 +35,8 @@ class Neighbours:
     def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
         try:
             device = ground.devices.make_tunnel(family)
-        except Foreign as foreign:
-            return {key: str(foreign) for key, _ in wanted}
+        except NoTunnel as missing:
+            return {key: str(missing) for key, _ in wanted}
         pairs = [neighbours.Neighbour(octets(key), _mac(shape)) for key, shape in wanted]
         batch = neighbours.neighbour_additions(pairs, device.number, ground.settings.protocol)
         return ground.make([key for key, _ in wanted], batch)
