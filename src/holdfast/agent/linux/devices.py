@@ -24,6 +24,8 @@ class NoTunnel(Exception):
 
 
 class Devices:
+    """As of the last look."""
+
     def __init__(self, kernel: Netlink, settings: Linux, macs: Macs) -> None:
         self._kernel = kernel
         self._settings = settings

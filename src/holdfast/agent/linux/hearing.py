@@ -21,6 +21,8 @@ _DEVICE_AT = 4
 
 
 class Hearing:
+    """Takes in messages, and tells what follows from them."""
+
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self.keys: set[Key] = set()
@@ -77,12 +79,12 @@ class Hearing:
         before, self._devices = self._devices, dict(self._ground.devices.links)
         fell, self._fell = self._fell, set()
         for name in before.keys() | self._devices.keys():
-            old, new = before.get(name), self._devices.get(name)
-            if old != new or (old is not None and old.number in fell):
-                self._changed(name, old, new)
+            old = before.get(name)
+            if old != self._devices.get(name) or (old is not None and old.number in fell):
+                self._changed(name, old)
         self.keys |= self.waiting
 
-    def _changed(self, name: str, old: links.Link | None, new: links.Link | None) -> None:
+    def _changed(self, name: str, old: links.Link | None) -> None:
         # The kernel drops the nexthops of a device that goes down, and without a word the routes to it.
         if old is not None and old.number in self._ground.picture.carriers:
             self.is_lost = True

@@ -13,6 +13,8 @@ from holdfast.runtime.netlink.addresses import text
 
 
 class Numbers:
+    """Gateways and the numbers of their nexthop objects."""
+
     def __init__(self, first: int, before: Numbers | None = None) -> None:
         """`before` knows the same kernel at an earlier time: its ways need not be made again."""
         self._taken: set[int] = set()

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from holdfast.runtime.netlink import wire
 
 Octets = NDArray[np.uint8]
-_TYPE_BITS = 0x3FFF
 _LENGTH_AND_TYPE = 6
 
 
@@ -124,6 +123,6 @@ def _places(row: Octets, fixed: int) -> dict[int, tuple[int, int]]:
         size, name = (int(number) for number in row[at : at + 4].view("=u2"))
         if size < 4:
             break
-        found[name & _TYPE_BITS] = (at, at + size)
+        found[name & wire.TYPE_BITS] = (at, at + size)
         at += (size + 3) & ~3
     return found

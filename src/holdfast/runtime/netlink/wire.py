@@ -38,7 +38,7 @@ _ATTRIBUTE = struct.Struct("=HH").unpack_from
 _ERRNO = struct.Struct("=i").unpack_from
 _ERROR_SIZE = HEADER_SIZE + 4 + HEADER_SIZE  # header, errno, the header of the request
 _ERROR_TEXT = 1
-_TYPE_BITS = 0x3FFF  # the rest says "nested" and "network byte order"
+TYPE_BITS = 0x3FFF  # the rest says "nested" and "network byte order"
 
 
 class Flag(IntFlag):
@@ -139,7 +139,7 @@ def attributes(body: memoryview, fixed: int) -> dict[int, memoryview]:
         length, kind = _ATTRIBUTE(body, at)
         if length < 4:
             break
-        found[kind & _TYPE_BITS] = body[at + 4 : at + length]
+        found[kind & TYPE_BITS] = body[at + 4 : at + length]
         at += (length + 3) & ~3
     return found
 
