@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.inventory.api import Fence
 from holdfast.inventory.edit import Wanted
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.endpoint_status import State
 from holdfast.model.observed import EndpointSeen, Word
 from holdfast.model.time import seconds
 from holdfast.testing.fault import fault
-from tests.inventory.things import endpoint, endpoint_name, host
+from tests.inventory.things import REGION, endpoint, endpoint_name, host
 from tests.server.observing import Observatory, Working, observatory, status_key
 
 Scene = Callable[[Working[Any, EndpointSeen]], Awaitable[None]]
@@ -174,6 +175,27 @@ def test_a_value_that_cannot_be_read_leaves_the_last_one_in_place(here: Observat
         await here.say(2, State.UP)
 
     assert play(here, scene) == {status_key(1): EndpointSeen(Word.ACTIVE), status_key(2): EndpointSeen(Word.ACTIVE)}
+
+
+def test_of_a_value_that_cannot_be_read_the_next_leader_says_what_the_last_one_said(here: Observatory) -> None:
+    """Each has seen another part of the past, and neither knows better."""
+
+    async def scenario() -> list[bytes]:
+        await here.report("r1")
+        async with here.endpoints() as heir:
+            await here.say(1, State.UP)
+            await heir.hear()
+            await here.world.put(status_key(1), b"[]")
+            async with here.endpoints() as leader:
+                await leader.turn()
+            said = here.rows("endpoint")[status_key(1)]
+            fence = Fence(REGION.segment, 1, leader.reign.reconciler.place.term())
+            heir.reign.target._fence = fence
+            await heir.turn()
+            return [said, here.rows("endpoint")[status_key(1)]]
+
+    said, still = asyncio.run(scenario())
+    assert said == still == b"{}"
 
 
 @fault("C15", without="holdfast.server.status:same", returns=False)

@@ -53,10 +53,11 @@ class Agents:
 
     def want(self, key: bytes, last: AgentSeen | None) -> AgentSeen | None:
         report = self.reports.get(key)
-        if report is not None:
+        if report is not None and (last is None or key not in self.bad):
             return AgentSeen(True, report.time or "", report.uptime)
         before = last or AgentSeen(False)
         if key in self.bad:
+            # What the inventory says, before what this server remembers: the next leader may remember something else.
             return AgentSeen(True, before.reported, before.uptime)
         return AgentSeen(False, before.reported, before.uptime) if key in self.hosts else None
 

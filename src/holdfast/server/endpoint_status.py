@@ -110,11 +110,10 @@ class Endpoints:
         said = self.reports.get(key)
         if not self._lives(self._host(key)):
             return _UNKNOWN[last.status if last is not None else _word(said)]
-        if isinstance(said, EndpointStatus):
-            return _SEEN[said.status]
         if key in self.bad:
-            return EndpointSeen(last.status) if last is not None else EndpointSeen()
-        return _SILENT
+            # What the inventory says, before what this server remembers: the next leader may remember something else.
+            return EndpointSeen(last.status if last is not None else _word(said))
+        return _SEEN[said.status] if isinstance(said, EndpointStatus) else _SILENT
 
     def is_loss(self, old: EndpointSeen, new: EndpointSeen | None) -> bool:
         """Whether an endpoint becomes unknown by that, because its host was lost."""
