@@ -239,6 +239,21 @@ async def test_the_brake_opens_by_a_fresh_list_a_minute_later_that_agrees(tmp_pa
 
 
 @runs
+async def test_a_list_that_cannot_be_had_holds_up_nothing_but_what_the_brake_holds(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, numbered(75), numbered(100))
+    await shop.turn()
+    shop.source.unlisted = "it does not answer"
+    await shop.turn(after=1.0, times=90)
+    shop.want({**numbered(75), 200: "created"})
+    shop.reconciler.dirty.mark([200])
+    await shop.turn(after=1.0)
+    assert (len(shop.there), shop.state) == (101, "held: brake")
+    shop.source.unlisted = None
+    await shop.turn(after=1.0, times=8)
+    assert (len(shop.there), shop.state) == (76, "ok")
+
+
+@runs
 async def test_a_fresh_list_that_disagrees_lets_only_go_what_is_still_unwanted(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, numbered(75), numbered(100))
     await shop.turn()
@@ -267,7 +282,7 @@ async def test_a_fresh_list_that_cannot_be_had_opens_nothing(tmp_path: Path) -> 
     await shop.turn()
     shop.source.away = "no leader"
     await shop.turn(after=61, times=3)
-    assert (len(shop.there), shop.state) == (100, "waiting: database")
+    assert (len(shop.there), shop.state) == (100, "held: brake")
     shop.source.away = None
     await shop.turn(after=5, times=3)
     assert len(shop.there) == 75

@@ -23,8 +23,9 @@ from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.model.scope import Target
 from holdfast.model.time import Duration
-from holdfast.reconcile import Away, Change, Synced
+from holdfast.reconcile import Change, Synced
 from holdfast.runtime.clock import Clock
+from holdfast.store.agreement import agree
 from holdfast.store.api import OwnKey, Store, StoreError
 from holdfast.store.mirror import Mirror
 
@@ -82,10 +83,7 @@ class Following:
     async def refresh(self) -> None:
         """Returns when a fresh, linearizable list is exactly what is known here. Raises `Away`."""
         for mirror, prefix in zip(self._mirrors(), self._prefixes(), strict=True):
-            listed = await self._list(prefix)
-            known = {*mirror.objects, *mirror.bad}
-            if known != listed.keys() or any(mirror.mod_revision(key) != at for key, at in listed.items()):
-                raise Away("store", "its list is ahead of its watch")
+            await agree(self.store, prefix, mirror)
 
     def is_allowed(self, change: Change[Key, Claim]) -> bool:
         """Whether an operator has let the syncer's brake open for what this deletion follows from."""
@@ -155,15 +153,6 @@ class Following:
             self._waiting[mirror].update(delta.key for delta in deltas)
             wake()
             await asyncio.sleep(0)
-
-    async def _list(self, prefix: bytes) -> dict[bytes, int]:
-        listed: dict[bytes, int] = {}
-        try:
-            async for page in self.store.list(prefix):
-                listed |= {entry.key: entry.mod_revision for entry in page.entries}
-        except StoreError as error:
-            raise Away("store", str(error)) from error
-        return listed
 
     def _mirrors(self) -> tuple[Mirror[Any], ...]:
         return self._hosts, self._endpoints, self._migrations

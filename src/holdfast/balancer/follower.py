@@ -32,6 +32,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined
 from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.runtime.paths import write_atomically
+from holdfast.store.agreement import agree
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.identity import Remembered, Verdict, judge, read_identity
 from holdfast.store.mirror import Mirror
@@ -119,15 +120,7 @@ class Follower:
 
     async def refresh(self) -> None:
         """Returns when a linearizable list of what is served is exactly what is known here."""
-        listed: dict[bytes, int] = {}
-        try:
-            async for page in self._store.list(catalog.prefix(self._region)):
-                listed |= {entry.key: entry.mod_revision for entry in page.entries}
-        except StoreError as error:
-            raise Away("store", str(error)) from error
-        known = {*self._items.objects, *self._items.bad}
-        if known != listed.keys() or any(self._items.mod_revision(key) != at for key, at in listed.items()):
-            raise Away("store", "its list is ahead of its watch")
+        await agree(self._store, catalog.prefix(self._region), self._items)
 
     async def _write(self, operations: Sequence[Put | Delete]) -> None:
         try:

@@ -19,7 +19,7 @@ from typing import Any, Generic
 import structlog
 
 from holdfast.model.time import NEVER, Duration, Instant
-from holdfast.reconcile import Away, Change, Closed, Gate, Intent, Ledger, Op, Outcome, Owned, Plan, diff, plan
+from holdfast.reconcile import Away, Brake, Change, Closed, Gate, Intent, Ledger, Op, Outcome, Owned, Plan, diff, plan
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
@@ -68,6 +68,7 @@ class Reconciler(Generic[K, V]):
         self._have: Counter[str] = Counter()
         self._audit = NEVER
         self._recheck = NEVER
+        self._ask_again = NEVER
         self._failures = 0
         self.passes = 0
         """Full passes that were finished."""
@@ -170,16 +171,27 @@ class Reconciler(Generic[K, V]):
         now = self._clock.now()
         if not len(self.ledger) or now < self._recheck:
             return
-        if self.place.brake is not None and self.place.brake.wants_list(now):
-            await self.place.source.refresh()
-            self.place.brake.listed(now)
-            self.dirty.mark_all()
+        if self.place.brake is not None and self.place.brake.wants_list(now) and now >= self._ask_again:
+            await self._confirm(self.place.brake, now)
         tallies = self.ledger.outstanding()
         held = [story.change for story in self.ledger if story.closed is not None]
         self.dirty.mark(c.key for c in held if self._closed(c, tallies[self.place.kinds.of(c.key)], now) is None)
         # However much is held, looking at the gates takes no more than a twentieth of the time.
         took = self._clock.now() - now
         self._recheck = now + max(self._pace.recheck, 20 * took)
+
+    async def _confirm(self, brake: Brake[K, V], now: Instant) -> None:
+        """A list that cannot be had keeps what the brake holds, and nothing else: creates and repairs flow."""
+        try:
+            await self.place.source.refresh()
+        except Away as away:
+            if not self._ask_again:
+                log.warning(f"{self.place.name}: what the brake holds waits for a fresh list: {away}")
+            self._ask_again = self._clock.now() + self._pace.patience
+            return
+        self._ask_again = NEVER
+        brake.listed(now)
+        self.dirty.mark_all()
 
     def _closed(self, change: Change[K, V], tally: Mapping[Op, int], now: Instant) -> Closed | None:
         have = self._have[self.place.kinds.of(change.key)]

@@ -66,6 +66,8 @@ class MemorySource(Generic[K, V]):
         self.refreshes = 0
         self.what = "database"
         self.away: str | None = None
+        self.unlisted: str | None = None
+        """Why no fresh list can be had, while what is known can still be read."""
 
     async def read(self, after: K | None, upto: K | None) -> Sequence[tuple[K, Owned[V]]]:
         self._reachable()
@@ -80,6 +82,8 @@ class MemorySource(Generic[K, V]):
 
     async def refresh(self) -> None:
         self._reachable()
+        if self.unlisted is not None:
+            raise Away(self.what, self.unlisted)
         self.refreshes += 1
 
     def _reachable(self) -> None:

@@ -1,0 +1,59 @@
+"""Agreement: a fresh, linearizable list says exactly what a mirror shows. Absence that much hangs on is proven by it.
+
+A busy fleet changes while it is listed, and a watch is a moment behind: what differs is looked up by itself, until both
+say the same. A mirror that does not come to agree is behind, and nothing may be concluded from what it lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.model.time import Duration
+from holdfast.reconcile.change import Away
+from holdfast.store.api import Get, Store, StoreError
+from holdfast.store.mirror import Mirror
+
+PAUSE = Duration(milliseconds=100)
+LOOKS = 10
+MOST = 1_000
+"""Keys that are looked up one by one; a mirror that lacks more is far behind."""
+_PER_CALL = 100
+
+
+async def agree(store: Store, prefix: bytes, mirror: Mirror[Any]) -> None:
+    """Returns when the mirror shows that prefix as the store has it. Raises `Away`."""
+    try:
+        differing = _differing(mirror, await _listed(store, prefix))
+        for _ in range(LOOKS):
+            if not differing:
+                return
+            if len(differing) > MOST:
+                break
+            await asyncio.sleep(PAUSE.total_seconds())
+            differing = _differing(mirror, await _looked_up(store, differing), among=differing)
+    except StoreError as error:
+        raise Away("store", str(error)) from error
+    if differing:
+        raise Away("store", f"its watch is behind its list, as with {differing[0].decode(errors='backslashreplace')}")
+
+
+def _differing(mirror: Mirror[Any], found: dict[bytes, int], among: Sequence[bytes] | None = None) -> list[bytes]:
+    keys = {*mirror.objects, *mirror.bad, *found} if among is None else among
+    return sorted(key for key in keys if mirror.mod_revision(key) != found.get(key, 0))
+
+
+async def _listed(store: Store, prefix: bytes) -> dict[bytes, int]:
+    listed: dict[bytes, int] = {}
+    async for page in store.list(prefix):
+        listed |= {entry.key: entry.mod_revision for entry in page.entries}
+    return listed
+
+
+async def _looked_up(store: Store, keys: Sequence[bytes]) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
+    for start in range(0, len(keys), _PER_CALL):
+        answer = await store.txn([], [Get(key) for key in keys[start : start + _PER_CALL]])
+        found |= {one.key: one.mod_revision for each in answer.results if not isinstance(each, int) for one in each}
+    return found
