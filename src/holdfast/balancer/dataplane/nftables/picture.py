@@ -102,12 +102,13 @@ class Picture:
         return found
 
     def orphans(self) -> tuple[list[str], list[str]]:
-        """Chains and maps of VIPs that are no more, or of tables of another size."""
+        """Chains of VIPs that are no more, or of whoever made some in our table; maps of VIPs that are no more, or of
+        another size. With a chain too many the frame would never be as it should be."""
         active = [vip for vip, service in self.services.items() if service.settings is not None]
-        chains = {chain_of(vip) for vip in active}
+        chains = {*map(chain_of, active), *structure.frame_fingerprints(self.shape)}
         maps = {buckets_of(vip, self.shape.size) for vip in active}
         return (
-            sorted(name for name in self.rules if belongs_to_a_vip(name) and name not in chains),
+            sorted(self.rules.keys() - chains),
             sorted(name for name in self.maps if belongs_to_a_vip(name) and name not in maps),
         )
 

@@ -27,7 +27,7 @@ from holdfast.balancer.dataplane.nftables.conntrack import Flows
 from holdfast.balancer.dataplane.nftables.elements import Transaction, empty
 from holdfast.balancer.dataplane.nftables.flow import bucket
 from holdfast.balancer.dataplane.nftables.kernel import Kernel, KernelError
-from holdfast.balancer.dataplane.nftables.layout import TRAFFIC, buckets_of
+from holdfast.balancer.dataplane.nftables.layout import TRAFFIC, belongs_to_a_vip, buckets_of
 from holdfast.balancer.dataplane.nftables.picture import Picture, Service, traffic_in
 from holdfast.balancer.dataplane.nftables.sight import Sight
 from holdfast.balancer.dataplane.nftables.structure import Shape
@@ -239,7 +239,10 @@ class _Writing:
             for vip, settings in served
             if not picture.has_chain(vip, settings) and picture.has_buckets(vip)
         ]
-        text = structure.chains(self._shape, differing) + structure.removed(self._shape, *picture.orphans())
+        chains, maps = picture.orphans()
+        if strangers := [name for name in chains if not belongs_to_a_vip(name)]:
+            log.warning(f"chains of the table are not ours, and are removed: {', '.join(strangers)}")
+        text = structure.chains(self._shape, differing) + structure.removed(self._shape, chains, maps)
         if text:
             self._kernel.restructure(text)
             picture.put_chains(differing)

@@ -116,7 +116,10 @@ class Sight:
     def _distrust(self) -> None:
         self._buckets.clear()
         self.wrong.clear()
-        self._unverified = OrderedDict.fromkeys(sorted(self._picture.services))
+        # Where others write all the time, those that still wait stay ahead: else only the first few were ever compared.
+        there = self._picture.services
+        waiting = [vip for vip in self._unverified if vip in there]
+        self._unverified = OrderedDict.fromkeys([*waiting, *sorted(there)])
 
     def _read(self) -> Picture:
         picture = Picture(self._shape, self._kernel.rules(), self._kernel.maps())

@@ -164,7 +164,8 @@ def _replaced(shape: Shape, rules: Rules) -> list[str]:
 
 
 def removed(shape: Shape, chain_names: Iterable[str], map_names: Iterable[str]) -> str:
-    """Removes chains that nothing leads to any more, then the maps that their rules used."""
-    lines = [f"{do} chain inet {shape.table} {chain}" for chain in chain_names for do in ("flush", "delete")]
+    """Removes chains that nothing leads to any more but each other, then the maps that their rules used."""
+    chains = list(chain_names)
+    lines = [f"{do} chain inet {shape.table} {chain}" for do in ("flush", "delete") for chain in chains]
     lines += [f"delete map inet {shape.table} {each}" for each in map_names]
     return "".join(f"{line}\n" for line in lines)
