@@ -18,7 +18,7 @@ import msgspec
 from holdfast.config.pulse import Pulse as Bounds
 from holdfast.model.time import NEVER, Duration, Instant
 
-START_WITHIN = Duration(seconds=60)  # ended while it still imports, a worker of a busy machine starts again and makes it busier
+START_WITHIN = Duration(seconds=60)  # ended while it still imports, a worker makes a busy machine busier
 
 
 class Pulse(msgspec.Struct, frozen=True):
