@@ -141,6 +141,13 @@ def test_servers_bring_every_acknowledged_change_to_the_store_while_they_and_the
         old.start()
 
 
+def test_a_server_without_an_inventory_says_what_to_set(fleet: Controllers) -> None:
+    leader = fleet.leader()
+    wait_until(lambda: has_syncer(leader), f"{leader.name} has a syncer")
+    for command in ("resync", "explain", "pause"):
+        assert "set inventory.database" in leader.ask("syncer", command).error
+
+
 def kill_syncer(leader: Controller) -> None:
     wait_until(lambda: has_syncer(leader), f"{leader.name} has a syncer")
     os.kill(leader.worker("syncer"), signal.SIGKILL)

@@ -146,6 +146,11 @@ async def run(worker: Worker) -> None:
         engine.dispose()
 
 
+async def _no_inventory(_request: Request, _who: Who) -> Any:
+    raise Declined("this server has no inventory, so there is nothing to sync: set inventory.database")
+
+
 async def _idle(worker: Worker) -> None:
+    worker.handlers |= dict.fromkeys((*_COMMANDS, "pause", "resume", "explain"), _no_inventory)
     while not await worker.stopped(_IDLE):
         worker.vitals.attempted(success=True, state="idle: inventory.database is not set")
