@@ -61,6 +61,21 @@ def test_what_only_a_forgotten_source_wanted_goes_and_the_rest_stays(tmp_path: P
     play(scene, tmp_path)
 
 
+def test_a_forgotten_source_that_speaks_after_all_is_a_source_again(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        await two_sources_then_the_second_is_gone(site)
+        site.running.sync.forget("region-b")
+        site.running.reconciler.dirty.mark_all()
+        await asyncio.sleep(60)
+        assert "region-b" not in site.running.sync.sources
+        site.heal()
+        await asyncio.sleep(60)
+        assert P2 in site.shapes
+        assert site.running.sync.sources["region-b"].revision is not None
+
+    play(scene, tmp_path)
+
+
 def test_a_host_whose_only_source_was_forgotten_lets_go_of_nothing_without_a_second_word(tmp_path: Path) -> None:
     """Less than half would stay: that takes an operator at the brake as well."""
 

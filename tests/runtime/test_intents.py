@@ -32,7 +32,8 @@ class Office:
         board = Board.create(folder / "board", ["routes"])
         self.worker = Worker(Spec("routes", ""), "lab", paths, Config(log=Log()), self.shop.clock, board)
         self.file = paths.state / "intents" / "lab.routes.json"
-        Intents(self.worker, self.shop.reconciler, self.shop.intent, self.shop.sync).offer()
+        self.intents = Intents(self.worker, self.shop.reconciler, self.shop.intent, self.shop.sync)
+        self.intents.offer()
 
     def ask(self, do: str, **args: Any) -> Any:
         async def asked() -> Any:
@@ -169,6 +170,17 @@ def test_a_forgotten_source_is_forgotten_over_a_restart_but_one_that_came_back_i
     again.shop.sync.note_source("db", Synced(again.shop.clock.now()))
     again.ask("pause", reason="tea")
     assert list(again.shop.sync.sources) == ["db"]
+
+
+def test_a_forgotten_source_that_speaks_after_all_is_not_forgotten_at_the_next_start(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.ask("forget", source="db", reason="gone")
+    office.intents.heard()
+    assert Office(tmp_path).shop.sync.sources == {}
+    office.shop.sync.note_source("db", Synced(office.shop.clock.now(), 7))
+    office.intents.heard()
+    assert office.told()[-1] == "db, which was forgotten, has delivered a complete list: it counts again"
+    assert list(Office(tmp_path).shop.sync.sources) == ["db"]
 
 
 @pytest.mark.parametrize("content", [b"rubbish", b"[]", b'{"pause": {"who": "\xff"}}', b""])

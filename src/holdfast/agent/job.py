@@ -141,7 +141,8 @@ class AgentJob:
         around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
         host, kernel = host_name(config), Kernel(journal, dataplane)
         self.keeper = Keeper(host, [source], kernel, belonging, around, settings(config.agent, self._way))
-        Intents(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync).offer()
+        self._intents = Intents(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync)
+        self._intents.offer()
         self._commands = Commands(self.keeper, host, boot_id(), worker.clock)
         worker.handlers |= self._commands.handlers()
         states, are_all = self._commands.endpoints, self._commands.knows_all_endpoints
@@ -165,6 +166,7 @@ class AgentJob:
     async def _measure(self) -> None:
         while True:
             self.keeper.measure(self._worker.clock.now())
+            self._intents.heard()
             self._commands.addresses = own_addresses(self._begun_with)
             self._commands.tunnel_macs = tuple(mac for family in (4, 6) if (mac := self._node.mac(family)))
             await asyncio.sleep(_MEASURE.total_seconds())

@@ -68,6 +68,7 @@ class WantedClaims:
                 self.sources.complete.add(following.name)
             if following.falls != falls:
                 self._thrown_back(following.name)
-            # A source that an operator has told us to forget is not asked for again.
-            if following.synced != before and following.name in self._sync.sources:
+            # One that an operator has told us to forget is not waited for, but when it speaks after all, it counts.
+            is_source = following.name in self._sync.sources or following.synced.revision is not None
+            if following.synced != before and is_source:
                 self._sync.note_source(following.name, following.synced)

@@ -55,6 +55,25 @@ class Intents(Generic[K, V]):
             "sync": self._look_at_all,
         }
 
+    def heard(self) -> None:
+        """A source that was forgotten and has delivered a complete list after all counts again, also at the next start:
+        before its list came there, everything of it would look unwanted."""
+        sources = self._sync.sources
+        back = [name for name in self._wishes.forgotten if name in sources and sources[name].revision is not None]
+        if not back:
+            return
+        left = {name: wish for name, wish in self._wishes.forgotten.items() if name not in back}
+        try:
+            self._book.keep(msgspec.structs.replace(self._wishes, forgotten=left))
+        except OSError as error:
+            log.error(f"that {', '.join(back)} is not forgotten any more cannot be written down: {error}")
+            return
+        for name in back:
+            sentence = f"{name}, which was forgotten, has delivered a complete list: it counts again"
+            log.warning(sentence)
+            record = Decision(self._clock.wall(), self._worker.name, "forget", self._intent.name, "over", sentence)
+            self._worker.decisions.write([record])
+
     async def _pause(self, request: Request, who: Who) -> str:
         wish = wish_of(request, who, self._clock)
         self._keep(msgspec.structs.replace(self._wishes, pause=wish), "pause", wish)
