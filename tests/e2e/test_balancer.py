@@ -102,7 +102,7 @@ def restarted(here: Stage, clients: Crowd, rounds: int, seed: int) -> None:
     for number in range(rounds):
         here.balancer.kill()
         here.balancer.start()
-        if number % 5 == 4:
+        if number % 10 == 9:
             wait(here.balancer.is_released, "the balancer has come to rest")
         else:
             time.sleep(chance.uniform(0.0, 1.2))  # the moment of death is the input of this test

@@ -55,6 +55,7 @@ def test_on_the_kernel_a_table_that_somebody_deleted_is_restored(site: Path) -> 
     assert re.search(r"since then 0 of [\d,]+ requests failed", result.output)
 
 
+@pytest.mark.soak
 def test_on_the_kernel_a_drained_backend_gets_no_new_flow_and_loses_none(site: Path) -> None:
     result = broken(site, "drain")
     assert result.exit_code == 0, result.output

@@ -80,9 +80,10 @@ class Commands:
     async def _outlook(self, request: Request, _who: Who) -> Any:
         """For the announcer, which tells in return what is announced."""
         farewell, now = self._keeper.farewell, self._clock.now()
-        farewell.announced, farewell.told = frozenset(request.args.get("announced") or ()), now
-        farewell.obstacles = request.args.get("why") or {}
-        return msgspec.to_builtins(outlook(self._keeper, now))
+        farewell.hear(request.args.get("announced") or (), request.args.get("why") or {}, now)
+        told = outlook(self._keeper, now)
+        farewell.hinted = frozenset(stand.address for stand in told.stands)
+        return msgspec.to_builtins(told)
 
     async def _explain(self, request: Request, _who: Who) -> Any:
         kind, name = str(request.args.get("kind")), str(request.args.get("name"))

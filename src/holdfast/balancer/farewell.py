@@ -7,7 +7,7 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.balancer.announce import Spot
@@ -31,13 +31,19 @@ class Farewell:
     named: Callable[[str], bool]
     announced: frozenset[str] = frozenset()
     """Addresses that are on a device because of us."""
+    hinted: frozenset[str] = frozenset()
+    """Addresses that the announcer was last asked for: it may have acted on that, and has not told yet."""
     obstacles: Mapping[str, str] = field(default_factory=dict)
     """What stands in the way of announcing or withdrawing an address, in words."""
     told: Instant = NEVER
 
+    def hear(self, announced: Iterable[str], obstacles: Mapping[str, str], now: Instant) -> None:
+        """What the announcer tells."""
+        self.announced, self.obstacles, self.told = frozenset(announced), obstacles, now
+
     def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         host = host_of(change.key.vip)
-        if change.op is not Op.DELETE or host not in self.announced or self.named(host):
+        if change.op is not Op.DELETE or host not in self.announced | self.hinted or self.named(host):
             return None
         if now - self.told > SILENT_AFTER:
             return None

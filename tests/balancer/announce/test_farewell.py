@@ -28,8 +28,7 @@ def play(story: Story, folder: Path) -> None:
 
 def tell(site: Site, *announced: str) -> None:
     """What the announcer does several times a second."""
-    site.keeper.farewell.announced = frozenset(announced)
-    site.keeper.farewell.told = site.node.clock.now()
+    site.keeper.farewell.hear(announced, {}, site.node.clock.now())
 
 
 def vips(site: Site) -> set[str]:
@@ -66,6 +65,20 @@ def test_a_vip_that_is_not_announced_goes_at_once(tmp_path: Path) -> None:
         site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
         await told_for(site, 2, "192.0.2.1")
         assert vips(site) == {"192.0.2.1", "192.0.2.2"}
+
+    play(story, tmp_path)
+
+
+def test_a_vip_stays_until_the_announcer_has_told_what_it_made_of_the_last_outlook(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        tell(site)
+        site.keeper.farewell.hinted = frozenset({"192.0.2.3"})
+        site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
+        await told_for(site, 2)
+        assert "192.0.2.3" in vips(site)
+        site.keeper.farewell.hinted = frozenset()
+        await told_for(site, 2)
+        assert "192.0.2.3" not in vips(site)
 
     play(story, tmp_path)
 
