@@ -35,14 +35,13 @@ class Segment:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """One write for the whole batch. Raises `OSError` or `TooLong`; then none of it counts."""
-        data = pack(entries, self._last + 1)
+        data, before = pack(entries, self._last + 1), self.size
         try:
             self._write_all(data)
         except OSError:
-            self._last += self._take_back(len(entries))
+            self._last += self._take_back(before, len(entries))
             raise
         self._last += len(entries)
-        self.size += len(data)
 
     def truncate(self, size: int) -> None:
         self._files.truncate(self._fd, size)
@@ -57,12 +56,15 @@ class Segment:
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:  # a disk that fills up takes a part first, and refuses the rest
-            rest = rest[self._files.write(self._fd, rest) :]
+            taken = self._files.write(self._fd, rest)
+            # Counted as it goes: what cannot be cut off again is there, and what comes behind it must not be cut off.
+            self.size += taken
+            rest = rest[taken:]
 
-    def _take_back(self, count: int) -> int:
+    def _take_back(self, before: int, count: int) -> int:
         """Cuts off what was written of a batch of `count`; how many sequences it has used up all the same."""
         try:
-            self.truncate(self.size)
+            self.truncate(before)
         except OSError:
             # Whole frames of it may have stayed. They do no harm, but nobody else may have their sequences: the
             # second bearer of a sequence is not believed.

@@ -26,10 +26,14 @@ class FullDisk(Files):
 
 
 class StuckDisk(FullDisk):
-    """Full, and does not even give back what was written in part."""
+    """Full, and while it is stuck does not even give back what was written in part."""
+
+    is_stuck = True
 
     def truncate(self, fd: int, size: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if self.is_stuck:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().truncate(fd, size)
 
 
 class CountingDisk(Files):

@@ -108,6 +108,21 @@ def test_what_a_full_disk_does_not_give_back_hides_nothing_that_comes_later(path
     assert dict(Journal.open(path, BOOT).live) == {b"b": b"2", b"d": b"4"}
 
 
+def test_what_a_disk_did_not_give_back_once_does_not_cost_what_came_behind_it_at_the_next_refusal(path: Path) -> None:
+    disk = StuckDisk(10_000)
+    journal = Journal.open(path, BOOT, files=disk)
+    disk.room = 15
+    with pytest.raises(JournalUnwritable):
+        journal.add([(b"b", b"2")])
+    disk.room = 10_000
+    journal.add([(b"d", b"4")])
+    disk.room, disk.is_stuck = 5, False
+    with pytest.raises(JournalUnwritable):
+        journal.add([(b"e", b"5")])
+    journal.close()
+    assert dict(Journal.open(path, BOOT).live) == {b"d": b"4"}
+
+
 def test_one_object_that_is_too_long_is_refused_before_anything_is_written(path: Path) -> None:
     journal = Journal.open(path, BOOT)
     size = journal.size
