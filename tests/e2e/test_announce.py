@@ -138,10 +138,24 @@ def test_a_frontend_whose_servers_are_all_dead_is_withdrawn_and_comes_back(here:
     for server in here.servers.values():
         server.kill()
     wait(lambda: announced(here) == set(), "no VIP is announced")
-    assert "is not announced on lo" in here.balancer.said("explain", "frontend", "www-v4")
+    wait(lambda: "is not announced on lo" in here.balancer.said("explain", "frontend", "www-v4"), "explain tells")
     for server in here.servers.values():
         server.start()
     wait(lambda: announced(here) == set(VIP.values()), "all VIPs are announced")
+
+
+def test_while_announcing_is_paused_nothing_is_withdrawn(here: Stage) -> None:
+    here.balancer.said("pause", "announce", "--reason", "BGP maintenance")
+    try:
+        for server in here.servers.values():
+            server.kill()
+        wait(lambda: here.balancer.worker_state("announce") == "held: intent", "the announcer holds back")
+        wait(lambda: "BGP maintenance" in here.balancer.said("explain", "frontend", "www-v4"), "explain tells why")
+        assert announced(here) == set(VIP.values())
+    finally:
+        here.balancer.said("resume", "announce")
+        for server in here.servers.values():
+            server.start()
 
 
 def test_a_frontend_that_is_gone_loses_its_address_before_its_vip(here: Stage) -> None:
