@@ -7,8 +7,8 @@ import pytest
 from holdfast.testing import simulate
 from tests.sim.observing import HOSTS, OBJECTS, Observed, observed_reign
 
-SEEDS = 12
-AT_ONCE = 4
+SEEDS = 6
+AT_ONCE = 3
 MOST = HOSTS * OBJECTS + HOSTS + 1
 """Every endpoint on every host, every agent, and "everything" itself."""
 
