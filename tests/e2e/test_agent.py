@@ -13,6 +13,7 @@ from functools import partial
 
 import pytest
 
+from holdfast.agent.mac import link_local, tunnel_mac
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.hosts import HOLDFAST, Fleet, address, gone, host, workload
 from holdfast.testing.netns import network
@@ -149,7 +150,7 @@ def test_the_status_of_a_workload_follows_its_interface(here: Fleet) -> None:
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.soak)])
 def test_N1_after_every_kill_and_restart_the_kernel_is_what_the_inventory_says(here: Fleet, rounds: int) -> None:
-    """The last of this file: the peers that come with it stay."""
+    """The peers that come with it stay: no test after this one may ask for `here`."""
     chance = random.Random(rounds)
     agent, peers = here.agents["h1"], Peers(here, chance)
     Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()
@@ -163,3 +164,11 @@ def test_N1_after_every_kill_and_restart_the_kernel_is_what_the_inventory_says(h
             agent.kill()
         agent.start()
         Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()
+
+
+def test_a_host_with_one_family_is_reached_in_that_one_only(stage: Fleet) -> None:
+    agent, six, its = stage.agents["h1"], host("six", 66, (6,)), workload("six", 66)
+    stage.change(six, its)
+    gateway = link_local(tunnel_mac("six", 6))
+    wait(lambda: agent.routes(6).get(address(66, 6)) == gateway, "h1 reaches it by IPv6")
+    assert address(66) not in agent.routes()
