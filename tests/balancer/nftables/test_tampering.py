@@ -1,15 +1,19 @@
-"""Somebody else in our table: chains of theirs, buckets that they changed while others keep writing."""
+"""Somebody else in our table: chains of theirs, buckets that they changed while others keep writing, a table that was
+gone for a while."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from holdfast.balancer.dataplane.nftables import Nftables
 from holdfast.balancer.dataplane.nftables.layout import buckets_of
+from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip
 from holdfast.reconcile import Change
 from tests.balancer.conformance import change, made
-from tests.balancer.nftables.traffic import SIZE, TABLE, V4, WEB4, Ground, is_served
+from tests.balancer.nftables.traffic import PORT, SIZE, TABLE, V4, WEB4, WEB6, Ground, is_served
 
 
 def served(vip: Vip = V4) -> list[Change[Key, Value]]:
@@ -56,3 +60,43 @@ def test_every_table_of_buckets_is_compared_also_where_others_write_all_the_time
         assert Key(last) in await plane.read()
 
     ground.do(story)
+
+
+@pytest.mark.parametrize(
+    ("vip", "servers"),
+    [
+        (Vip.of("192.0.2.5", "udp", 80), WEB4),
+        (Vip.of("2001:db8::5", "udp", 0), WEB6),
+        (Vip.of("192.0.2.5", "any", 0), WEB4),
+    ],
+    ids=["udp", "all ports", "all protocols"],
+)
+def test_a_client_that_began_while_the_table_was_gone_is_served_when_it_is_back(
+    ground: Ground, vip: Vip, servers: dict[str, Identity]
+) -> None:
+    ground.nft(
+        "table inet firewall { chain input { type filter hook input priority 0; ct state established accept; }; }"
+    )
+    announced = str(vip).rpartition(":")[0].strip("[]")
+    ground.namespace.run("ip", "address", "add", announced, "dev", "lo")
+    wanted = [change(Key(vip), Settings()), *(change(Key(vip, one), Entry(100)) for one in servers.values())]
+    try:
+        ground.make(*wanted)
+        ground.nft("delete", "table", "inet", TABLE)
+        (flow,) = ground.connect(Vip(vip.family, vip.address, 17, vip.port or PORT))
+        with pytest.raises(ConnectionRefusedError):
+            flow.asked()
+        ground.make(*wanted)
+        assert flow.server() in servers
+    finally:
+        ground.namespace.run("ip", "address", "del", announced, "dev", "lo")
+        ground.nft("delete", "table", "inet", "firewall")
+
+
+def test_a_flow_that_somebody_answers_is_not_cut_by_a_new_vip(ground: Ground) -> None:
+    ground.make(*served())
+    (flow,) = ground.connect(Vip(4, WEB4["web-1"].address, 17, PORT))
+    assert flow.server() == "web-1"
+    taken = Vip(4, WEB4["web-1"].address, 17, PORT)
+    ground.make(change(Key(taken), Settings()), change(Key(taken, WEB4["web-2"]), Entry(100)))
+    assert flow.server() == "web-1"

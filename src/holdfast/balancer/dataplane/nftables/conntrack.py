@@ -1,10 +1,15 @@
-"""Flows as connection tracking knows them: requests to count and to end those of one mark, or of all of ours. Pure."""
+"""Flows as connection tracking knows them: requests to count and to end those of one mark, or of all of ours. Pure.
+
+A flow that was begun while nobody led it (the table was gone, the VIP was not there yet) is not led later either: it
+is known, and only what is new is translated. A client that keeps sending from one port, as UDP's do, would be lost for
+as long as it sends. So what is without a mark and without a reply is forgotten when its VIP is there.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +17,7 @@ from numpy.typing import NDArray
 
 from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables.layout import MARK_MASK, MARKS
-from holdfast.balancer.vip import Vip
+from holdfast.balancer.vip import PROTOCOLS, Vip
 from holdfast.runtime.netlink import wire
 from holdfast.runtime.netlink.columns import columns
 
@@ -20,7 +25,7 @@ _NEW, _GET, _DELETE = 1 << 8, 1 << 8 | 1, 1 << 8 | 2
 AF_INET, AF_INET6 = 2, 10
 _ORIGINAL = 1
 _NESTED = 0x8000
-_STATUS, _MARK, _MASK = 3, 8, 21
+_STATUS, _MARK, _ID, _MASK = 3, 8, 12, 21
 _SEEN_REPLY = 2
 _WHOLE = 0xFFFF_FFFF
 _FIXED = np.dtype([*wire.HEADER, ("family", "u1"), ("version", "u1"), ("resource", ">u2")])
@@ -59,6 +64,30 @@ def by_mark(datagrams: list[bytes]) -> Mapping[int, Flows]:
 def _tally(into: Counter[int], marks: NDArray[Any]) -> None:
     each, counts = np.unique(marks, return_counts=True)
     into.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
+
+
+def endings_of_unled(datagrams: list[bytes], vips: Set[Vip]) -> Iterator[bytes]:
+    """Ends, of these flows without a mark, those to one of the VIPs in which no reply was seen: one request each."""
+    for alike in columns(datagrams, _FIXED):
+        if not {_ORIGINAL, _STATUS, _ID} <= alike.attributes.keys():
+            continue
+        states = alike.attributes[_STATUS].view(">u4")[:, 0]
+        for row in np.flatnonzero(states & _SEEN_REPLY == 0).tolist():
+            way, number = (alike.attributes[kind][row].tobytes() for kind in (_ORIGINAL, _ID))
+            if any(vip in vips for vip in _met(way)):
+                family = struct.pack(">BBH", alike.fixed["family"][row], 0, 0)
+                which = wire.attribute(_ORIGINAL | _NESTED, way) + wire.attribute(_ID, number)
+                yield wire.request(_DELETE, wire.Flag.ACK, family + which)
+
+
+def _met(way: bytes) -> Iterator[Vip]:
+    """The VIPs that a flow of these addresses and ports could be of."""
+    parts = wire.attributes(memoryview(way), 0)
+    addresses, ports = wire.attributes(parts[1], 0), wire.attributes(parts[2], 0)
+    family, to = (4, addresses[2]) if 2 in addresses else (6, addresses[4])
+    protocol, port = ports[1][0], int.from_bytes(ports.get(3, b""), "big")
+    for narrow in ((protocol, port), (protocol, 0), (PROTOCOLS["any"], 0)):
+        yield Vip(family, int.from_bytes(to, "big"), *narrow)
 
 
 def finding(vip: Vip, client: Client) -> bytes:

@@ -10,7 +10,7 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables import conntrack, elements
@@ -130,6 +130,12 @@ class Kernel:
     def end_flows(self, mark: int) -> None:
         for message in self._exchange(conntrack.ending(mark)):
             _raise_if_refused(message, but=errno.ENOENT)
+
+    def end_unled_flows(self, vips: Set[Vip]) -> None:
+        """Those to VIPs that were begun while nobody led them, and that nobody has answered."""
+        for request in conntrack.endings_of_unled(self._dump(conntrack.listing(0)), vips):
+            for message in self._exchange(request):
+                _raise_if_refused(message, but=errno.ENOENT)
 
     def mark_of_flow(self, vip: Vip, client: Client) -> int | None:
         """The mark of a client's established flow to a VIP."""

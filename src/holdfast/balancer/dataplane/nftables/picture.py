@@ -81,6 +81,10 @@ class Picture:
     def has_buckets(self, vip: Vip) -> bool:
         return buckets_of(vip, self.shape.size) in self.maps
 
+    def leads_to(self, vip: Vip) -> bool:
+        """Whether clients are led to the VIP, well or badly."""
+        return self.has_frame and vip in self.services and self.services[vip].settings is not None
+
     def is_whole(self, vip: Vip) -> bool:
         service = self.services[vip]
         if service.settings is None or not self.has_buckets(vip) or not self.has_chain(vip, service.settings):

@@ -172,10 +172,13 @@ class _Writing:
                 vip = change.key.vip
                 turn = turns.setdefault(vip, Turn.of(vip, picture.services.get(vip, Service())))
                 errors.append(turn.take(change))
+            unled = {vip for vip, turn in turns.items() if turn.settings is not None and not picture.leads_to(vip)}
             self._prepare(picture, turns.values())
             used = set(picture.marks())
             failed = {vip: error for vip, turn in turns.items() if (error := self._program(turn, picture, used))}
             self._finish(picture)
+            if unled:
+                self._kernel.end_unled_flows(unled)
         return [error or failed.get(change.key.vip) for change, error in zip(changes, errors, strict=True)]
 
     def _prepare(self, picture: Picture, turns: Iterable[Turn]) -> None:
