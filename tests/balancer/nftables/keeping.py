@@ -85,7 +85,7 @@ async def keeping(
         await running
 
 
-async def comes_true(what: Callable[[], bool], within: float = 15.0) -> None:
+async def comes_true(what: Callable[[], bool], within: float = 60.0) -> None:
     async with asyncio.timeout(within):
         while not what():  # noqa: ASYNC110 -- what is waited for happens in the kernel, too
             await asyncio.sleep(0.02)

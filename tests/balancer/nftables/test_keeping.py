@@ -73,7 +73,7 @@ def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground
         await comes_true(lambda: keeper.target.held == ALL)
         await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
         writes = plane.writes
-        await comes_true(lambda: plane.writes > writes, within=12)
+        await comes_true(lambda: plane.writes > writes, within=20)
         await comes_true(lambda: keeper.target.held == ALL)
 
     kept(ground, tmp_path, story)
@@ -176,7 +176,7 @@ def test_a_backend_whose_replies_take_another_way_is_found(ground: Ground, tmp_p
     async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         await asyncio.to_thread(ground.knock, V4, 60)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             found = await measured(keeper)
             while found["web-1"].unanswered or found["web-3"].unanswered:
                 await asyncio.sleep(0.05)

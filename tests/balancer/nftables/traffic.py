@@ -34,7 +34,7 @@ V4 = Vip.of("192.0.2.1", "tcp", 80)
 V6 = Vip.of("2001:db8::1", "tcp", 80)
 WEB4 = {name: backend(address(name, 4), PORT) for name in SERVERS}
 WEB6 = {name: backend(address(name, 6), PORT) for name in SERVERS}
-_PATIENCE = 10.0
+_PATIENCE = 30.0
 
 
 class Servers:
