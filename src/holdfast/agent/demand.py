@@ -59,6 +59,8 @@ class Demand:
         self._made: dict[bytes, tuple[Key, ...]] = {}
         self._sole: dict[Key, Wanted] = {}
         self._contested: dict[Key, dict[bytes, Claim]] = {}
+        self._doubted: set[bytes] = set()
+        self._believed: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self._sole) + len(self._contested)
@@ -106,6 +108,9 @@ class Demand:
         if endpoint is not None:
             self._endpoints[by] = endpoint
             self._on.setdefault(endpoint.spec.node, set()).add(by)
+        else:
+            self._doubted.discard(by)
+            self._believed.discard(by)
         return self._route(by)
 
     def migration(self, by: bytes, migration: Migration | None) -> set[Key]:
@@ -117,6 +122,35 @@ class Demand:
             self._moving[by] = target
             self._arriving.add(target)
         return set().union(*(self._route(key) for name in names for key in self._named(name)))
+
+    def twins(self, keys: Iterable[Key]) -> Iterator[tuple[bytes, EndpointName]]:
+        """Endpoints that win one of these claims over the same workload on another host, neither doubted nor believed
+        nor known to arrive."""
+        for key in keys:
+            if key not in self._contested:
+                continue
+            contest = self._contest(key)
+            by = contest.winner.by
+            winner = self._endpoints.get(by)
+            if winner is None or self._is_weighed(contest.winner):
+                continue
+            others = [self._endpoints[loser.by] for loser in contest.losers if loser.by not in self._doubted]
+            if any(other.name.individual == winner.name.individual for other in others):
+                yield by, winner.name
+
+    def _is_weighed(self, rival: Wanted) -> bool:
+        return rival.by in self._doubted or rival.by in self._believed or self._arrives(rival)
+
+    def doubt(self, by: bytes) -> None:
+        """That endpoint gets nothing for now that another object claims."""
+        self._doubted.add(by)
+
+    def believe(self, by: bytes) -> set[Key]:
+        """That endpoint is what it says, and is not doubted again."""
+        self._doubted.discard(by)
+        if by in self._endpoints:
+            self._believed.add(by)
+        return set(self._made.get(by, ()))
 
     def _named(self, name: EndpointName) -> list[bytes]:
         return [by for by in self._on.get(name.node, ()) if self._endpoints[by].name == name]
@@ -189,8 +223,8 @@ class Demand:
         first, *rest = sorted(rivals, key=self._rank, reverse=True)
         return Contest(key, first, tuple(rest))
 
-    def _rank(self, rival: Wanted) -> tuple[bool, int, bytes]:
-        return self._arrives(rival), self.revision(rival.by), rival.by
+    def _rank(self, rival: Wanted) -> tuple[bool, bool, int, bytes]:
+        return self._arrives(rival), rival.by not in self._doubted, self.revision(rival.by), rival.by
 
     def _arrives(self, rival: Wanted) -> bool:
         """Whether it is a workload on its way to this host, which is programmed here beside where it comes from."""

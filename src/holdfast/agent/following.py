@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from holdfast.agent.arrivals import Arrivals
 from holdfast.agent.claims import Claim, Key
 from holdfast.agent.demand import Demand
 from holdfast.agent.peers import Here
@@ -50,6 +51,7 @@ class Following:
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
         self.demand = Demand(here, self._revision)
+        self._arrivals = Arrivals(store, region, lambda key: key in self._migrations.objects)
         self.falls = 0
         """How often its store has shown an earlier revision than before: it was restored, or is another one."""
         self._seen: dict[Mirror[Any], int] = {}
@@ -68,6 +70,7 @@ class Following:
                 tasks.create_task(self._follow(mirror))
                 tasks.create_task(self._gather(mirror, wake))
             tasks.create_task(self._follow(self._allowances))
+            tasks.create_task(self._arrivals.run(wake))
 
     async def catch_up(self) -> set[Key]:
         """Takes over all that the mirrors show, as a whole; the claims that it may have touched."""
@@ -76,6 +79,7 @@ class Following:
         if not is_complete(self._mirrors()):
             return set()
         touched = self._take_over()
+        touched |= self._arrivals.weigh(self.demand, touched)
         self._note()
         self._note_gone(touched)
         return touched

@@ -43,6 +43,7 @@ class Stream:
     """One watch as the client hears it: every change up to `horizon` has arrived."""
 
     horizon: int = 0
+    prefix: bytes = b""
     continuous: bool = True
     muted: bool = False
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,10 +95,11 @@ class Link:
         """A partition: what is sent or under way from now on is lost, and streams are silent."""
         self.up = False
 
-    def mute_watches(self) -> None:
-        """Every stream that is open now is half-open: silent for ever, while calls and new streams are answered."""
+    def mute_watches(self, prefix: bytes = b"") -> None:
+        """Every stream below that prefix that is open now is half-open: silent for ever, while calls and new streams
+        are answered."""
         for stream in self._streams:
-            stream.muted = True
+            stream.muted = stream.muted or stream.prefix.startswith(prefix)
 
     def heal(self) -> None:
         """Everything passes again, and streams catch up."""
@@ -124,8 +126,8 @@ class Link:
         for stream in self._streams:
             stream.lose()
 
-    def open(self, revision: int) -> Stream:
-        stream = Stream(horizon=revision)
+    def open(self, revision: int, prefix: bytes = b"") -> Stream:
+        stream = Stream(horizon=revision, prefix=prefix)
         self._revision = max(self._revision, revision)
         self._streams.append(stream)
         return stream

@@ -38,7 +38,7 @@ class Watching:
         self._prefix = prefix
         self._own = own
         self._held: Mapping[bytes, int] = {} if held is None else held  # live: it may still be empty now
-        self._stream = client.link.open(client.keys.revision)
+        self._stream = client.link.open(client.keys.revision, prefix)
         self._seen = 0
         self._listed = client.keys
 
@@ -112,7 +112,7 @@ class Watching:
             return
         if own is not None and own.mod_revision > self._stream.horizon:
             self.close()
-            self._stream = self._client.link.open(self._client.keys.revision)
+            self._stream = self._client.link.open(self._client.keys.revision, self._prefix)
 
 
 def _without(snapshot: Snapshot, held: Mapping[bytes, int]) -> Snapshot:

@@ -1,0 +1,92 @@
+"""A workload that is seen on two hosts: its route goes over when it has moved, not because a watch is behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.agent.claims import Local, Remote
+from holdfast.model.migration import MIGRATION
+from holdfast.testing.link import Fate
+from tests.agent.site import REGION, Site
+from tests.agent.test_keeper import P1, on_a_site
+
+THERE, ELSEWHERE = Remote("10.99.0.1"), Remote("10.99.0.2")
+
+
+async def begun(site: Site) -> None:
+    fleet = site.fleet()
+    fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
+    site.start()
+    await site.settled()
+    assert site.shapes[P1] == THERE
+
+
+def mute_migrations(site: Site) -> None:
+    site.clients["region"].link.mute_watches(MIGRATION.prefix(REGION))
+
+
+def test_a_migration_whose_word_is_late_moves_nothing_before_its_time(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        shapes: list[object] = []
+        site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
+        mute_migrations(site)
+        fleet.write(fleet.migrates("w", "a", "b"))
+        fleet.write(fleet.runs("w", "b", "10.65.0.1/32"))
+        await asyncio.sleep(60)
+        assert shapes == []
+        site.clients["region"].link.heal()
+        await asyncio.sleep(60)
+        assert shapes == []
+        fleet.write(fleet.arrived("w", "b"), fleet.ends("w", "a"))
+        await asyncio.sleep(5)
+        assert shapes == [ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_workload_that_arrives_here_is_programmed_as_soon_as_its_migration_is_known(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        mute_migrations(site)
+        fleet.write(fleet.migrates("w", "a", "me"))
+        fleet.write(fleet.runs("w", "me", "10.65.0.1/32"))
+        await asyncio.sleep(30)
+        assert site.shapes[P1] == THERE
+        site.clients["region"].link.heal()
+        await asyncio.sleep(5)
+        assert site.shapes[P1] == Local("tap-w")
+
+    on_a_site(scene, tmp_path)
+
+
+def test_of_a_workload_on_two_hosts_that_does_not_migrate_the_newer_one_wins_at_once(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        fleet.write(fleet.runs("w", "b", "10.65.0.1/32"))
+        await asyncio.sleep(2)
+        assert site.shapes[P1] == ELSEWHERE
+        fleet.write(fleet.ends("w", "b"))
+        await asyncio.sleep(2)
+        assert site.shapes[P1] == THERE
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_store_that_does_not_answer_has_not_said_that_nothing_migrates(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        link = site.clients["region"].link
+        link.next_calls(Fate.REQUEST_LOST, count=5, of="get")
+        fleet.write(fleet.runs("w", "b", "10.65.0.1/32"))
+        await asyncio.sleep(2)
+        assert site.shapes[P1] == THERE
+        await asyncio.sleep(60)
+        assert site.shapes[P1] == ELSEWHERE
+
+    on_a_site(scene, tmp_path)
