@@ -100,6 +100,13 @@ def test_the_path_is_let_go_after_the_hold_down() -> None:
     assert judged(gate, change, NOW + seconds(30)) is None
 
 
+def test_a_hold_down_that_is_shorter_than_the_time_between_two_looks_ends_all_the_same() -> None:
+    gate = Path(present(FULL), lambda: ["10.65.0.1"], seconds(1))
+    change = delete(P1, Remote(T1))
+    assert judged(gate, change) is not None
+    assert judged(gate, change, NOW + seconds(1.1)) is None
+
+
 def test_the_hold_down_begins_anew_for_what_was_wanted_meanwhile() -> None:
     gate = Path(present(FULL), lambda: ["10.65.0.1"], seconds(30))
     change = delete(P1, Remote(T1))

@@ -16,6 +16,8 @@ from holdfast.model.time import Duration, Instant
 from holdfast.reconcile import Change, Closed, Op, Reason
 
 HOLD_DOWN = Duration(seconds=30)
+_BETWEEN = Duration(seconds=30)
+"""Two looks at what is held are about a second apart, and more where very much is held."""
 
 
 class PathReason(Reason):
@@ -38,7 +40,7 @@ class Path:
         if change.op is not Op.DELETE or change.key not in self._on_path():
             return None
         since, last = self._waiting.get(change.key, (now, now))
-        if now - last > self.hold_down:
+        if now - last > self.hold_down + _BETWEEN:
             since = now  # it was wanted meanwhile
         self._waiting[change.key] = since, now
         if now - since >= self.hold_down:

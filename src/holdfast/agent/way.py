@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from holdfast.model.time import Duration
 
 LOOK = Duration(seconds=60)
+LOOK_AGAIN = Duration(seconds=1)
+"""While a name was never found: the store may be reached the moment it can be looked up."""
 
 
 class WayToStore:
@@ -26,7 +28,7 @@ class WayToStore:
     async def run(self) -> None:
         while True:
             await self.look()
-            await asyncio.sleep(LOOK.total_seconds())
+            await asyncio.sleep((LOOK if all(self._known.values()) else LOOK_AGAIN).total_seconds())
 
     async def look(self) -> None:
         found = {name: await _addresses(name) for name in self._names}
