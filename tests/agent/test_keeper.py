@@ -491,6 +491,29 @@ def test_nothing_is_deleted_because_a_store_was_restored_until_an_operator_has_l
     on_a_site(scene, tmp_path)
 
 
+def test_another_fleets_store_in_the_place_of_ours_changes_nothing_however_far_its_revisions_are(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet, store = site.fleet(), site.world.store
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2))
+        site.start()
+        await site.settled()
+        await asyncio.sleep(6)
+        seen = store.revision
+        store.wipe()
+        fleet.name_it("fleet-2")
+        while store.revision <= seen:
+            fleet.write(fleet.joins("b", 2))
+        calls = len(site.kernel.calls)
+        await asyncio.sleep(60)
+        assert site.shapes == {**peer(1), **peer(2)}
+        assert len(site.kernel.calls) == calls
+        assert set(site.running.reconciler.held()) == {"identity"}
+
+    on_a_site(scene, tmp_path)
+
+
 def test_an_owner_or_interface_with_an_absurd_name_is_refused_and_its_neighbours_are_not(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()

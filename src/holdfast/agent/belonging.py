@@ -72,7 +72,7 @@ class Belonging:
     doubted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def doubt(self, name: str, now: Instant) -> None:
-        """Its store showed an earlier revision than before: nothing follows from it until it has said who it is."""
+        """Its store was listed anew, so it may be another: nothing follows from it until it has said who it is."""
         self.known[name] = Known(None, now)
         self.doubted.set()
 
@@ -103,6 +103,8 @@ class Belonging:
         except MemoryUnreadable as sentence:
             self._tell(name, before, Judgement(Verdict.RESTORED, str(sentence)), now)
             return
+        if self.doubted.is_set():
+            return  # that may have been said before the list that is doubted now; it is asked again at once
         judgement = judge(remembered, found)
         if judgement.verdict is Verdict.OURS and isinstance(found.identity, Identity):
             seen = remembered or Remembered(found.identity.fleet, found.identity.epoch, 0)

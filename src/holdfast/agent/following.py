@@ -52,9 +52,8 @@ class Following:
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
         self.demand = Demand(here, self._revision)
         self._arrivals = Arrivals(store, region, lambda key: key in self._migrations.objects)
-        self.falls = 0
-        """How often its store has shown an earlier revision than before: it was restored, or is another one."""
-        self._seen: dict[Mirror[Any], int] = {}
+        self.lists = 0
+        """How many lists its state comes from: one more may be that of a restored store, or of another."""
         self._named: set[bytes] = set()
         self._gone: dict[Key, int] = {}
         """By which revision a claim was not wanted any more that had been wanted before."""
@@ -116,8 +115,7 @@ class Following:
 
     def _note(self) -> None:
         self._name_bad()
-        self.falls += any(mirror.revision < self._seen.get(mirror, 0) for mirror in self._mirrors())
-        self._seen = {mirror: mirror.revision for mirror in self._mirrors()}
+        self.lists = sum(mirror.lists for mirror in self._mirrors())
         revision = max(mirror.revision for mirror in self._mirrors())  # a prefix that is quiet stays where it was
         unreadable = tuple(unreadable_keys(self._mirrors()))
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):

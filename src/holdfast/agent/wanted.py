@@ -24,14 +24,14 @@ class WantedClaims:
         followings: Sequence[Following],
         sync: Sync,
         present: Present,
-        thrown_back: Callable[[str], None] = lambda _name: None,
+        listed_anew: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """`thrown_back` hears of a source whose store shows an earlier revision than it did."""
+        """`listed_anew` hears of a source that was listed once more: it may be that of another store now."""
         self.sources = sources
         self.followings = followings
         self._sync = sync
         self._present = present
-        self._thrown_back = thrown_back
+        self._listed_anew = listed_anew
         self._touched: set[Key] = set()
 
     async def fetch(self) -> Collection[Key]:
@@ -62,12 +62,12 @@ class WantedClaims:
 
     async def _catch_up(self) -> None:
         for following in self.followings:
-            before, falls = following.synced, following.falls
+            before, lists = following.synced, following.lists
             self._touched |= await following.catch_up()
             if following.synced.revision is not None:
                 self.sources.complete.add(following.name)
-            if following.falls != falls:
-                self._thrown_back(following.name)
+            if lists and following.lists != lists:
+                self._listed_anew(following.name)
             # One that an operator has told us to forget is not waited for, but when it speaks after all, it counts.
             is_source = following.name in self._sync.sources or following.synced.revision is not None
             if following.synced != before and is_source:

@@ -77,6 +77,7 @@ class Mirror(Generic[T]):
         self._arrived = asyncio.Event()
         self._synced = asyncio.Event()
         self._settled = True
+        self._lists = 0
         self._revision = 0
         self._head = 0
 
@@ -104,6 +105,12 @@ class Mirror(Generic[T]):
     def settled(self) -> bool:
         """Whether no list or batch of events is being taken in just now: what is pending then tells all of it."""
         return self._settled
+
+    @property
+    def lists(self) -> int:
+        """How many complete lists were taken in. After the first, each means that continuity was lost: the store may
+        have been restored, or be another one."""
+        return self._lists
 
     @property
     def revision(self) -> int:
@@ -174,6 +181,7 @@ class Mirror(Generic[T]):
                     if fresh.objects.get(key) is not known:
                         self._pending.listed(key, known, snapshot.revision, now)
                 await asyncio.sleep(0)
+        self._lists += 1
         self._synced.set()
 
     async def _built(self, snapshot: Snapshot) -> _State[T]:
