@@ -34,7 +34,7 @@ class Observed(Protocol):
     """What a SQL inventory offers to the status workers; Neutron is another."""
 
     def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
-        """Observed rows of that kind under the prefix above that key, in key order; fewer than `most` only at the end."""
+        """Observed rows of that kind under the prefix, above that key, in order; fewer than `most` only at the end."""
         ...
 
     def write(
