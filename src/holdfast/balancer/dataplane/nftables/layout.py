@@ -137,6 +137,11 @@ def buckets_of(vip: Vip, size: int) -> str:
     return f"buckets-{name_of(vip)}-{size}"
 
 
+def without_size(name: str) -> str:
+    """The name of a map of buckets but for its size."""
+    return name.rpartition("-")[0]
+
+
 def belongs_to_a_vip(name: str) -> bool:
     """Whether a chain or map of this name is one of those that come and go with VIPs."""
     return name.startswith(("vip-", "buckets-"))

@@ -30,6 +30,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
     is_mark,
     settings_from,
     vip_map,
+    without_size,
 )
 from holdfast.balancer.dataplane.nftables.structure import Shape
 from holdfast.balancer.maglev import Identity
@@ -106,15 +107,26 @@ class Picture:
         return found
 
     def orphans(self) -> tuple[list[str], list[str]]:
-        """Chains of VIPs that are no more, or of whoever made some in our table; maps of VIPs that are no more, or of
-        another size. With a chain too many the frame would never be as it should be."""
+        """Chains of VIPs that are no more, or of whoever made some in our table: with one too many the frame is never
+        as it should be. Maps of VIPs that are no more, or of another size than the one that the VIP's rules use."""
         active = [vip for vip, service in self.services.items() if service.settings is not None]
         chains = {*map(chain_of, active), *structure.frame_fingerprints(self.shape)}
-        maps = {buckets_of(vip, self.shape.size) for vip in active}
         return (
             sorted(self.rules.keys() - chains),
-            sorted(name for name in self.maps if belongs_to_a_vip(name) and name not in maps),
+            sorted(name for name in self.maps - self._used_maps() if belongs_to_a_vip(name)),
         )
+
+    def _used_maps(self) -> set[str]:
+        """The maps of buckets that VIPs need. Rules that are not the wanted ones may lead to one of any size."""
+        exact, of_any_size = set(), set()
+        for vip, service in self.services.items():
+            if service.settings is not None:
+                name = buckets_of(vip, self.shape.size)
+                if self.has_chain(vip, service.settings):
+                    exact.add(name)
+                else:
+                    of_any_size.add(without_size(name))
+        return {name for name in self.maps if name in exact or without_size(name) in of_any_size}
 
     def marks(self) -> Iterator[int]:
         for service in self.services.values():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TypeVar
 
@@ -176,7 +176,7 @@ class _Writing:
             self._prepare(picture, turns.values())
             used = set(picture.marks())
             failed = {vip: error for vip, turn in turns.items() if (error := self._program(turn, picture, used))}
-            self._finish(picture)
+            self._finish(picture, turns.keys() - failed.keys())
             if unled:
                 self._kernel.end_unled_flows(unled)
         return [error or failed.get(change.key.vip) for change, error in zip(changes, errors, strict=True)]
@@ -234,21 +234,20 @@ class _Writing:
         self._sight.remember(turn.vip, None if gone else told.after)
         return None
 
-    def _finish(self, picture: Picture) -> None:
-        """Changes the chains that clients are led to already, and removes what nobody needs."""
-        served = [(vip, one.settings) for vip, one in picture.services.items() if one.settings is not None]
+    def _finish(self, picture: Picture, made: Set[Vip]) -> None:
+        """Changes the chains of VIPs that were made and that clients are led to already, and removes what nobody needs.
+        Other VIPs stay as they are: the buckets that their rules would go over to need not be filled."""
+        served = [(vip, one.settings) for vip in sorted(made) if (one := picture.services.get(vip)) is not None]
         differing = [
-            (vip, settings)
-            for vip, settings in served
-            if not picture.has_chain(vip, settings) and picture.has_buckets(vip)
+            (vip, settings) for vip, settings in served if settings is not None and not picture.has_chain(vip, settings)
         ]
+        picture.put_chains(differing)
         chains, maps = picture.orphans()
         if strangers := [name for name in chains if not belongs_to_a_vip(name)]:
             log.warning(f"chains of the table are not ours, and are removed: {', '.join(strangers)}")
         text = structure.chains(self._shape, differing) + structure.removed(self._shape, chains, maps)
         if text:
             self._kernel.restructure(text)
-            picture.put_chains(differing)
             picture.remove_orphans()
 
 

@@ -1,0 +1,65 @@
+"""A table of another size: VIPs go over to it one by one, each when its turn comes, and serve all the while."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.balancer.dataplane.nftables import Nftables, Shape
+from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
+from holdfast.reconcile import Change
+from tests.balancer.conformance import change
+from tests.balancer.nftables.traffic import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, is_served
+
+OTHER = 251
+
+
+def served(vip: Vip) -> list[Change[Key, Value]]:
+    web = WEB4 if vip.family == 4 else WEB6
+    return [change(Key(vip), Settings()), *(change(Key(vip, one), Entry(100)) for one in web.values())]
+
+
+def resized(ground: Ground) -> None:
+    """The balancer was started again with another size, and has looked."""
+    ground.plane.close()
+    ground.plane = Nftables(Shape(TABLE, OTHER))
+    ground.read()
+
+
+def test_a_vip_goes_over_while_another_may_not_yet(ground: Ground) -> None:
+    ground.make(*served(V4), *served(V6))
+    resized(ground)
+    ground.make(*served(V4))
+    assert is_served(ground, V4, size=OTHER)
+    assert is_served(ground, V6, size=SIZE)
+    ground.make(*served(V6))
+    assert is_served(ground, V6, size=OTHER)
+    assert f"-{SIZE} " not in ground.nft("list", "table", "inet", TABLE)
+
+
+def test_a_vip_whose_new_buckets_were_never_filled_serves_on(ground: Ground) -> None:
+    ground.make(*served(V4), *served(V6))
+    resized(ground)
+
+    def killed(_kernel: Kernel, _transaction: object) -> None:
+        raise InterruptedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "commit", killed)
+        with pytest.raises(InterruptedError):
+            ground.make(*served(V6))
+    resized(ground)
+    ground.make(*served(V4))
+    assert is_served(ground, V6, size=SIZE)
+
+
+def test_a_vip_with_too_many_backends_for_the_new_size_serves_on_and_says_so(ground: Ground) -> None:
+    many = [change(Key(V4, backend("10.9.9.9", port)), Entry(1)) for port in range(1, OTHER + 1)]
+    ground.make(*served(V4), *served(V6))
+    resized(ground)
+    said = ground.do(lambda plane: plane.apply([*served(V6), *served(V4), *many]))
+    assert said[-1] is not None
+    assert "do not fit a table of 251 buckets" in said[-1]
+    assert is_served(ground, V6, size=OTHER)
+    assert is_served(ground, V4, size=SIZE)
+    ground.make(*served(V4))
