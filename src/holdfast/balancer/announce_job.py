@@ -40,6 +40,8 @@ _ASK_EVERY = Duration(milliseconds=250)
 _ASK_IDLE = Duration(seconds=1)
 _ASK_TIMEOUT = 2.0
 _FIRST_WORD = Duration(seconds=10)
+_AUDIT = Duration(seconds=30)
+"""The kernel tells of every change; this is for what it could not tell."""
 
 
 class WantedAddresses:
@@ -113,7 +115,7 @@ class Announcer:
             vitals=worker.vitals,
             decisions=worker.decisions,
             metrics=worker.metrics,
-            pace=Pace(audit=worker.config.balancer.sync_interval, recheck=Duration(milliseconds=500)),
+            pace=Pace(audit=_AUDIT, recheck=Duration(milliseconds=500)),
         )
         Intents(worker, self._reconciler, intent, self._sync).offer()
 
