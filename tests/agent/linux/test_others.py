@@ -78,6 +78,20 @@ def test_a_device_of_somebody_else_with_our_name_is_left_alone(site: Site, datap
     asyncio.run(scene())
 
 
+def test_N14_neighbours_of_others_on_our_tunnel_are_not_ours(site: Site, dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        wanted = vxlan_peer(7)
+        await programmed(dataplane, wanted)
+        site.ip("neighbour add 10.9.0.8 lladdr 02:00:00:00:00:08 dev holdfast4 nud permanent protocol static")
+        site.ip("neighbour add 10.9.0.9 lladdr 02:00:00:00:00:09 dev holdfast4 nud permanent")
+        assert await dataplane.read() == wanted
+        assert not any(await dataplane.apply(deletes(wanted)))
+
+    asyncio.run(scene())
+    left = site.ip("-4 neighbour show dev holdfast4 nud permanent").splitlines()
+    assert sorted(line.split()[0] for line in left) == ["10.9.0.8", "10.9.0.9"]
+
+
 def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(site: Site, dataplane: LinuxDataplane) -> None:
     site.ip("link add calico type vxlan id 7500 dstport 4789")
 

@@ -12,6 +12,7 @@ import contextlib
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from holdfast.agent.claims import Key, Local, Mode, Nexthop, Shape
 from holdfast.agent.dataplane import ClaimChange, Description, Interrupted
@@ -25,7 +26,7 @@ from holdfast.agent.linux.lock import NamespaceLock
 from holdfast.agent.linux.orders import carry_out
 from holdfast.agent.linux.picture import Picture
 from holdfast.agent.linux.routing import straight_device
-from holdfast.agent.linux.settings import own
+from holdfast.agent.linux.settings import FAMILIES, own
 from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Away
@@ -33,6 +34,7 @@ from holdfast.runtime.netlink import socket as netlink
 
 _AT_ONCE = 1_000  # changes between two moments in which others may run
 _WHAT = "the kernel"
+_IPV6 = Path("/proc/thread-self/net/if_inet6")  # not there in a kernel that was told to do without
 
 
 class LinuxDataplane:
@@ -47,6 +49,7 @@ class LinuxDataplane:
         """
         self._settings = settings or Linux()
         self._held = NamespaceLock() if alone else None
+        self._families = FAMILIES if _IPV6.exists() else (4,)
         with _trouble():
             kernel = netlink.Netlink(socket.NETLINK_ROUTE)
             self._ear = Ear(kernel, self._settings.protocol)
@@ -68,7 +71,7 @@ class LinuxDataplane:
         return missing_capability()
 
     def describe(self) -> Description:
-        return Description(self.name, own(self._settings))
+        return Description(self.name, own(self._settings, self._families))
 
     async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
         async with self._lock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.agent.claims import Key, Rule, Shape, rule
 from holdfast.config.linux import Linux
 
@@ -20,6 +22,6 @@ def mtu(settings: Linux, family: int) -> int:
     return settings.underlay_mtu - _OVERHEAD[family]
 
 
-def own(settings: Linux) -> dict[Key, Shape]:
+def own(settings: Linux, families: Iterable[int] = FAMILIES) -> dict[Key, Shape]:
     """What no peer asks for and what must be there all the same."""
-    return {rule(family, settings.table): Rule(settings.priority) for family in FAMILIES}
+    return {rule(family, settings.table): Rule(settings.priority) for family in families}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -104,9 +105,9 @@ def neighbours(kernel: Netlink, device: int, protocol: int, family: int) -> Pair
     """The neighbours on a device that carry that protocol number."""
     found = Pairs([], [])
     for shape in columns(_dump(kernel, device, family), RECORD):
-        if (shape.number(PROTOCOL) == protocol).all():  # messages with this attribute and without it differ in shape
-            found.keys.extend(shape.big(ADDRESS))
-            found.values.extend(shape.octets(MAC))
+        ours = ((shape.number(PROTOCOL) == protocol) & (shape.fixed["family"] == family)).tolist()
+        found.keys.extend(compress(shape.big(ADDRESS), ours))
+        found.values.extend(compress(shape.octets(MAC), ours))
     return found
 
 

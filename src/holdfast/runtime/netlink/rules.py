@@ -37,7 +37,7 @@ def dump(kernel: Netlink, family: int, protocol: int) -> list[Rule]:
     datagrams = kernel.dump(wire.request(GET, Flag.DUMP, struct.pack("=B11x", family)))
     told = [message for datagram in datagrams for message in wire.messages(datagram)]
     rules = [read(message, protocol) for message in told if message.type >= wire.FIRST_TYPE]
-    return [rule for rule in rules if rule is not None]
+    return [rule for rule in rules if rule is not None and rule.family == family]
 
 
 def read(message: wire.Message, protocol: int) -> Rule | None:
