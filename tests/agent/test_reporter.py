@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agent.reporter import Around, Host, Reporter
 from holdfast.agent.reporting import Tempo, clock_skew
-from holdfast.model.agent_report import AGENT_REPORT, REPORT_LIMIT, AgentReport, Trouble
+from holdfast.model.agent_report import AGENT_REPORT, REPORT_LIMIT, AgentReport, GateReport, Trouble
 from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
 from holdfast.model.bad import Bad
 from holdfast.model.identity import IDENTITY, Identity
@@ -90,6 +90,34 @@ def test_alive_is_said_every_30_s_in_felix_words_and_the_first_time_is_marked() 
         assert second is not None
         assert (second.first_update, second.uptime is not None and 29 < second.uptime < 33) == (False, True)
         assert writes(world, AGENT_STATUS.key(REGION, HOST)) == 2
+
+    scene(story)
+
+
+def test_troubles_that_no_report_has_room_for_are_no_news_every_five_seconds() -> None:
+    async def story(world: World) -> None:
+        here = Reporting(world)
+        troubles = tuple(Trouble(f"route 10.0.0.{n}/32", "held", "delete: too many", SINCE) for n in range(200))
+        here.answer = AgentReport(version="1", boot_id="boot-1", troubles=troubles)
+        await asyncio.sleep(95)
+        assert report(world).troubles_left_out >= 150
+        assert writes(world, AGENT_REPORT.key(REGION, HOST)) == 4
+
+    scene(story)
+
+
+def test_a_gate_with_absurd_words_does_not_keep_the_host_from_saying_that_it_lives() -> None:
+    async def story(world: World) -> None:
+        here = Reporting(world)
+        gate = GateReport(
+            "obstacle", "it cannot be there yet", SINCE, scope=f"interface {'x' * 2_000_000} is not there"
+        )
+        here.answer = AgentReport(version="1", boot_id="boot-1", gates=(gate,) * 60)
+        await asyncio.sleep(1)
+        assert status(world) is not None
+        entry = stored(world, AGENT_REPORT)
+        assert entry is not None
+        assert len(entry.value) <= REPORT_LIMIT
 
     scene(story)
 

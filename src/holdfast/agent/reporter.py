@@ -132,14 +132,14 @@ class Reporter:
             await self._look_whose_store_this_is()
             await self._renew()
             said = replace(said, clock_skew=self._skew())
-        report = fitted(reporting.written(what, said, self._told))
+        report = reporting.written(what, said, self._told)
         try:
-            await self._put(what, [*(self._alive() if what is Due.ALIVE else ()), self._report(report)])
+            await self._put(what, [*(self._alive() if what is Due.ALIVE else ()), self._report(fitted(report))])
         except LeaseGone:
             self._lease = 0
             self._told = Told()  # all is written anew at the next look, under another lease
             return
-        self._told = self._told.said(what, report, now)
+        self._told = self._told.said(what, report, now)  # the whole of it: what was cut off is no news the next time
         self.alive = self._told.alive
 
     def _skew(self) -> float | None:

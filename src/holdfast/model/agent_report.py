@@ -1,7 +1,7 @@
 """Agent reports: what a Holdfast agent says of itself beyond "alive", so that the server can answer for its host.
 
-A report is at most `REPORT_LIMIT` bytes: with 5,000 agents it is read, and kept, 5,000 times. `fitted` cuts the list
-of troubles until it fits and says how many it left out; the counts by state stay complete.
+A report is at most `REPORT_LIMIT` bytes: with 5,000 agents it is read, and kept, 5,000 times. `fitted` cuts long words
+short, and the list of troubles until it fits, and says how many it left out; the counts by state stay complete.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ TROUBLE_LIMIT = 50
 """Failed or held objects that a report names."""
 REPORT_LIMIT = 8_192
 """Bytes of an encoded report."""
+TEXT_LIMIT = 200
+"""Characters of one text in it: an interface with an absurd name must not keep its host from saying that it lives."""
 
 
 class GateReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -73,14 +75,27 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_
 
 
 def fitted(report: AgentReport) -> AgentReport:
-    """The report with as many troubles, the first ones, as the limits allow."""
-    troubles = report.troubles[:TROUBLE_LIMIT]
+    """The report with as many troubles and gates, the first ones, as the limits allow."""
+    gates = tuple([_short_gate(gate) for gate in report.gates])
+    troubles = tuple([_short_trouble(trouble) for trouble in report.troubles[:TROUBLE_LIMIT]])
     while True:
         left_out = report.troubles_left_out + len(report.troubles) - len(troubles)
-        cut = replace(report, troubles=troubles, troubles_left_out=left_out)
-        if not troubles or len(codec.encode(cut)) <= REPORT_LIMIT:
+        cut = replace(report, gates=gates, troubles=troubles, troubles_left_out=left_out)
+        if len(codec.encode(cut)) <= REPORT_LIMIT or not (troubles or gates):
             return cut
-        troubles = troubles[:-1]
+        troubles, gates = (troubles[:-1], gates) if troubles else (troubles, gates[:-1])
+
+
+def _short_gate(gate: GateReport) -> GateReport:
+    return replace(gate, reason=_short(gate.reason), opens=_short(gate.opens), scope=_short(gate.scope))
+
+
+def _short_trouble(trouble: Trouble) -> Trouble:
+    return replace(trouble, key=_short(trouble.key), reason=_short(trouble.reason))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…"
 
 
 AGENT_REPORT: Kind[AgentReport, str] = Kind(
