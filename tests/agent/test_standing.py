@@ -53,6 +53,13 @@ def test_what_failed_is_named_before_what_is_held() -> None:
     )
 
 
+def test_of_many_troubles_the_first_are_named_and_the_rest_is_counted() -> None:
+    closed = Closed("sync", SyncReason.UNREADABLE, AGO, "", "")
+    stories = [story(f"10.0.{n // 256}.{n % 256}/32", closed=closed) for n in range(1_000)]
+    report = standing(*stories).report(AT)
+    assert (len(report.troubles), report.troubles_left_out, report.counts["held"]) == (50, 950, 1_000)
+
+
 def test_a_change_that_is_about_to_be_made_is_no_trouble() -> None:
     assert standing(story("10.0.0.1/32")).report(AT).troubles == ()
 

@@ -14,7 +14,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.agent.claims import Claim, Key
-from holdfast.model.agent_report import AgentReport, GateReport, Trouble
+from holdfast.model.agent_report import TROUBLE_LIMIT, AgentReport, GateReport, Trouble
 from holdfast.model.time import Instant
 from holdfast.reconcile import Owned, Story, Synced
 
@@ -90,6 +90,7 @@ class Standing:
     def report(self, at: Moment) -> AgentReport:
         failed = sorted(filter(_failed, self.stories), key=_age)
         held = sorted(filter(_held, self.stories), key=_age)
+        named = (*failed, *held)[:TROUBLE_LIMIT]  # asked for every second, also while a brake holds half a fleet
         return AgentReport(
             version=self.version,
             boot_id=self.boot_id,
@@ -97,7 +98,8 @@ class Standing:
             tunnel_macs=self.tunnel_macs,
             gates=tuple(self._gates(held, at)),
             counts=self.counts(),
-            troubles=tuple([_trouble(story, at) for story in (*failed, *held)]),
+            troubles=tuple([_trouble(story, at) for story in named]),
+            troubles_left_out=len(failed) + len(held) - len(named),
             pending_deletes=self.pending_deletes,
             synced_revision=self._revision(),
         )
