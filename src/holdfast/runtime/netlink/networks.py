@@ -32,7 +32,7 @@ def dump(kernel: Netlink) -> list[Network]:
     datagrams = kernel.dump(wire.request(GET, Flag.DUMP, _FIXED.pack(0, 0, 0, 0, 0)))
     told = [message for datagram in datagrams for message in wire.messages(datagram)]
     networks = [_read(message) for message in told if message.type >= wire.FIRST_TYPE]
-    return [network for network in networks if not network.address.startswith(b"\xfe\x80")]
+    return [one for one in networks if one is not None and not one.address.startswith(b"\xfe\x80")]
 
 
 def device_towards(address: bytes, networks: Sequence[Network]) -> int | None:
@@ -41,11 +41,12 @@ def device_towards(address: bytes, networks: Sequence[Network]) -> int | None:
     return max(around, key=lambda network: network.length).device if around else None
 
 
-def _read(message: wire.Message) -> Network:
+def _read(message: wire.Message) -> Network | None:
     _, length, _, _, device = _FIXED.unpack_from(message.body)
     attributes = wire.attributes(message.body, _FIXED.size)
     # On a point-to-point device this is the address of the other end: what can be reached, which is what counts here.
-    return Network(bytes(attributes[_ADDRESS]), length, device)
+    address = attributes.get(_ADDRESS)
+    return None if address is None else Network(bytes(address), length, device)
 
 
 def _number(address: bytes) -> int:
