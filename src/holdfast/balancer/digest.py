@@ -34,10 +34,13 @@ class Digests(msgspec.Struct, frozen=True):
 
 def of_table(objects: Iterable[tuple[Key, Value]]) -> str:
     """Of what decides the buckets: settings and weights. Killed flows leave no trace in a table."""
-    return _hash(
-        (*key.vip, *key.backend, value.sticky if isinstance(value, Settings) else value.weight)
-        for key, value in sorted(objects, key=lambda pair: pair[0])
-    )
+    return _hash((*key.vip, *key.backend, _decisive(value)) for key, value in sorted(objects, key=lambda pair: pair[0]))
+
+
+def _decisive(value: Value) -> object:
+    if isinstance(value, Settings):
+        return "damaged" if value.damaged else value.sticky
+    return value.weight
 
 
 def of_health(states: Mapping[str, State]) -> str:

@@ -6,7 +6,7 @@ from holdfast.balancer.announce import Outlook, Stand
 from holdfast.balancer.farewell import GATE, host_of
 from holdfast.balancer.keeper import Keeper
 from holdfast.balancer.roster import Announcement, Frontend
-from holdfast.balancer.vip import Key
+from holdfast.balancer.vip import Key, Settings
 from holdfast.balancer.warmup import Phase
 from holdfast.model.time import Instant
 
@@ -28,13 +28,14 @@ def outlook(keeper: Keeper, now: Instant) -> Outlook:
 def _stand(keeper: Keeper, frontend: Frontend, announce: Announcement, now: Instant) -> Stand:
     balancer = keeper.balancer
     standing, pause = balancer.standing(frontend.vip), balancer.pauses.get(frontend.name)
+    held = keeper.target.held.get(Key(frontend.vip))
     return Stand(
         frontend=frontend.name,
         address=host_of(frontend.vip),
         device=announce.device,
         delay=announce.withdraw_delay,
         state=balancer.desired(frontend, now).serving.state,
-        programmed=Key(frontend.vip) in keeper.target.held,
+        programmed=isinstance(held, Settings) and not held.damaged,
         released=balancer.warm.judge(frontend.name, now) is None,
         by_operator=standing is not None and len(standing.held) == len(list(frontend.backends())),
         paused=None if pause is None else f"{pause.who}: “{pause.why}”",

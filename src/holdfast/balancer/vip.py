@@ -55,6 +55,9 @@ class Settings:
 
     sticky: bool = False
     """Whether all flows of a client go to one backend (hash of the source address alone)."""
+    damaged: bool = False
+    """Whether what serves it is not as it should be: somebody touched it, or another version made it. Nobody wants
+    that, so it is made right, or removed."""
 
 
 @dataclass(frozen=True, slots=True)

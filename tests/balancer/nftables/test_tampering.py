@@ -4,15 +4,17 @@ gone for a while."""
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Nftables
+from holdfast.balancer.dataplane.nftables import Nftables, Shape
 from holdfast.balancer.dataplane.nftables.layout import buckets_of
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip
 from holdfast.reconcile import Change
 from tests.balancer.conformance import change, made
+from tests.balancer.nftables.keeping import comes_true, keeping, site
 from tests.balancer.nftables.traffic import PORT, SIZE, TABLE, V4, WEB4, WEB6, Ground, is_served
 
 
@@ -42,6 +44,24 @@ def test_a_chain_of_somebody_that_leads_to_a_vip_does_not_keep_the_vip_from_goin
     assert "vip-" not in ground.nft("list", "table", "inet", TABLE)
 
 
+@pytest.mark.parametrize("size", [SIZE, 251])
+def test_a_vip_that_is_damaged_and_no_longer_wanted_is_removed(ground: Ground, tmp_path: Path, size: int) -> None:
+    """Also one of a table that had another size before the balancer was started again."""
+    unwanted = Vip.of("192.0.2.9", "tcp", 80)
+    ground.make(*served(), *served(unwanted))
+    ground.nft("flush", "set", "inet", TABLE, "traffic")
+    ground.plane.close()
+    ground.plane = Nftables(Shape(TABLE, size))
+
+    async def story(plane: Nftables) -> None:
+        async with keeping(site(), plane, tmp_path) as (keeper, _):
+            await comes_true(lambda: keeper.target.held == {one.key: one.new.value for one in served() if one.new})
+
+    ground.do(story)
+    assert "192.0.2.9" not in ground.nft("list", "table", "inet", TABLE)
+    assert is_served(ground, size=size)
+
+
 def test_every_table_of_buckets_is_compared_also_where_others_write_all_the_time(ground: Ground) -> None:
     vips = [Vip.of(f"192.0.2.{number}", "tcp", 80) for number in range(1, 11)]
     ground.make(*(one for vip in vips for one in served(vip)))
@@ -51,13 +71,13 @@ def test_every_table_of_buckets_is_compared_also_where_others_write_all_the_time
         await plane.read()
         await asyncio.to_thread(ground.nft, "flush", "map", "inet", TABLE, buckets_of(last, SIZE))
         for _ in range(6):
-            if Key(last) not in await plane.read():
+            if (await plane.read())[Key(last)] == Settings(damaged=True):
                 break
             await asyncio.to_thread(ground.nft, "add table inet other; delete table inet other")
         else:
             raise AssertionError("the emptied buckets were never noticed")
         await made(plane, *served(last))
-        assert Key(last) in await plane.read()
+        assert (await plane.read())[Key(last)] == Settings()
 
     ground.do(story)
 

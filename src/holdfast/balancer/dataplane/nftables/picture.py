@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -92,17 +92,17 @@ class Picture:
             return False
         return all(placed.mark in self.counted for placed in service.entries.values())
 
-    def objects(self, vips: Iterable[Vip] | None = None, *, lenient: bool = False) -> dict[Key, Value]:
-        """What is served (of these VIPs). What is not whole is not there, and so will be made; lenient: as found."""
-        if not lenient and not self.has_frame:
-            return {}
+    def objects(
+        self, vips: Iterable[Vip] | None = None, *, wrong: Container[Vip] = (), lenient: bool = False
+    ) -> dict[Key, Value]:
+        """What is served (of these VIPs). One of wrong buckets, or not whole, is damaged; lenient: as it is found."""
+        has_frame = self.has_frame
         found: dict[Key, Value] = {}
         for vip in self.services if vips is None else vips:
-            service = self.services.get(vip)
-            if service is None or (not lenient and service.settings is not None and not self.is_whole(vip)):
-                continue
+            service = self.services.get(vip, Service())
             if service.settings is not None:
-                found[Key(vip)] = service.settings
+                is_damaged = vip in wrong or (not lenient and not (has_frame and self.is_whole(vip)))
+                found[Key(vip)] = replace(service.settings, damaged=is_damaged)
             found |= {Key(vip, backend): placed.entry for backend, placed in service.entries.items()}
         return found
 

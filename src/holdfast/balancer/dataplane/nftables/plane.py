@@ -58,8 +58,7 @@ class Nftables:
             # An upgrade may want other rules than those it finds: the first look is at what is served all the same.
             adopting, self._adopting = self._adopting, self._adopting and vips is not None
             picture = sight.look() if adopting or vips is not None else sight.look_closely()
-            found = picture.objects(vips, lenient=adopting)
-            return {key: value for key, value in found.items() if key.vip not in sight.wrong}
+            return picture.objects(vips, wrong=sight.wrong, lenient=adopting)
 
         return await self._do(look)
 
@@ -112,7 +111,7 @@ class Nftables:
             await asyncio.sleep(max(_GLANCE, 20 * self._glance_took))
 
     def describe(self) -> Description:
-        return Description("nftables", self._shape.size, frozenset({"sticky"}))
+        return Description("nftables", self._shape.size, frozenset({"sticky", "damaged"}))
 
     @property
     def writes(self) -> int:
