@@ -75,8 +75,8 @@ class Dataplane(Protocol):
     """Every method raises `Away` while the dataplane cannot be reached; nothing else may come out."""
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[Key, Value]:
-        """What it holds of ours: all of it, or what is under these VIPs. Foreign objects are not ours to see (B18). A VIP
-        that is not as it was made is there, too, and said to be damaged: whoever does not want it can remove it."""
+        """What it holds of ours: all of it, or what is under these VIPs. Foreign objects are not ours to see (B18). A
+        VIP that is not as it was made is there, too, and said to be damaged: who does not want it can remove it."""
         ...
 
     async def apply(self, changes: Sequence[Change[Key, Value]]) -> Sequence[str | None]:
