@@ -31,6 +31,8 @@ async def trace(keeper: Keeper, source: str, to: str) -> dict[str, Any]:
     address, port, _ = _place(source)
     if address.version != vip.family:
         raise Declined(f"{address} is not of the family of {vip}")
+    if not port and protocol and not _is_sticky(keeper, vip):
+        raise Declined(f"flows to {vip} are spread by their source port, too: write {source}:PORT")
     course = await dataplane.course(vip, Client(address.version, int(address), port, protocol, to_port))
     if course is None:
         raise Declined(f"{vip} is not programmed: holdfast explain frontend {frontend.name} says why")

@@ -131,6 +131,7 @@ def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, t
     [
         ("10.0.0.1:x", "www", "not ADDRESS:PORT"),
         ("10.0.0.1:99999", "www", "not ADDRESS:PORT"),
+        ("10.0.0.1", "www", "spread by their source port, too: write 10.0.0.1:PORT"),
         ("[2001:db8::7]:5", "www", "family"),
         ("10.0.0.1:5", "192.0.2.50:80", "no frontend has 192.0.2.50:80"),
         ("10.0.0.1:5", "192.0.2.1:80/sctp", "not a protocol"),
