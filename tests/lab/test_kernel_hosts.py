@@ -1,4 +1,7 @@
-"""The lab on the kernel: its hosts, their agents and workloads, in real network namespaces."""
+"""The lab on the kernel: its hosts, their agents and workloads, in real network namespaces.
+
+A whole fleet for two scenes is for `make soak`; `tests/e2e/test_agent.py` has the same promises in `make test`.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,6 @@ from holdfast.testing.pinger import answers
 from holdfast.testing.processes import Process, folder, wait_until
 from tests.lab.breaking import broken, needs_etcd
 
-pytestmark = needs_etcd
-
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Path]:
@@ -35,12 +36,16 @@ def lab() -> Iterator[Path]:
             process.stop(within=60)
 
 
+@needs_etcd
+@pytest.mark.soak
 def test_on_the_kernel_a_killed_agent_comes_back_and_no_ping_is_lost(lab: Path) -> None:
     result = broken(lab, "agent-traffic")
     assert result.exit_code == 0, result.output
     assert re.search(r"compared everything: 0 changes in the kernel; 0 of [\d,]+ pings were lost", result.output)
 
 
+@needs_etcd
+@pytest.mark.soak
 def test_on_the_kernel_flushed_routes_come_back(lab: Path) -> None:
     result = broken(lab, "kernel-flush")
     assert result.exit_code == 0, result.output
