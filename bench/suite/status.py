@@ -323,7 +323,7 @@ class _Peak:
     async def look(self) -> None:
         while True:
             self.peak = max(self.peak, self._reign.backlog())
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.25)  # counting costs, too
 
 
 async def single_writer(work: Work) -> AsyncIterator[Done]:
