@@ -33,9 +33,10 @@ balancer:
 class Operator:
     """Somebody at the balancer's machine."""
 
-    def __init__(self, ground: Ground, base: Path) -> None:
+    def __init__(self, ground: Ground, base: Path, process: Process) -> None:
         self._ground = ground
         self._base = base
+        self._process = process
 
     def asks(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = self._ground.namespace.command(HOLDFAST, *words, "--runtime", str(self._base / "run"))
@@ -43,7 +44,7 @@ class Operator:
 
     def is_told(self, *words: str) -> str:
         done = self.asks(*words)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, f"{done.stderr}\n{self._process.output}"
         return done.stdout
 
     def doctor(self) -> str:
@@ -62,7 +63,7 @@ def operator(ground: Ground, site: AnycastSite) -> Iterator[Operator]:
         process.start()
         try:
             wait_until(lambda: len(ground.read()) == 4, "the VIP is programmed", within=60)
-            yield Operator(ground, base)
+            yield Operator(ground, base, process)
         finally:
             process.stop()
 
