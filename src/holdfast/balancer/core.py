@@ -155,11 +155,12 @@ class Balancer:
             return None
         states = {name: self.health[name].state for name in frontend.backends()}
         place = self.roster.backends
+        probed = [state for state in states.values() if state not in _ENTERS]
         return Standing(
             frontend.name,
             unknown=frozenset(place[name].identity for name, state in states.items() if state is State.UNKNOWN),
             held=frozenset(place[name].identity for name, state in states.items() if state in _ENTERS),
-            known=not states or any(state is not State.UNKNOWN for state in states.values()),
+            known=not probed or any(state is not State.UNKNOWN for state in probed),
         )
 
     def assignment(self, namespace: str) -> Assignment:

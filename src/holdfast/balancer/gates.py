@@ -32,7 +32,7 @@ class Standing:
     held: frozenset[Identity] = frozenset()
     """Those that an operator paused or disabled."""
     known: bool = True
-    """Whether any backend has a real state."""
+    """Whether any backend has a real state; what an operator took out tells nothing of the others."""
 
 
 Standings = Callable[[Vip], Standing | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.balancer.announce import Outlook, Stand
 from holdfast.balancer.farewell import GATE, host_of
+from holdfast.balancer.health import State
 from holdfast.balancer.keeper import Keeper
 from holdfast.balancer.roster import Announcement, Frontend
 from holdfast.balancer.vip import Key, Settings
@@ -29,12 +30,13 @@ def _stand(keeper: Keeper, frontend: Frontend, announce: Announcement, now: Inst
     balancer = keeper.balancer
     standing, pause = balancer.standing(frontend.vip), balancer.pauses.get(frontend.name)
     held = keeper.target.held.get(Key(frontend.vip))
+    is_known = standing is None or standing.known
     return Stand(
         frontend=frontend.name,
         address=host_of(frontend.vip),
         device=announce.device,
         delay=announce.withdraw_delay,
-        state=balancer.desired(frontend, now).serving.state,
+        state=balancer.desired(frontend, now).serving.state if is_known else State.UNKNOWN,
         programmed=isinstance(held, Settings) and not held.damaged,
         released=balancer.warm.judge(frontend.name, now) is None,
         by_operator=standing is not None and len(standing.held) == len(list(frontend.backends())),
