@@ -239,6 +239,16 @@ async def test_the_brake_opens_by_a_fresh_list_a_minute_later_that_agrees(tmp_pa
 
 
 @runs
+async def test_a_brake_that_lingers_asks_for_its_list_that_much_later(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, numbered(75), numbered(100), pace=Pace(linger=seconds(30)))
+    await shop.turn()
+    await shop.turn(after=1.0, times=88)
+    assert (len(shop.there), shop.source.refreshes) == (100, 0)
+    await shop.turn(after=1.0, times=4)
+    assert (len(shop.there), shop.source.refreshes, shop.state) == (75, 1, "ok")
+
+
+@runs
 async def test_a_list_that_cannot_be_had_holds_up_nothing_but_what_the_brake_holds(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, numbered(75), numbered(100))
     await shop.turn()

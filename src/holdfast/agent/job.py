@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import msgspec
 import structlog
@@ -54,6 +55,7 @@ PEERS = Spec(SPEAKER, "holdfast.agent.job:keep")
 WORKERS: tuple[Spec, ...] = (PEERS, REPORTER)
 _AGAIN = Duration(seconds=2)
 _MEASURE = Duration(seconds=5)
+_SPREAD = Duration(seconds=60)
 _ECHO = Duration(seconds=10)
 """How often it is looked, at most, whether our own report has come back on each watch."""
 
@@ -105,13 +107,19 @@ def own_addresses(config: Configuration) -> tuple[str, ...]:
         return ()
 
 
-def settings(config: Configuration, way: WayToStore) -> Settings:
+def settings(config: Config, way: WayToStore) -> Settings:
+    agent = config.agent
     return Settings(
-        limits=Limits(count=config.brake_count, share=config.brake_share / 100),
-        hold_down=config.hold_down,
-        pace=Pace(audit=config.verify_interval),
+        limits=Limits(count=agent.brake_count, share=agent.brake_share / 100),
+        hold_down=agent.hold_down,
+        pace=Pace(audit=agent.verify_interval, linger=linger(host_name(config))),
         stores=way.addresses,
     )
+
+
+def linger(host: str) -> Duration:
+    """Another time for each host, and the same at every start: a mass deletion closes the brakes of a whole fleet."""
+    return _SPREAD * (crc32(host.encode()) / 2**32)
 
 
 def following(config: Config, store: Store, clock: Clock) -> Following:
@@ -140,7 +148,7 @@ class AgentJob:
         belonging = Belonging({source.name: StoreMemory(worker.paths.state, ROLE)})
         around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
         host, kernel = host_name(config), Kernel(journal, dataplane)
-        self.keeper = Keeper(host, [source], kernel, belonging, around, settings(config.agent, self._way))
+        self.keeper = Keeper(host, [source], kernel, belonging, around, settings(config, self._way))
         self._intents = Intents(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync)
         self._intents.offer()
         self._commands = Commands(self.keeper, host, boot_id(), worker.clock)

@@ -87,7 +87,7 @@ async def rehearse(config: Config, store: Store, real: Dataplane, folder: Path) 
     belonging = Belonging({source.name: StoreMemory(folder, ROLE)})
     around = Around(clock, Vitals(clock), DecisionLog(folder / "decisions", ROLE), WorkerMetrics())
     kernel = Kernel(journal, plane)
-    keeper = Keeper(host_name(config), [source], kernel, belonging, around, settings(config.agent, way))
+    keeper = Keeper(host_name(config), [source], kernel, belonging, around, settings(config, way))
     try:
         return await _played(keeper, plane, config)
     finally:

@@ -73,6 +73,9 @@ class Pace:
     """Changes per call of `apply`."""
     patience: Duration = Duration(seconds=5)
     """The longest pause before trying a dependency again that is away."""
+    linger: Duration = Duration(0)
+    """How much longer than it must the brake waits for its fresh list: where thousands of brakes close at the same
+    moment, their lists must not be asked for at the same moment."""
 
 
 @dataclass

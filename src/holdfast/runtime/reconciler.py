@@ -171,8 +171,9 @@ class Reconciler(Generic[K, V]):
         now = self._clock.now()
         if not len(self.ledger) or now < self._recheck:
             return
-        if self.place.brake is not None and self.place.brake.wants_list(now) and now >= self._ask_again:
-            await self._confirm(self.place.brake, now)
+        brake = self.place.brake
+        if brake is not None and now >= self._ask_again and brake.wants_list(now - self._pace.linger):
+            await self._confirm(brake, now)
         tallies = self.ledger.outstanding()
         held = [story.change for story in self.ledger if story.closed is not None]
         self.dirty.mark(c.key for c in held if self._closed(c, tallies[self.place.kinds.of(c.key)], now) is None)
