@@ -34,6 +34,12 @@ def test_whatever_the_bytes_both_ways_agree(region: Region, tail: bytes) -> None
     assert subject.status_key(key) == subject._any_status_key(key)
 
 
+def test_an_endpoint_of_another_region_has_no_status_here() -> None:
+    name = EndpointName("cn-c-compute-1", "holdfast", "w1", "eth0")
+    for other in (Region(), Region("fra"), Region("x")):
+        assert Endpoints(Region("ams")).status_key(ENDPOINT.key(other, name)) is None
+
+
 @given(REGIONS, PARTS, PARTS, PARTS)
 def test_an_endpoint_is_shown_by_the_name_that_the_inventory_has_for_it(
     region: Region, node: str, workload: str, endpoint: str

@@ -153,6 +153,8 @@ class Endpoints:
 
     def _plain_status_key(self, key: bytes) -> bytes | None:
         """The same for a name without anything to escape or to refuse, as nearly all are: this runs for every row."""
+        if not key.startswith(self._wanted):
+            return None  # an inventory can hold several regions, and its changes are those of all
         name = key[len(self._wanted) :].decode(errors="replace")
         if not name.isprintable() or "%" in name or "/" in name:
             return None
