@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.lab.flows import Counts
 from holdfast.testing.anycast import SERVERS, address
 from holdfast.testing.crowd import Crowd, crowd
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
+from holdfast.testing.flows import Counts
 from holdfast.testing.netns import network
 from tests.e2e.balancing import ALL, VIP, Stage, stage, wait
 

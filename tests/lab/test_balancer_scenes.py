@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.lab import balancer_scenes
-from holdfast.lab.flows import Counts
 from holdfast.lab.stage import Broken
+from holdfast.testing.flows import Counts
 from tests.lab.breaking import broken, needs_etcd
 
 

@@ -21,12 +21,12 @@ from holdfast.lab import netns, site
 from holdfast.lab.balancer import BALANCER, ROLE
 from holdfast.lab.client import FLOWS
 from holdfast.lab.dataplane import VipsFile
-from holdfast.lab.flows import Counts
 from holdfast.lab.netns import Programmed
 from holdfast.lab.site import FALL, INTERVAL, SERVERS, WEIGHT
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.time import Duration
 from holdfast.runtime.control import Request, ask
+from holdfast.testing.flows import Counts
 
 _DETECTED = (FALL + 1) * INTERVAL + Duration(seconds=2)
 """A backend that refuses is out after `fall` probes; the rest is for a busy machine."""

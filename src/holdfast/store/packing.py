@@ -19,7 +19,7 @@ from holdfast.store.api import Compare, Delete, Put
 
 MOST_OPERATIONS = 127
 """etcd takes 128 comparisons or operations; one comparison is the term's."""
-FEWEST_OPERATIONS = 4
+FEWEST_OPERATIONS = 16
 MOST_BYTES = 1 << 20
 OVERHEAD = 32
 SLOW = Duration(milliseconds=100)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.lab.flows import Counts, KernelWay, Traffic
+from holdfast.testing.flows import Counts, KernelWay, Traffic
 from holdfast.testing.inside import enter
 from holdfast.testing.netns import Namespace
 from holdfast.testing.processes import wait_until
