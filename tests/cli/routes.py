@@ -84,7 +84,7 @@ class Routes:
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         try:
-            wait_until(condition, what, within=30.0)
+            wait_until(condition, what, within=120.0)
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{self.dataplane()}\n{self.log_file.read_text()[-3_000:]}") from None
 

@@ -212,7 +212,7 @@ def test_ctrl_c_ends_holdfast_up_and_leaves_no_process_behind(tmp_path: Path) ->
     except Unavailable:
         pytest.skip("etcd is not installed")
     os.environ.setdefault("HOLDFAST_ETCD", etcd)
-    one = Routes(tmp_path, "holdfast.cli", "up", "--dir", str(tmp_path))
+    one = Routes(tmp_path, "holdfast.cli", "up", "--hosts", "2", "--dir", str(tmp_path))
     try:
         one.until(lambda: one.said("Holdfast runs") == 1, "it is up")
         one.until_routes_are(ALL)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.time import Duration
 from holdfast.store.api import Aspect, Compare, Delete, Put
-from holdfast.store.packing import MOST_BYTES, MOST_OPERATIONS, Packing, Window, Write
+from holdfast.store.packing import FEWEST_OPERATIONS, MOST_BYTES, MOST_OPERATIONS, Packing, Window, Write
 
 QUICK, SLOW = Duration(milliseconds=5), Duration(milliseconds=150)
 
@@ -99,7 +99,7 @@ def test_the_window_stays_within_its_bounds() -> None:
     window = Window()
     for _ in range(20):
         window.took(SLOW)
-    assert window.operations == 4
+    assert window.operations == FEWEST_OPERATIONS
     for _ in range(200):
         window.took(QUICK)
     assert window.operations == MOST_OPERATIONS
