@@ -194,6 +194,13 @@ def test_wishes_that_cannot_be_read_stop_the_worker_because_one_could_be_a_pause
         Office(tmp_path)
 
 
+def test_a_worker_that_has_compared_nothing_yet_does_not_look_like_one_that_found_nothing(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    assert (office.ask("held")["passes"], office.ask("held")["objects"]) == (0, [])
+    office.turn()
+    assert office.ask("held")["passes"] == 1
+
+
 def test_sync_looks_at_everything_again(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.turn()

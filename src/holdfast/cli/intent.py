@@ -14,6 +14,7 @@ from holdfast.cli.text import short
 from holdfast.runtime.control import Request
 
 _SHOWN = 20
+_NOTHING_COMPARED = "nothing was compared since the start: holdfast status tells what it waits for"
 
 reason = click.option("--reason", required=True, help="Why; it is kept with your name.")
 within = click.option("--for", "within", metavar="30m", help="Until then only.")
@@ -77,7 +78,7 @@ def plan(worker: str, output: str, runtime: Path) -> None:
     if output == "json":
         click.echo(json.dumps(held, indent=2))
     elif not held["objects"]:
-        click.echo("everything is as wanted", err=True)
+        click.echo("everything is as wanted" if held.get("passes", 1) else _NOTHING_COMPARED, err=True)
     else:
         _show(held["objects"], held["total"])
 

@@ -121,6 +121,7 @@ class Intents(Generic[K, V]):
         """The held plan, as shown before an operator opens a gate: how much in all, and the first of it."""
         shown = self._reconciler.outstanding()
         return {
+            "passes": self._reconciler.passes,
             "total": len(self._reconciler.ledger),
             "gates": self._reconciler.held(),
             "seal": self._reconciler.seal("brake"),
