@@ -92,6 +92,64 @@ def test_when_its_agent_is_back_the_status_is_known_again(here: Observatory) -> 
     assert play(here, scene)[status_key(1)] == EndpointSeen(Word.ACTIVE)
 
 
+HOSTS = range(1, 21)
+
+
+async def lose_half(here: Observatory, working: Working[Any, EndpointSeen]) -> None:
+    for number in HOSTS[:10]:
+        await here.silence(f"r{number}")
+    await working.turn()
+
+
+def fill(here: Observatory) -> None:
+    here.editor.change([*map(host, HOSTS[2:]), *(endpoint(n, on=f"r{n}") for n in HOSTS[2:])], who="alice")
+
+
+def unknown(working: Working[Any, EndpointSeen]) -> int:
+    return sum(not seen.known for seen in working.memory.values())
+
+
+def test_where_nothing_else_changes_agents_that_go_on_reporting_end_a_hold(here: Observatory) -> None:
+    async def scenario() -> list[int]:
+        fill(here)
+        for number in HOSTS:
+            await here.report(f"r{number}")
+        async with here.endpoints() as working:
+            await working.turn()
+            await lose_half(here, working)
+            here.clock.advance(seconds(31))
+            await working.turn()
+            unproven = unknown(working)
+            await here.report("r20")
+            for _ in range(3):
+                await working.turn()
+                here.clock.advance(seconds(2))
+            return [unproven, unknown(working)]
+
+    assert asyncio.run(scenario()) == [0, 10]
+
+
+def test_agents_that_a_list_shows_have_not_reported_since_others_vanished(here: Observatory) -> None:
+    """The server was restarted while the store lost half of the agents; what is left of them may be as dead."""
+
+    async def scenario() -> list[int]:
+        fill(here)
+        for number in HOSTS:
+            await here.report(f"r{number}")
+        async with here.endpoints() as working:
+            await working.turn()
+        for number in HOSTS[:10]:
+            await here.silence(f"r{number}")
+        async with here.endpoints() as working:
+            await working.reign.reconciler.turn()
+            for _ in range(3):
+                await working.turn()
+                here.clock.advance(seconds(31))
+            return [unknown(working), len(working.reign.mass_loss.held)]
+
+    assert asyncio.run(scenario()) == [0, 9]
+
+
 @fault("C24", without="holdfast.server.endpoint_status:Endpoints.is_bound", returns=True)
 def test_C24_only_the_host_that_an_endpoint_is_on_has_a_word(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:

@@ -95,6 +95,17 @@ def test_a_report_from_before_the_hold_proves_nothing() -> None:
     assert all(judged(found, hosts(10), reporting=10, now=START + seconds(31)))
 
 
+def test_what_proved_one_wave_proves_nothing_about_the_next() -> None:
+    """A rack is lost, the others report; then the store breaks, and they are all gone."""
+    found = gate()
+    judged(found, hosts(10), reporting=30)
+    found.reported("h20")
+    later = START + seconds(29)
+    assert all(judged(found, hosts(30, first=10), reporting=0, now=later))
+    assert judged(found, hosts(10), reporting=0, now=START + seconds(30)) == [None] * 10
+    assert all(judged(found, hosts(30, first=10), reporting=0, now=later + seconds(86_400)))
+
+
 def test_a_held_host_that_reports_again_is_held_no_more() -> None:
     found = gate()
     judged(found, hosts(10), reporting=10)

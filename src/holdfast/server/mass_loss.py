@@ -1,9 +1,10 @@
 """The mass-loss gate: many agents that vanish at once are more likely a broken store than so many dead hosts.
 
 One agent whose report is gone is down at once. When more than 20 % and more than 5 hosts vanish within 10 s, these are
-held: their last state stays, and that is said loudly. The hold ends 30 s later if another agent's fresh report was seen
-since it began, for then the store lives and they are down; until one is seen, it stays. A host that reports again is
-held no more, and an operator can let the losses through.
+held: their last state stays, and that is said loudly. The hold of a host ends 30 s later if another agent's fresh
+report was seen since it began, for then the store lives and the host is down; until one is seen, it stays. What was
+seen before a host vanished proves nothing about it: the store may have broken since. A host that reports again is held
+no more, and an operator can let the losses through.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ class MassLoss(Generic[K, V]):
         self._loser = loser
         self._limits = limits or MassLossLimits()
         self._through: dict[str, Instant] = {}
-        self._held: set[str] = set()
+        self._held: dict[str, Instant] = {}
+        self._unproven: set[str] = set()
+        """Those of them since whose loss nobody else has reported."""
         self._of = 0
         self._since = NEVER
-        self._proven = False
         self._believed: set[str] = set()
 
     @property
     def held(self) -> Collection[str]:
-        return self._held
+        return self._held.keys()
 
     @property
     def since(self) -> Instant:
@@ -58,41 +60,44 @@ class MassLoss(Generic[K, V]):
 
     def vanished(self, hosts: Collection[str], reporting: int, now: Instant) -> None:
         """These hosts would be lost by what is about to be decided, while so many report."""
+        self._believe_the_proven(now)
         fresh = {host for host in hosts if host not in self._believed}
         if not fresh:
             return
         if not self._held and not self._is_mass(fresh, reporting, now):
             return
         if not self._held:
-            self._since, self._proven = now, False
-        self._held |= fresh
+            self._since = now
+        new = fresh - self._held.keys()
+        self._held |= dict.fromkeys(new, now)
+        self._unproven |= new
         self._of = max(self._of, reporting + len(self._held))
 
     def reported(self, host: str) -> None:
         """A fresh report, live: its host is there, and so is the store."""
         self._believed.discard(host)
-        self._held.discard(host)
-        if self._held:
-            self._proven = True
+        self._held.pop(host, None)
+        self._unproven.clear()
 
     def allow(self) -> int:
         """An operator believes that they are gone; how many were held."""
         count = len(self._held)
-        self._release()
+        self._believe(list(self._held))
         return count
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         host = self._loser(change)
         if host is None:
             return None
-        if self._held and self._proven and now - self._since >= self._limits.proof_after:
-            self._release()
+        since = self._held.get(host, now)
+        if self._is_proven(host, since, now):
+            self._believe_the_proven(now)
         if not is_held(host, self._held):
             self._through[host] = now
             return None
         opens = f"another agent's fresh report 30 s later, or: holdfast allow {self._place}/{GATE} --once --reason …"
         detail = f"{len(self._held):,} of {self._of:,} agents"
-        return Closed(GATE, MassLossReason.MANY_AT_ONCE, self._since, opens, detail)
+        return Closed(GATE, MassLossReason.MANY_AT_ONCE, since, opens, detail)
 
     def _is_mass(self, hosts: Collection[str], reporting: int, now: Instant) -> bool:
         recent = {host: at for host, at in self._through.items() if now - at <= self._limits.within}
@@ -100,11 +105,20 @@ class MassLoss(Generic[K, V]):
         lost = len(recent.keys() | set(hosts))
         return lost > self._limits.hosts and lost > self._limits.share * (reporting + lost)
 
-    def _release(self) -> None:
+    def _is_proven(self, host: str, since: Instant, now: Instant) -> bool:
+        return host not in self._unproven and now - since >= self._limits.proof_after
+
+    def _believe_the_proven(self, now: Instant) -> None:
+        self._believe([host for host, since in self._held.items() if self._is_proven(host, since, now)])
+
+    def _believe(self, hosts: Collection[str]) -> None:
         """From here on they count as gone, until they report again."""
-        self._believed |= self._held
-        self._held.clear()
-        self._of = 0
+        self._believed.update(hosts)
+        self._unproven.difference_update(hosts)
+        for host in hosts:
+            self._held.pop(host, None)
+        if not self._held:
+            self._of = 0
 
 
 def is_held(host: str, held: Collection[str]) -> bool:

@@ -35,7 +35,7 @@ from holdfast.server.staleness import Behind, Staleness
 from holdfast.server.status_feed import StatusFeed
 from holdfast.server.status_metrics import StatusMetrics
 from holdfast.server.status_rows import Rows
-from holdfast.server.status_source import StatusSource, Subject, loser
+from holdfast.server.status_source import StatusSource, Subject, hear, loser
 from holdfast.server.status_target import ObservedTarget
 from holdfast.server.together import together
 from holdfast.store.mirror import Mirror
@@ -180,6 +180,7 @@ class Reign(Generic[T, V]):
     def look(self) -> None:
         """Says when something has waited for too long, and shows how things are."""
         self._seen.append((self.around.clock.now(), self.topic.mirror.revision))
+        hear(self.topic.subject, self.mass_loss)  # where nothing changes agents still report, and that can end a hold
         late = self.around.staleness.waiting(self.behind(), self.around.clock.now())
         if late is not None:
             log.warning(late.sentence)

@@ -20,7 +20,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.server.mass_loss import MassLoss
 from holdfast.server.staleness import Behind, Late, Staleness
 from holdfast.server.status_rows import Rows
-from holdfast.server.status_source import Subject
+from holdfast.server.status_source import Subject, hear
 from holdfast.store.mirror import Delta, Mirror
 
 log = structlog.get_logger(__name__)
@@ -85,9 +85,7 @@ class StatusFeed(Generic[T, V]):
 
     def take(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
         """Notes which objects have to be looked at, and what the reports say about themselves."""
-        fresh = [delta.key for delta in deltas if delta.live and delta.new is not None]
-        for host in self._subject.heard(fresh):
-            self._mass_loss.reported(host)
+        hear(self._subject, self._mass_loss, [one.key for one in deltas if one.live and one.new is not None])
         wall, now = self._clock.wall(), self._clock.now()
         for delta in deltas:
             for key in self._subject.affected(delta.key, delta.old, delta.new):

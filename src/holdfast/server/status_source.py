@@ -110,8 +110,15 @@ class StatusSource(Generic[T, V]):
             if last is not None and value is not last and is_loss(last, value):
                 lost.add(self._subject.host(key))
         if lost:
+            hear(self._subject, self._mass_loss)  # what was said before they vanished is no proof of it
             self._mass_loss.vanished(lost, self._subject.reporting(), self._now())
         return found
+
+
+def hear(subject: Subject[T, V], mass_loss: MassLoss[bytes, V], fresh: Iterable[bytes] = ()) -> None:
+    """Tells the gate whose reports have come; `fresh` are the keys of live changes."""
+    for host in subject.heard(fresh):
+        mass_loss.reported(host)
 
 
 def loser(subject: Subject[T, V], change: Change[bytes, V]) -> str | None:
