@@ -145,6 +145,8 @@ def test_hosts_on_one_segment_are_reached_directly_and_others_through_the_tunnel
         **{key: shape for key, shape in wants(followed.objects).items() if key in _tunnel(3)},
     }
     assert touched >= {nexthop("192.0.2.2"), *_tunnel(2)}
+    assert followed.tell(FLEET.leaves(ME)) == set()
+    assert followed.wanted()[nexthop("192.0.2.2")] == Nexthop(Mode.DIRECT)
 
 
 def _tunnel(number: int) -> set[Any]:

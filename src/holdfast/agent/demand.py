@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from holdfast.agent.claims import Claim, Key, Local
-from holdfast.agent.peers import Here, Peer, local_routes, peer, remote_routes
+from holdfast.agent.claims import Claim, Key, Local, Sort
+from holdfast.agent.mac import mac_of, tunnel_mac
+from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
 from holdfast.model.endpoint import Endpoint, EndpointName
 from holdfast.model.host import Host
 from holdfast.model.migration import Migration
@@ -87,6 +88,11 @@ class Demand:
     def peers(self) -> int:
         return len(self._peers)
 
+    def macs(self) -> dict[int, str]:
+        """By which the others know our ends of the tunnel, by family."""
+        own, name = self.own, self._given.host
+        return {each: tunnel_mac(name, each) if own is None else mac_of(own, each) for each in FAMILIES}
+
     def on(self, host: str) -> list[Endpoint]:
         """The endpoints of that host."""
         return [self._endpoints[by] for by in sorted(self._on.get(host, ()))]
@@ -156,14 +162,17 @@ class Demand:
         return [by for by in self._on.get(name.node, ()) if self._endpoints[by].name == name]
 
     def _moved(self, own: Host | None) -> set[Key]:
-        """Our own addresses decide how every other host is reached."""
+        """Our own addresses decide how every other host is reached, our own MACs whether our tunnels are as they must
+        be: with another one everything on them has to be made again."""
+        macs = self.macs()
         self.own = own
+        touched = set() if self.macs() == macs else {key for key in self if key.sort is Sort.FORWARDING}
         here = self._given.at(own)
         if here == self._here:
-            return set()
+            return touched
         self._here = here
         others = [(by, host) for by, host in self._hosts.items() if host.metadata.name != here.host]
-        return set().union(*(self._reached(by, host.metadata.name, host) for by, host in others))
+        return touched.union(*(self._reached(by, host.metadata.name, host) for by, host in others))
 
     def _reached(self, by: bytes, name: str, host: Host | None) -> set[Key]:
         before = self._peers.pop(name, None)
