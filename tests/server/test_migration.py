@@ -28,6 +28,10 @@ MOVE = Migration.of(REGION, SOURCE, "r2")
 KEY = MIGRATION.key(REGION, MOVE.target)
 
 
+GARBAGE = 0
+"""The answer of something that does not speak HTTP."""
+
+
 class Hook:
     """A webhook that answers as it is told to, and remembers what it heard."""
 
@@ -40,7 +44,16 @@ class Hook:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 hook.heard.append((str(self.headers["Idempotency-Key"]), json.loads(body)))
-                self.send_response(hook.answers.pop(0) if hook.answers else 204)
+                answer = hook.answers.pop(0) if hook.answers else 204
+                if answer == GARBAGE:
+                    self.wfile.write(b"what?\r\n\r\n")
+                    return
+                self.send_response(answer)
+                self.send_header("Location", "/login")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -137,6 +150,25 @@ def test_an_arrival_is_told_once_with_its_idempotency_key(here: Observatory, hoo
     assert told["event"] == "live-migration-arrived"
     assert (told["endpoint"], told["from"], told["to"]) == ("holdfast-w1-eth0", "r1", "r2")
     assert here.decisions() == ["create migration r2-holdfast-w1-eth0: applied"]
+
+
+@pytest.mark.parametrize("answer", [GARBAGE, 302, 303])
+def test_an_answer_that_is_none_of_a_webhook_takes_nothing_and_ends_nothing(
+    here: Observatory, hook: Hook, answer: int
+) -> None:
+    hook.answers = [answer]
+
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await here.say(1, State.UP, on="r2")
+            await leader.turn()
+            assert not leader.notices.target.memory
+            here.clock.advance(seconds(60))
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert len(hook.heard) == 2
 
 
 def test_a_refused_notice_is_tried_again_with_the_same_key(here: Observatory, hook: Hook) -> None:

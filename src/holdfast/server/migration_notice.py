@@ -8,6 +8,7 @@ the same key. A call cannot be fenced: leadership is confirmed with the store ju
 from __future__ import annotations
 
 import asyncio
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -47,6 +48,16 @@ Tell = Callable[[dict[str, str]], Awaitable[str | None]]
 Confirm = Callable[[], Awaitable[Leading | NotLeading]]
 
 
+class _NoDetours(urllib.request.HTTPRedirectHandler):
+    """A redirect would be followed with a GET, without the notice: a login page that answers 200 has not taken it."""
+
+    def redirect_request(self, *_asked: object) -> None:
+        return None
+
+
+_STRAIGHT = urllib.request.build_opener(_NoDetours)
+
+
 class Webhook:
     """POSTs notices as JSON."""
 
@@ -63,13 +74,15 @@ class Webhook:
             self._url, msgspec.json.encode(told), headers, method="POST"
         )
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            with _STRAIGHT.open(request, timeout=TIMEOUT_S) as answer:
                 return None if 200 <= answer.status < 300 else f"the webhook answered {answer.status}"
         except urllib.error.HTTPError as error:
             error.close()
             return f"the webhook answered {error.code}"
         except OSError as error:
             return f"the webhook cannot be reached: {getattr(error, 'reason', error)}"
+        except http.client.HTTPException as error:
+            return f"the webhook answered something that is not HTTP: {error!r}"
 
 
 class Arrivals:
