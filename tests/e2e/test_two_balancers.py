@@ -47,7 +47,9 @@ def test_clients_that_are_led_to_the_other_balancer_are_served_there(here: Stage
     with crowd(here.client, VIP[4], 80, requests=1) as clients:
         first = clients.after(100)
         here.site.lead_through(2)
-        clients.after(30)
+        # What was under way had its beginning there and its replies still come by there, out of step: it may be lost.
+        settled = clients.after(50)
         here.balancers[0].namespace.run("nft", "delete", "table", "inet", "holdfast")
         second = clients.after(200)
-    assert (first.failed, second.failed, second.why) == (0, 0, "")
+    assert first.failed == 0
+    assert (second.failed - settled.failed, second.why) == (0, settled.why)
