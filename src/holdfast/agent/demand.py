@@ -163,7 +163,10 @@ class Demand:
 
     def _moved(self, own: Host | None) -> set[Key]:
         """Our own addresses decide how every other host is reached, our own MACs whether our tunnels are as they must
-        be: with another one everything on them has to be made again."""
+        be: with another one everything on them has to be made again. Without our Node, what was known of us last still
+        holds: one deleted by mistake must not move every route of this host."""
+        if own is None:
+            return set()
         macs = self.macs()
         self.own = own
         touched = set() if self.macs() == macs else {key for key in self if key.sort is Sort.FORWARDING}
