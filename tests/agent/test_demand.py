@@ -100,6 +100,14 @@ def test_the_own_host_claims_nothing() -> None:
     assert followed.wanted() == {}
 
 
+def test_another_mac_of_our_own_puts_in_question_what_is_on_our_tunnels() -> None:
+    followed = Followed()
+    followed.tell(FLEET.joins("a", 1), FLEET.joins(ME, 2))
+    assert forwarding(4, "66:00:00:00:00:01") in followed.tell(FLEET.joins(ME, 2, mac=3))
+    assert followed.demand.macs()[4] == "66:00:00:00:00:03"
+    assert followed.tell(FLEET.joins(ME, 2, mac=3, uid="other")) == set()
+
+
 def test_a_workload_of_this_host_is_routed_to_its_interface() -> None:
     followed = Followed()
     followed.tell(FLEET.runs("w", ME, "10.65.0.1/32", interface="tap7"))

@@ -24,7 +24,6 @@ from holdfast.agent.endpoint_reporter import EndpointReporter
 from holdfast.agent.following import Following
 from holdfast.agent.journal import Journal, JournalUnreadable
 from holdfast.agent.keeper import Around, Keeper, Settings
-from holdfast.agent.mac import mac_of, tunnel_mac
 from holdfast.agent.memory import MemoryDataplane
 from holdfast.agent.peers import Encapsulation, Here
 from holdfast.agent.reporter_job import REPORTER, ROLE, SPEAKER, host_name
@@ -70,16 +69,14 @@ def journal_file(paths: Paths) -> Path:
 class OwnNode:
     """What the source says about this host itself, once it has spoken."""
 
-    def __init__(self, host: str) -> None:
-        self._host = host
+    def __init__(self) -> None:
         self.following: Following | None = None
 
     def mac(self, family: int) -> str | None:
         """By which the others know our end of the tunnel."""
         if self.following is None or self.following.synced.revision is None:
             return None
-        own = self.following.demand.own
-        return tunnel_mac(self._host, family) if own is None else mac_of(own, family)
+        return self.following.demand.macs()[family]
 
 
 def open_dataplane(config: Configuration, node: OwnNode, runtime: Path, *, alone: bool = True) -> Dataplane:
@@ -228,7 +225,7 @@ async def keep(worker: Worker) -> None:
     if journal is None:
         return
     log.log(20 if not journal.opening.aside else 30, journal.opening.sentence)
-    node = OwnNode(host_name(config))
+    node = OwnNode()
     dataplane = await waits.opened(lambda: open_dataplane(config.agent, node, worker.paths.runtime))
     if dataplane is None:
         return

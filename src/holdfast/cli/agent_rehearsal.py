@@ -15,7 +15,6 @@ from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.job import OwnNode, open_dataplane
 from holdfast.agent.journal import JournalUnreadable
 from holdfast.agent.rehearsal import Rehearsal, rehearse
-from holdfast.agent.reporter_job import host_name
 from holdfast.cli.configuration import effective
 from holdfast.config import Config, Flag
 from holdfast.reconcile import Away
@@ -43,7 +42,7 @@ def print_rehearsal(config_file: str | None, settings: Sequence[Flag]) -> None:
 async def _rehearsed(config: Config, folder: Path) -> Rehearsal | None:
     store = open_store(config.store)
     try:
-        real = open_dataplane(config.agent, OwnNode(host_name(config)), Path(config.paths.runtime), alone=False)
+        real = open_dataplane(config.agent, OwnNode(), Path(config.paths.runtime), alone=False)
         return await rehearse(config, store, real, folder)
     finally:
         await store.close()

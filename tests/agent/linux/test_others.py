@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Shape, nexthop, route
+from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Shape, Sort, nexthop, route
 from holdfast.agent.linux import LinuxDataplane
+from holdfast.config.linux import Linux
 from holdfast.testing.inside import inside
 from tests.agent.linux.site import Site, creates, deletes, direct_peer, vxlan_peer
 
@@ -257,6 +258,88 @@ def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, datap
         assert not any(await dataplane.apply(creates(wanted)))
 
     asyncio.run(scene())
+
+
+def test_a_direct_peer_follows_its_network_to_another_device(site: Site, dataplane: LinuxDataplane) -> None:
+    """A renamed, bonded or bridged uplink: the old device stays, and nobody is behind it any more."""
+    key, shape = nexthop("10.0.0.9"), Nexthop(Mode.DIRECT)
+    wanted: dict[Key, Shape] = {key: shape, route("10.29.0.9/32"): Remote("10.0.0.9")}
+    site.interface("bond0")
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        await quiet(dataplane)
+        site.ip("address del 10.0.0.1/24 dev", site.uplink)
+        site.ip("address add 10.0.0.1/24 dev bond0")
+        assert await disturbed(dataplane) is None
+        assert (await dataplane.read())[key] == Local(site.uplink)
+        assert not any(await dataplane.apply(creates({key: shape})))
+        assert await dataplane.read() == wanted
+        assert "dev bond0" in site.ip("nexthop show")
+
+    asyncio.run(scene())
+
+
+def test_routes_that_went_with_the_last_address_of_an_interface_are_missed(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
+    key = route("10.28.0.5/32")
+    site.interface("tap1")
+    site.ip("address add 169.254.1.1/32 dev tap1")
+
+    async def scene() -> None:
+        await programmed(dataplane, {key: Local("tap1")})
+        await quiet(dataplane)
+        site.ip("address del 169.254.1.1/32 dev tap1")
+        assert key in (await disturbed(dataplane) or {key})
+        assert await dataplane.read([key]) == {}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("priority", [19_000, 20_000])
+def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: Site, priority: int) -> None:
+    for each in (19_000, 20_000):
+        site.ip(f"rule add priority {each} table 7500 protocol 175")
+
+    async def scene(dataplane: LinuxDataplane) -> None:
+        wanted = {key: shape for key, shape in dataplane.describe().own.items() if key.family == 4}
+        assert await dataplane.read() != wanted
+        assert not any(await dataplane.apply(creates(wanted)))
+        assert await dataplane.read() == wanted
+        assert not any(await dataplane.apply(deletes(wanted)))
+
+    with site.dataplane(Linux(priority=priority)) as made:
+        asyncio.run(scene(made))
+    assert "7500" not in site.ip("rule show")
+
+
+def test_a_tunnel_whose_mac_others_know_otherwise_since_now_is_made_anew(site: Site) -> None:
+    macs = {"mac": "02:00:00:00:00:11"}
+    dataplane = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: macs["mac"]))
+    wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
+    entries = {key: shape for key, shape in wanted.items() if key.sort is Sort.FORWARDING}
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        await quiet(dataplane)
+        macs["mac"] = "02:00:00:00:00:22"
+        assert await dataplane.read(entries) == {}
+        assert not any(await dataplane.apply(creates(entries)))
+        assert await disturbed(dataplane) is None
+        there = await dataplane.read()
+        assert not any(await dataplane.apply(creates({k: s for k, s in wanted.items() if there.get(k) != s})))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+    dataplane.close()
+    assert "02:00:00:00:00:22" in site.ip("link show holdfast4")
+
+
+async def quiet(dataplane: LinuxDataplane) -> None:
+    """Until nothing is left that was heard."""
+    while dataplane.is_disturbed():
+        await disturbed(dataplane)
 
 
 def _everything(site: Site) -> list[str]:

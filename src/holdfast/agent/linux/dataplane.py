@@ -124,7 +124,9 @@ class LinuxDataplane:
         """Makes the picture one of the kernel as it is."""
         self._listen()
         await asyncio.sleep(0)
-        if not self._hearing.must_read and not afresh:
+        # A tunnel may be none of ours since now without any change in the kernel: the others know us by another MAC.
+        has_other_tunnels = self._ground.devices.tunnel_numbers() != self._ground.picture.tunnels
+        if not (self._hearing.must_read or has_other_tunnels or afresh):
             return
         # What is heard from here on happened after the reading began, and is folded into what it finds.
         with _trouble():

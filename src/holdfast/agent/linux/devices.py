@@ -31,13 +31,17 @@ class Devices:
         self._settings = settings
         self._macs = macs
         self.links: dict[str, Link] = {}
-        self._networks: list[networks.Network] = []
+        self.networks: frozenset[networks.Network] = frozenset()
+        self._devices_towards: dict[bytes, int | None] = {}
         self.look()
 
     def look(self) -> None:
         """Reads devices and networks again."""
         self.links = links.dump(self._kernel)
-        self._networks = networks.dump(self._kernel)
+        found = frozenset(networks.dump(self._kernel))
+        if found != self.networks:
+            self.networks = found
+            self._devices_towards = {}
 
     def names(self) -> dict[int, str]:
         """Names by number."""
@@ -66,8 +70,7 @@ class Devices:
                 raise NoTunnel(f"device {name} is not Holdfast's: rename it, or choose another name for ours")
             links.remove(self._kernel, there.number)
         self._add(name, family)
-        self.look()
-        return self.links[name]
+        return self._again(name)
 
     def obstacle_at(self, interface: str) -> str | None:
         """Why no route can lead to that interface now."""
@@ -80,8 +83,14 @@ class Devices:
 
     def towards(self, address: bytes) -> Link | None:
         """The device on whose network that address is."""
-        number = networks.device_towards(address, self._networks)
+        number = self.number_towards(address)
         return next((link for link in self.links.values() if link.number == number), None)
+
+    def number_towards(self, address: bytes) -> int | None:
+        """The number of that device; remembered, because every look at the kernel asks for that of every peer."""
+        if address not in self._devices_towards:
+            self._devices_towards[address] = networks.device_towards(address, self.networks)
+        return self._devices_towards[address]
 
     def _add(self, name: str, family: int) -> None:
         mac = self._macs(family)
@@ -95,8 +104,13 @@ class Devices:
 
     def _switched_on(self, link: Link) -> Link:
         links.switch_on(self._kernel, link.number)
+        return self._again(link.name)
+
+    def _again(self, name: str) -> Link:
         self.look()
-        return self.links[link.name]
+        if name not in self.links:
+            raise NoTunnel(f"device {name} was removed by somebody else as soon as it was made")
+        return self.links[name]
 
     def _is_as_wanted(self, link: Link, family: int) -> bool:
         mac = self._macs(family)

@@ -35,6 +35,8 @@ class Hearing:
         """As they were when their changes were last told."""
         self._fell: set[int] = set()
         """Devices that were down at some time since then, if only for a moment."""
+        self._networks = ground.devices.networks
+        """Those around us, likewise."""
         self._has_news_of_devices = False
         self.waiting: set[Key] = set()
         """Objects that an obstacle was in the way of: looked at again whenever devices or networks change."""
@@ -45,7 +47,7 @@ class Hearing:
         if kind in (links.NEW, links.DELETE):
             self._link(message)
         elif kind in (networks.NEW, networks.DELETE):
-            self._has_news_of_devices = True
+            self._network(message)
         elif kind == neighbours.DELETE:
             self._neighbour(message)
         elif kind == routes.DELETE:
@@ -72,11 +74,20 @@ class Hearing:
         if not link.is_up or message.type == links.DELETE:
             self._fell.add(link.number)
 
+    def _network(self, message: Message) -> None:
+        self._has_news_of_devices = True
+        if message.type == networks.DELETE and message.body[0] == SOCKET_FAMILIES[4]:
+            # With the last IPv4 address of a device the kernel drops, without a word, the routes to it.
+            self._fell.add(struct.unpack_from("=I", message.body, _DEVICE_AT)[0])
+
     def _look_at_devices(self) -> None:
         """Level, not edge: messages may be older than what we have read since; only a fall is taken at its word."""
         self._has_news_of_devices = False
         self._ground.devices.look()
         before, self._devices = self._devices, dict(self._ground.devices.links)
+        # A peer that is reached straight may be behind another device now.
+        self.is_lost |= self._ground.devices.networks != self._networks
+        self._networks = self._ground.devices.networks
         fell, self._fell = self._fell, set()
         for name in before.keys() | self._devices.keys():
             old = before.get(name)

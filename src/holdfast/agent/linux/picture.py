@@ -48,6 +48,8 @@ class Picture:
         self.numbers: Numbers = Numbers(first, None if before is None else before.numbers)
         self.carriers: set[int] = set()
         """The devices that our nexthops lead through."""
+        self.tunnels: Mapping[int, int] = {}
+        """The families of our tunnel devices, by number, when the picture was taken."""
         self._known: dict[tuple[Sort, int], Known] = dict(before._known) if before is not None else {}
 
     def learn(
@@ -76,6 +78,7 @@ async def take(kernel: Netlink, settings: Linux, devices: Devices, before: Pictu
     """Reads everything, letting others run between two tables. Raises `Interrupted`, and OSError."""
     devices.look()
     picture = Picture(settings.first_nexthop, before)
+    picture.tunnels = devices.tunnel_numbers()
     for family in FAMILIES:
         take_rules(kernel, settings, family, picture)
         take_tunnel(kernel, settings, devices, family, picture)
@@ -88,8 +91,10 @@ async def take(kernel: Netlink, settings: Linux, devices: Devices, before: Pictu
 
 
 def take_rules(kernel: Netlink, settings: Linux, family: int, into: Picture) -> None:
-    for found in rules.dump(kernel, SOCKET_FAMILIES[family], settings.protocol):
-        into.shapes[Key(Sort.RULE, family, found.table, 0)] = Rule(found.priority)
+    """A crash in the middle of a change of priority leaves two; the one that should not be there is what is shown."""
+    found = rules.dump(kernel, SOCKET_FAMILIES[family], settings.protocol)
+    for one in sorted(found, key=lambda one: one.priority != settings.priority):
+        into.shapes[Key(Sort.RULE, family, one.table, 0)] = Rule(one.priority)
 
 
 def take_tunnel(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> None:
@@ -106,7 +111,7 @@ def take_tunnel(kernel: Netlink, settings: Linux, devices: Devices, family: int,
 
 def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Picture) -> None:
     """Our nexthops; on the way the picture learns all numbers that anybody uses."""
-    tunnels = devices.tunnel_numbers()
+    tunnels, names = devices.tunnel_numbers(), devices.names()
     through, straight = Nexthop(Mode.VXLAN), Nexthop(Mode.DIRECT)
     for number, gateway, device, protocol in nexthops.dump(kernel):
         if protocol != settings.protocol or not gateway:
@@ -114,7 +119,12 @@ def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Pict
         elif into.numbers.learn(gateway, number):
             into.carriers.add(device)
             key = Key(Sort.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
-            into.shapes[key] = through if device in tunnels else straight
+            if device in tunnels:
+                into.shapes[key] = through
+            elif devices.number_towards(gateway) in (device, None):
+                into.shapes[key] = straight
+            else:  # straight into a device behind which the peer is no more: ours, and certainly not as wanted
+                into.shapes[key] = Local(names.get(device, f"device {device}"))
 
 
 def take_routes(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> None:

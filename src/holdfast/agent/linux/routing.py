@@ -27,13 +27,13 @@ class Rules:
         refused = {}
         for key, shape in wanted:
             assert isinstance(shape, Rule)
-            before = ground.picture.shapes.get(key)
+            one = rules.Rule(SOCKET_FAMILIES[family], shape.priority, key.number)
             try:
-                if before != shape:
-                    rules.add(ground.kernel, self._rule(key, shape), ground.settings.protocol)
+                there = self._there(ground, key)
+                if one not in there:
+                    rules.add(ground.kernel, one, ground.settings.protocol)
                 # Only now: for a moment there are two, but never none.
-                if isinstance(before, Rule) and before != shape:
-                    rules.remove(ground.kernel, self._rule(key, before), ground.settings.protocol)
+                self._remove(ground, [other for other in there if other != one])
             except NetlinkError as error:
                 refused[key] = sentence(error.errno or 0, error.strerror or "")
         return refused
@@ -42,16 +42,26 @@ class Rules:
         """With a rule go our routes in a table that is no longer ours: nobody would find them there."""
         refused = {}
         for key in keys:
-            before = ground.picture.shapes.get(key)
             try:
-                if isinstance(before, Rule):
-                    rules.remove(ground.kernel, self._rule(key, before), ground.settings.protocol)
+                self._remove(ground, self._there(ground, key))
                 if key.number != ground.settings.table:
                     self._clear(ground, key)
             except NetlinkError as error:
-                if not is_gone(error.errno or 0):
-                    refused[key] = sentence(error.errno or 0, error.strerror or "")
+                refused[key] = sentence(error.errno or 0, error.strerror or "")
         return refused
+
+    def _there(self, ground: Ground, key: Key) -> list[rules.Rule]:
+        """All of ours that lead to that table: a crash between adding and removing leaves two."""
+        found = rules.dump(ground.kernel, SOCKET_FAMILIES[key.family], ground.settings.protocol)
+        return [one for one in found if one.table == key.number]
+
+    def _remove(self, ground: Ground, gone: Sequence[rules.Rule]) -> None:
+        for one in gone:
+            try:
+                rules.remove(ground.kernel, one, ground.settings.protocol)
+            except NetlinkError as error:
+                if not is_gone(error.errno or 0):
+                    raise
 
     def _clear(self, ground: Ground, key: Key) -> None:
         left = Mark(key.number, ground.settings.protocol)
@@ -61,9 +71,6 @@ class Rules:
         if table.destinations:
             gone = [Route(number.to_bytes(size, "big"), length, 0) for number, length in places]
             ground.kernel.transact(routes.removals(gone, left))
-
-    def _rule(self, key: Key, shape: Rule) -> rules.Rule:
-        return rules.Rule(SOCKET_FAMILIES[key.family], shape.priority, key.number)
 
 
 class Nexthops:

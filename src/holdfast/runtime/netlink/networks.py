@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 from holdfast.runtime.netlink import wire
@@ -35,10 +35,10 @@ def dump(kernel: Netlink) -> list[Network]:
     return [one for one in networks if one is not None and not one.address.startswith(b"\xfe\x80")]
 
 
-def device_towards(address: bytes, networks: Sequence[Network]) -> int | None:
-    """The device on whose network that address is; the longest match counts."""
+def device_towards(address: bytes, networks: Collection[Network]) -> int | None:
+    """The device on whose network that address is: by the longest match, and of two alike the device of lower number."""
     around = [network for network in networks if network.holds(address) and network.address != address]
-    return max(around, key=lambda network: network.length).device if around else None
+    return max(around, key=lambda network: (network.length, -network.device)).device if around else None
 
 
 def _read(message: wire.Message) -> Network | None:
