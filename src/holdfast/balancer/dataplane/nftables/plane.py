@@ -1,8 +1,8 @@
 """VIPs on the kernel: the dataplane that any Linux has.
 
 The kernel is the only memory: what is held is read from the table. So a restart finds everything and writes nothing,
-and a table that was deleted or edited behind our back is noticed within a second (B15). Only our own table is ever
-named in a request (B18).
+and a table that was deleted or edited behind our back is noticed within a second (B15); single buckets, with one of
+the next full comparisons. Only our own table is ever named in a request (B18).
 
 Structure (a VIP's chain and its map) is made before clients are led to it, and removed after they no longer are. All
 that concerns one VIP's elements, a thousand buckets among them, is one transaction.
