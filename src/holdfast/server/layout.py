@@ -37,12 +37,16 @@ class Layout:
         self._endpoints = len(ENDPOINT.prefix(region))
         self.kinds: Kinds[bytes] = Kinds(of=self.plural, order=[kind.plural for kind in kinds])
 
+    def has(self, key: bytes) -> bool:
+        """Whether a key stands under our prefixes. One of another region does not, and a database can hold such."""
+        place = bisect_right(self.prefixes, key) - 1
+        return place >= 0 and key.startswith(self.prefixes[place])
+
     def kind(self, key: bytes) -> Kind[Any, Any]:
         """The kind of one of our keys."""
-        place = bisect_right(self.prefixes, key) - 1
-        if place < 0 or not key.startswith(self.prefixes[place]):
+        if not self.has(key):
             raise ValueError(f"{key!r} is under none of our prefixes")
-        return self._kinds[place][1]
+        return self._kinds[bisect_right(self.prefixes, key) - 1][1]
 
     def plural(self, key: bytes) -> str:
         return self.kind(key).plural

@@ -141,7 +141,9 @@ class Resync:
     async def _differences(self, scope: Scope, most: int) -> Found:
         """What is not as wanted, from a snapshot of its own: the loop's pass is not disturbed."""
         reign = self._reign
-        source = InventorySource(reign.around.inventory, reign.around.aside, Sync(), reign.around.clock.now)
+        source = InventorySource(
+            reign.around.inventory, reign.around.aside, Sync(), reign.around.clock.now, reign.layout.has
+        )
         target = EtcdTarget(reign.fenced, reign.layout, source.bound)
         found = Found(most)
         after: bytes | None = None

@@ -2,13 +2,16 @@
 
 A pass begins when it is asked for what comes first, and ends with the last page; only then is the list complete, and
 the sync gate told so. Rows are read ahead by a page, so that however little the store holds, memory stays bounded.
+Objects of another region are none of this syncer's business: they are passed over, and that is said.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+
+import structlog
 
 from holdfast.inventory.api import Fence as SqlFence
 from holdfast.inventory.api import Inventory, Noted, Row, Snapshot
@@ -16,6 +19,8 @@ from holdfast.inventory.aside import Aside
 from holdfast.model.time import Instant
 from holdfast.reconcile import Owned, Sync, Synced
 from holdfast.store.api import Entry
+
+log = structlog.get_logger(__name__)
 
 NAME = "inventory"
 """Whose wishes these are, as the sync gate and the decision log call it."""
@@ -29,8 +34,20 @@ def wish(row: Row) -> Wish:
 
 
 class InventorySource:
-    def __init__(self, inventory: Inventory, aside: Aside, sync: Sync, now: Callable[[], Instant]) -> None:
+    """`has` tells whether a key is one of this region's."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        aside: Aside,
+        sync: Sync,
+        now: Callable[[], Instant],
+        has: Callable[[bytes], bool],
+    ) -> None:
         self._inventory = inventory
+        self._has = has
+        self._others, self._other = 0, b""
+        self._said = 0
         self._aside = aside
         self._sync = sync
         self._now = now
@@ -80,12 +97,22 @@ class InventorySource:
     async def _begin(self) -> None:
         await self.close()
         self._ended, self._last = False, None
+        self._others = 0
         self._snapshot = await self._aside(self._inventory.snapshot)
 
     async def _complete(self) -> None:
         assert self._snapshot is not None
         self._sync.note_source(NAME, Synced(self._now(), self._snapshot.revision()))
+        self._say_others()
         await self.close()
+
+    def _say_others(self) -> None:
+        if self._others and self._others != self._said:
+            log.warning(
+                f"{self._others:,} objects of the inventory belong to another region and are left alone, the last at "
+                f"{self._other.decode(errors='backslashreplace')}; was holdfast apply run with another store.region?"
+            )
+        self._said = self._others
 
     async def _read_ahead(self, most: int) -> None:
         snapshot = self._snapshot
@@ -94,14 +121,20 @@ class InventorySource:
             rows = await self._aside(partial(snapshot.read, self._last, missing))
             self._ended = len(rows) < missing
             self._last = rows[-1].key if rows else self._last
-            self._ahead.extend(rows)
+            for row in rows:
+                if self._has(row.key):
+                    self._ahead.append(row)
+                else:
+                    self._others, self._other = self._others + 1, row.key
 
 
 class Outbox:
-    """The feed of the syncer: rows are noted, and forgotten once none of their keys is open any more (C19)."""
+    """The feed of the syncer: rows are noted, and forgotten once none of their keys is open any more (C19). Rows that
+    are only about another region's keys are not touched: whoever syncs that region settles them."""
 
-    def __init__(self, inventory: Inventory, aside: Aside, fence: SqlFence) -> None:
+    def __init__(self, inventory: Inventory, aside: Aside, fence: SqlFence, has: Callable[[bytes], bool]) -> None:
         self._inventory = inventory
+        self._has = has
         self._aside = aside
         self._fence = fence
         self._noted: dict[int, Noted] = {}
@@ -125,17 +158,17 @@ class Outbox:
         fresh = await self._aside(self._unseen)
         self._more = len(fresh) >= MOST_NOTED
         self._noted.update((one.id, one) for one in fresh)
-        self._left.update(one.before for one in fresh if one.before is not None)
-        self._told.update(key for one in fresh for key in _keys(one))
-        return {key for one in fresh for key in _keys(one)}
+        self._left.update(self._moved_from(fresh))
+        self._told.update(key for one in fresh for key in self._keys(one))
+        return {key for one in fresh for key in self._keys(one)}
 
     async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
-        done = [one.id for one in self._noted.values() if not any(map(is_open, _keys(one)))]
+        done = [one.id for one in self._noted.values() if not any(map(is_open, self._keys(one)))]
         if done:
             await self._aside(lambda: self._inventory.settle(self._fence, done))
             settled = [self._noted.pop(number) for number in done]
-            self._left -= Counter(one.before for one in settled if one.before is not None)
-            self._told -= Counter(key for one in settled for key in _keys(one))
+            self._left -= Counter(self._moved_from(settled))
+            self._told -= Counter(key for one in settled for key in self._keys(one))
         return self._more
 
     def _unseen(self) -> Sequence[Noted]:
@@ -143,12 +176,15 @@ class Outbox:
         after = 0
         while len(fresh) < MOST_NOTED:
             rows = self._inventory.outbox(MOST_NOTED, after)
-            fresh += [one for one in rows if one.id not in self._noted]
+            fresh += [one for one in rows if one.id not in self._noted and self._keys(one)]
             if len(rows) < MOST_NOTED:
                 break
             after = rows[-1].id
         return fresh
 
+    def _moved_from(self, rows: Iterable[Noted]) -> Iterator[bytes]:
+        """What went to another region has no key here that it moved to: here it is a loss, and the brake counts it."""
+        return (one.before for one in rows if one.before is not None and self._has(one.key))
 
-def _keys(one: Noted) -> Sequence[bytes]:
-    return (one.key,) if one.before is None else (one.key, one.before)
+    def _keys(self, one: Noted) -> Sequence[bytes]:
+        return [key for key in (one.key, one.before) if key is not None and self._has(key)]

@@ -1,0 +1,70 @@
+"""An object of another region in the inventory, as after an apply with the wrong configuration, ends nobody's sync."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from holdfast.inventory.edit import Wanted, wanted
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.region import Region
+from tests.inventory.things import endpoint, endpoint_key
+from tests.server.syncing import realm
+
+FRA = Region("fra")
+
+
+def abroad(number: int) -> Wanted:
+    spec = EndpointSpec(
+        orchestrator="holdfast", workload=f"w{number}", node="r1", endpoint="eth0", ip_networks=(f"10.0.0.{number}/32",)
+    )
+    return wanted(ENDPOINT, FRA, spec.name, Endpoint.of(FRA, spec))
+
+
+def test_an_object_of_another_region_is_named_and_everything_else_is_synced(tmp_path: Path) -> None:
+    with realm(tmp_path) as here, capture_logs() as logs:
+
+        async def scenario() -> None:
+            here.editor.change([endpoint(1), abroad(3)], who="alice")
+            reign = await here.settled()
+            here.editor.change([endpoint(2), abroad(4)], who="alice")
+            await reign.reconciler.turn()
+
+        asyncio.run(scenario())
+        assert sorted(here.stored()) == [endpoint_key(1), endpoint_key(2)]
+        assert here.inventory.waiting() == 2
+    (said,) = [one["event"] for one in logs if "another region" in one["event"]]
+    assert said.startswith(
+        "1 objects of the inventory belong to another region and are left alone, the last at /calico"
+    )
+
+
+def test_a_fleet_that_an_apply_moved_to_another_region_is_held_by_the_brake(tmp_path: Path) -> None:
+    """There it has got new keys, but nobody writes them here: to this store it is a loss like any other."""
+    with realm(tmp_path) as here:
+
+        async def scenario() -> str:
+            here.editor.change([endpoint(n) for n in range(1, 101)], who="alice")
+            reign = await here.settled()
+            here.editor.change([abroad(n) for n in range(1, 101)], who="alice")
+            await reign.reconciler.turn()
+            return reign.around.vitals.state
+
+        assert asyncio.run(scenario()) == "held: brake"
+        assert len(here.stored()) == 100
+
+
+def test_an_object_that_an_apply_moved_to_another_region_goes_from_this_one(tmp_path: Path) -> None:
+    with realm(tmp_path) as here:
+
+        async def scenario() -> None:
+            here.editor.change([endpoint(1), endpoint(2)], who="alice")
+            reign = await here.settled()
+            here.editor.change([abroad(2)], who="alice")
+            await reign.reconciler.turn()
+
+        asyncio.run(scenario())
+        assert sorted(here.stored()) == [endpoint_key(1)]
+        assert here.inventory.waiting() == 0
