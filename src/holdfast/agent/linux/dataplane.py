@@ -84,8 +84,12 @@ class LinuxDataplane:
         async with self._lock:
             for start in range(0, len(changes), _AT_ONCE):
                 await self._be_current()
-                with _trouble():
-                    answers += carry_out(self._ground, changes[start : start + _AT_ONCE])
+                try:
+                    with _trouble():
+                        answers += carry_out(self._ground, changes[start : start + _AT_ONCE])
+                except Away:
+                    self._hearing.must_read = True  # how far it came is not known
+                    raise
         if any(answers):
             self._hearing.must_read = True  # a refusal says that the kernel is not as we thought
         return answers

@@ -36,7 +36,7 @@ def dump(kernel: Netlink) -> list[Network]:
 
 
 def device_towards(address: bytes, networks: Collection[Network]) -> int | None:
-    """The device on whose network that address is: by the longest match, and of two alike the device of lower number."""
+    """The device on whose network that address is: by the longest match, and of two alike the lower number."""
     around = [network for network in networks if network.holds(address) and network.address != address]
     return max(around, key=lambda network: (network.length, -network.device)).device if around else None
 

@@ -6,6 +6,7 @@ taken again; `Interrupted` says that it never held still long enough, and nobody
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -95,7 +96,7 @@ class Netlink:
     def _refusals(self, last: int) -> list[Refusal]:
         refused = []
         while True:
-            for message in wire.messages(self._receive()):
+            for message in wire.messages(self._answer()):
                 if message.type != wire.NLMSG_ERROR:
                     continue
                 if number := wire.errno_of(message):
@@ -107,7 +108,7 @@ class Netlink:
         """One request by itself. Raises `NetlinkError` when it is refused."""
         self._socket.send(request)
         while True:
-            for message in wire.messages(self._receive()):
+            for message in wire.messages(self._answer()):
                 if message.type == wire.NLMSG_ERROR:
                     _raise_if_refused(message)
                     return
@@ -134,7 +135,7 @@ class Netlink:
         self._socket.send(request)
         datagrams, whole = [], True
         while True:
-            datagram = self._receive()
+            datagram = self._answer()
             datagrams.append(datagram)
             for run in runs(datagram):
                 whole &= not flags(run) & Flag.DUMP_INTERRUPTED  # it may be on any message, and only on one
@@ -145,6 +146,19 @@ class Netlink:
     def receive(self) -> Iterator[Message]:
         """The messages of the next datagram, for a socket that listens to events."""
         return wire.messages(self._receive())
+
+    def _answer(self) -> bytes:
+        try:
+            return self._receive()
+        except OSError:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        """What is left of an answer that broke off must not be taken for the answer to the next question."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._socket.recv(_LARGEST_ANSWER, socket.MSG_DONTWAIT)
 
     def _receive(self) -> bytes:
         return self._socket.recv(_LARGEST_ANSWER)

@@ -1,0 +1,34 @@
+"""A socket whose answers broke off: the next question gets its own answer."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.runtime.netlink import nexthops
+from holdfast.runtime.netlink import socket as netlink
+from holdfast.testing.inside import inside
+from holdfast.testing.netns import Network
+
+MANY = 2_000
+
+
+@pytest.fixture
+def narrow(namespaces: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[netlink.Netlink]:
+    """One that may not force its buffers larger, as in a container: it has room for a few hundred refusals."""
+    monkeypatch.setattr(netlink, "_BUFFER", 64 << 10)
+    made = inside(namespaces.namespace("narrow").system_name, lambda: netlink.Netlink(socket.NETLINK_ROUTE))
+    yield made
+    made.close()
+
+
+def test_refusals_that_found_no_room_are_not_taken_for_the_next_answers(narrow: netlink.Netlink) -> None:
+    nobody_has = nexthops.removals(range(1, MANY + 1))
+    with pytest.raises(OSError, match="buffer") as full:
+        narrow.transact(nobody_has)
+    assert full.value.errno == errno.ENOBUFS
+    assert [one.index for one in narrow.transact(nobody_has[:3])] == [0, 1, 2]
+    assert nexthops.dump(narrow) == []
