@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.runtime.netlink import wire
@@ -44,6 +44,7 @@ attribute_lists = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2**32 - 1), attribute_lists), min_size=1, max_size=8), max_size=4))
 def test_columns_hold_exactly_what_the_messages_say(
     datagrams: list[list[tuple[int, list[tuple[int, bytes]]]]],
@@ -60,6 +61,7 @@ def test_columns_hold_exactly_what_the_messages_say(
     assert sorted(found) == sorted(told)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([4, 8, 12]), min_size=1, max_size=30))
 def test_runs_cut_a_datagram_where_the_length_changes_and_lose_nothing(sizes: list[int]) -> None:
     datagram = b"".join(message(at, [(1, bytes(size))]) for at, size in enumerate(sizes))
