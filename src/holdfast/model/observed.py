@@ -1,7 +1,7 @@
 """What is really up, as the inventory keeps it: one row per agent, one per endpoint of the inventory.
 
-An agent's row stands at its status key, an endpoint's at the endpoint's own key: one that moved is another key, and
-nothing is known of it there yet. Encoding is canonical, so that comparing is comparing bytes.
+An agent's row stands at its status key, an endpoint's at the key at which its host speaks of it: one that moved is
+another key, and nothing is known of it there yet. Encoding is canonical, so that comparing is comparing bytes.
 """
 
 from __future__ import annotations

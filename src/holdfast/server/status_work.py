@@ -162,7 +162,8 @@ class StatusJob:
     async def _show_following(self) -> None:
         while not await self._worker.stopped(_IDLE):
             self._worker.vitals.warm = self._topic.mirror.synced
-            if not isinstance(self._around.leadership.check(), Leading):
+            # While a reign is still there the changes are its own, also where the term looked over for a moment.
+            if self._reign is None and not isinstance(self._around.leadership.check(), Leading):
                 self._worker.vitals.attempted(success=True, state="following")
                 await self._let_go()
 
