@@ -13,6 +13,8 @@ from pathlib import Path
 TICK_S = 0.002
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+CPU_STEP_S = 1 / _CLOCK_TICKS
+"""The least that `process_cpu_s` can tell from nothing."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What was not run here, and why, summed up at the end of every run."""
+"""Which tests stay together when several run at a time; what was not run here, and why, summed up at the end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from collections import Counter
 import pytest
 
 pytest_plugins = ["holdfast.testing.fault", "holdfast.testing.fixtures"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file is one piece of work, and all scenes of the lab are: one lab serves them, and starting it is the most."""
+    for item in items:
+        in_the_lab = "lab" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("lab" if in_the_lab else str(item.path)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

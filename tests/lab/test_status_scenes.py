@@ -44,6 +44,7 @@ def test_the_page_has_hosts_and_endpoints_and_an_endpoint_tells_what_its_status_
     assert re.search(
         r"^ENDPOINTS +\d+   up \d+   down \d+   error \d+   unknown \d+   without an agent \d+", page, re.MULTILINE
     )
-    told = holdfast(lab, "explain", "endpoint", "holdfast-web--01-eth0")
-    assert re.search(r"^STATUS +(ACTIVE|DOWN|ERROR) \(on r1-\d+, its agent is alive\)", told.output, re.MULTILINE)
+    made_of = re.compile(r"^STATUS +(ACTIVE|DOWN|ERROR) \(on r1-\d+, its agent is alive\)", re.MULTILINE)
+    explain = ("explain", "endpoint", "holdfast-web--01-eth0")
+    wait_until(lambda: made_of.search(holdfast(lab, *explain).output) is not None, "its status is explained", within=90)
     assert holdfast(lab, "orphans").exit_code == 0

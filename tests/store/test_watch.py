@@ -217,7 +217,7 @@ def test_C29_a_store_that_was_wiped_and_written_beyond_our_revision_unseen_gives
                 while await other.put(b"both", b"new life") < follower.revision + 10:
                     pass
                 proxy.target = wiped.endpoint
-                await until(lambda: set(follower.seen) == {b"both"})
+                await until(lambda: set(follower.seen) == {b"both"}, within=8)
                 assert len(follower.snapshots) == 2
 
     asyncio.run(main())

@@ -36,6 +36,7 @@ WORKERS = ("agent-status", "endpoint-status")
 
 async def poison_key(lab: Lab, say: Say, seconds: float) -> None:
     """Values that make no sense are put where agents report."""
+    await _agents(lab)
     trees = _trees(lab)
     with _opened(lab) as engine:
         observed = SqlObserved(engine)
@@ -60,6 +61,7 @@ async def poison_key(lab: Lab, say: Say, seconds: float) -> None:
 
 async def backlog(lab: Lab, say: Say, seconds: float) -> None:
     """The database lets nobody write for a while, and reports pour in."""
+    await _agents(lab)  # one leads before the database is locked: none could begin to after that
     trees, names = _trees(lab), [f"{number:03}" for number in range(REPORTERS)]
     with _opened(lab) as engine:
         observed = SqlObserved(engine)
@@ -136,15 +138,17 @@ async def _until_seen(lab: Lab, what: str, holds: Any) -> Duration:
 
 
 async def _agents(lab: Lab) -> dict[str, Any]:
-    """How agent-status of the server that leads says things are."""
-    await until("somebody leading", lab.leader)
-    for server in fleet.SERVERS:
-        path = lab.folder / "run" / server / "server.sock"
-        said = await ask(path, Request("tell", {"do": "about"}, WORKERS[0]), timeout=15.0)
-        if not said.error and said.result["leading"]:
-            found: dict[str, Any] = said.result
-            return found
-    raise Broken("no agent-status leads yet: wait until holdfast status is healthy")
+    """How agent-status of the server that leads says things are; waits for one that does."""
+    began = CLOCK.now()
+    while CLOCK.now() - began < Duration(seconds=60):
+        for server in fleet.SERVERS:
+            path = lab.folder / "run" / server / "server.sock"
+            said = await ask(path, Request("tell", {"do": "about"}, WORKERS[0]), timeout=15.0)
+            if not said.error and said.result["leading"]:
+                found: dict[str, Any] = said.result
+                return found
+        await asyncio.sleep(0.2)
+    raise Broken("no agent-status leads within 60 s: see holdfast status")
 
 
 def _trees(lab: Lab) -> list[set[int]]:
