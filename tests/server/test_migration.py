@@ -20,6 +20,7 @@ from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.time import seconds
 from holdfast.server.leadership import Leading, NotLeading
 from holdfast.server.migration_notice import Notices, Webhook
+from holdfast.store.api import Refused
 from tests.inventory.things import REGION
 from tests.server.observing import Observatory, observatory
 
@@ -259,3 +260,22 @@ def test_a_webhook_that_cannot_be_reached_says_so(here: Observatory, hook: Hook)
     refusal = asyncio.run(Webhook(closed.url)({"idempotency_key": "k"}))
     assert refusal is not None
     assert refusal.startswith("the webhook cannot be reached")
+
+
+def test_a_store_that_refuses_to_show_migrations_does_not_end_the_work_beside(
+    here: Observatory, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused() -> None:
+        raise Refused("no permission to read that")
+
+    async def scenario() -> bool:
+        async with telling(here, hook) as leader:
+            monkeypatch.setattr(leader.notices.mirror, "run", refused)
+            working = asyncio.create_task(leader.notices.run(asyncio.Event()))
+            await asyncio.sleep(0.05)
+            ended = working.done()
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            return ended
+
+    assert not asyncio.run(scenario())

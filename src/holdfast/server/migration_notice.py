@@ -33,6 +33,7 @@ from holdfast.runtime.vitals import Vitals
 from holdfast.server.leadership import LeaderGate, Leading, NotLeading
 from holdfast.server.migration import KIND, Told, notice, wanted
 from holdfast.server.status import Around
+from holdfast.server.status_feed import follow
 from holdfast.server.status_target import SOURCE, ObservedTarget
 from holdfast.server.together import together
 from holdfast.store.api import Store, StoreError
@@ -192,7 +193,11 @@ class Notices:
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
-        works = {"migrations": self.mirror.run(), "look": self._look(), "notices": self.reconciler.run(stopping)}
+        works = {
+            "migrations": follow(self.mirror, "migrations"),
+            "look": self._look(),
+            "notices": self.reconciler.run(stopping),
+        }
         await together(works)
 
     async def _look(self) -> None:

@@ -21,6 +21,7 @@ from holdfast.server.mass_loss import MassLoss
 from holdfast.server.staleness import Behind, Late, Staleness
 from holdfast.server.status_rows import Rows
 from holdfast.server.status_source import Subject, hear
+from holdfast.store.api import Refused
 from holdfast.store.mirror import Delta, Mirror
 
 log = structlog.get_logger(__name__)
@@ -29,8 +30,19 @@ T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
 MOST = 2_000
+RETRY = Duration(seconds=1)
 GATHER = Duration(milliseconds=250)
 """Between two portions: one transaction for what came meanwhile."""
+
+
+async def follow(mirror: Mirror[T], name: str) -> None:
+    """Keeps a mirror warm. A store that refuses it is asked again: whoever else works here goes on meanwhile."""
+    while True:
+        try:
+            await mirror.run()
+        except Refused as refused:
+            log.warning(f"{name} cannot follow the store: {refused}")
+        await asyncio.sleep(RETRY.total_seconds())
 
 
 class StatusFeed(Generic[T, V]):

@@ -34,10 +34,11 @@ from holdfast.server.migration_notice import MigrationMetrics, Notices, Webhook,
 from holdfast.server.staleness import Staleness
 from holdfast.server.status import Around, Reign, Topic
 from holdfast.server.status_commands import StatusCommands
+from holdfast.server.status_feed import follow
 from holdfast.server.status_view import view
 from holdfast.server.together import together
 from holdfast.server.workers import leadership, server_name
-from holdfast.store.api import OwnKey, Refused, Store, StoreError
+from holdfast.store.api import OwnKey, Store, StoreError
 from holdfast.store.identity import read_identity
 
 log = structlog.get_logger(__name__)
@@ -80,16 +81,8 @@ class StatusJob:
 
     async def run(self) -> None:
         leading = while_leading(self._around.leadership, self._lead, self._worker.stopping, die=_die)
-        await together({"mirror": self._mirror(), "following": self._show_following(), "leading": leading})
-
-    async def _mirror(self) -> None:
-        """Warm on followers, too: whoever takes over compares what it has."""
-        while True:
-            try:
-                await self._topic.mirror.run()
-            except Refused as refused:
-                log.warning(f"{self._topic.name} cannot follow the store: {refused}")
-            await asyncio.sleep(_RETRY.total_seconds())
+        mirror = follow(self._topic.mirror, self._topic.name)  # on followers, too: who takes over compares what it has
+        await together({"mirror": mirror, "following": self._show_following(), "leading": leading})
 
     async def _lead(self, leading: Leading) -> None:
         fence = await self._fence(leading)
