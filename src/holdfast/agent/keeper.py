@@ -214,6 +214,8 @@ class Keeper:
             if disturbed is None:
                 self.metrics.disturbed.inc()
                 self.reconciler.dirty.mark_all()
+                # Somebody who disturbs without end gets half of our time, not all of it.
+                await asyncio.sleep(self.reconciler.pass_took.total_seconds())
             else:
                 self.reconciler.dirty.mark(disturbed)
 
