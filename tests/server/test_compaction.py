@@ -264,3 +264,7 @@ def test_whatever_the_figures_a_thousand_revisions_and_the_last_period_stay(
         assert verdict == Verdict(Why.DUE, verdict.upto)
         assert compacted < verdict.upto <= revision - KEPT
         assert verdict.upto <= max(at, noted) <= revision
+
+
+def test_a_store_that_went_back_is_restored_also_when_it_forgot_its_last_check() -> None:
+    assert judge(50, None, noted=100) == Verdict(Why.RESTORED)

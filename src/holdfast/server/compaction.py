@@ -51,9 +51,9 @@ def judge(revision: int, last: Checked | None, *, noted: int = 0) -> Verdict:
     when nothing can be written down because the store is full."""
     if last is None and not noted:
         return Verdict(Why.FIRST)
-    if last is not None and max(last.compacted, last.at, noted) > revision:
-        return Verdict(Why.RESTORED)
     then, compacted = (last.at, last.compacted) if last is not None else (0, 0)
+    if max(then, compacted, noted) > revision:
+        return Verdict(Why.RESTORED)
     upto = min(max(then, noted), revision - KEPT)
     return Verdict(Why.DUE, upto) if upto > compacted else Verdict(Why.FEW)
 

@@ -42,6 +42,9 @@ from holdfast.store.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 
+NAMED = 20
+"""Bad values that are named one by one at a time."""
+
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -194,8 +197,11 @@ class Reign(Generic[T, V]):
         """A value that was never good is no change of an object, and yet it is present (C39), so it is looked at here.
         It is named once (rule 9)."""
         bad = self.topic.mirror.bad
-        for key in bad.keys() - self._bad:
+        new = sorted(bad.keys() - self._bad)
+        for key in new[:NAMED]:
             log.warning(f"{self.topic.name} passes over a value that cannot be read: {bad[key]}")
+        if len(new) > NAMED:
+            log.warning(f"{self.topic.name} passes over {len(new) - NAMED:,} more that cannot be read: holdfast doctor")
         self.reconciler.dirty.mark(bad.keys() ^ self._bad)
         self._bad = set(bad)
 
