@@ -5,7 +5,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 ARGS ?=
 # Most tests wait for processes more than they compute: three at a time on two cores, each file by one of them.
-SIDE_BY_SIDE := -n 3 --dist loadgroup
+SIDE_BY_SIDE := -n 3 --dist loadfile
 .DEFAULT_GOAL := help
 # The steps of one goal depend on one another in order; the work inside a step is parallel where it pays.
 .NOTPARALLEL:

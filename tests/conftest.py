@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 # How long an example takes says something about the machine, not about what is tested.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -14,12 +16,21 @@ settings.load_profile("any machine")
 pytest_plugins = ["holdfast.testing.fault", "holdfast.testing.fixtures"]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file is one piece of work, and all scenes of the lab are: one lab serves them, and starting it is the most."""
-    for item in items:
-        in_the_lab = "lab" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("lab" if in_the_lab else str(item.path)))
+TOGETHER = ("tests/lab/", "tests/chaos/")
+"""Folders whose tests share real processes: to start a lab or a fleet takes longer than most of them."""
+
+
+class ByRoom(LoadFileScheduling):  # type: ignore[misc]
+    """When several run at a time: a file is one piece of work, and so is each of those folders."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return next((room for room in TOGETHER if file.startswith(room)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByRoom:
+    return ByRoom(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -16,7 +16,7 @@ from holdfast.testing.servers import Controllers
 from tests.chaos.fleet import assert_faultless, servers, wait_working
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def started() -> Iterator[Cluster]:
     with or_skip(etcd_cluster(3)) as cluster:
         yield cluster
@@ -34,7 +34,7 @@ def cluster(started: Cluster) -> Iterator[Cluster]:
     started.wait_ready()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared(started: Cluster) -> Iterator[Controllers]:
     with servers(started, 3) as fleet:
         yield fleet

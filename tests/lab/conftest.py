@@ -10,7 +10,7 @@ import pytest
 from holdfast.cli import lab as commands
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab() -> Iterator[Path]:
     with commands.started() as folder:
         yield folder
