@@ -18,7 +18,7 @@ import msgspec
 from holdfast.config.pulse import Pulse as Bounds
 from holdfast.model.time import NEVER, Duration, Instant
 
-START_WITHIN = Duration(seconds=60)  # ended while it still imports, a worker makes a busy machine busier
+START_WITHIN = Duration(seconds=30)  # a fresh interpreter on a busy machine may need long before its first beat
 
 
 class Pulse(msgspec.Struct, frozen=True):
