@@ -14,11 +14,10 @@ from sqlalchemy import Engine, insert, select, text
 
 from holdfast.inventory.claims import KINDS
 from holdfast.inventory.edit import Editor, wanted
-from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.schema import OBJECTS
 from holdfast.inventory.sql import SqlInventory
 from holdfast.lab import fleet
-from holdfast.lab.inventory import database
+from holdfast.lab.reach import database_of, store_of
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, until
 from holdfast.model.network import NETWORK, Network
 from holdfast.model.region import Region
@@ -26,26 +25,15 @@ from holdfast.model.time import Duration
 from holdfast.runtime.board import BoardError
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.report import report
-from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
 
 REGION = Region()
 AWAY_S = 10.0
 """For how long the database is away at most, however long a freeze would last."""
 
 
-@contextlib.contextmanager
-def _opened(lab: Lab) -> Iterator[Engine]:
-    engine = open_engine(database_url(database(lab.folder / "state")))
-    try:
-        yield engine
-    finally:
-        engine.dispose()
-
-
 async def database_emptied(lab: Lab, say: Say, seconds: float) -> None:
     """Every object is deleted from the database, behind the inventory's back."""
-    with _opened(lab) as engine:
+    with database_of(lab) as engine:
         before = await _settled(lab, SqlInventory(engine))
         async with _without_objects(engine) as rows:
             say(f"emptied the database: {len(rows):,} objects gone, and nobody announced it")
@@ -65,7 +53,7 @@ async def database_emptied(lab: Lab, say: Say, seconds: float) -> None:
 
 async def database_away(lab: Lab, say: Say, seconds: float) -> None:
     """The database answers nobody for a while; then a change is made."""
-    with _opened(lab) as engine:
+    with database_of(lab) as engine:
         inventory = SqlInventory(engine)
         before, running = await _settled(lab, inventory), _processes(lab)
         began = CLOCK.now()
@@ -119,7 +107,7 @@ async def _settled(lab: Lab, inventory: SqlInventory) -> Mapping[bytes, bytes]:
 
 
 async def _stored(lab: Lab) -> Mapping[bytes, bytes]:
-    async with _store(lab) as store:
+    async with store_of(lab) as store:
         found: dict[bytes, bytes] = {}
         for kind in KINDS:
             async for page in store.list(kind.prefix(REGION)):
@@ -133,7 +121,7 @@ async def _arrival(lab: Lab, editor: Editor) -> Duration:
     began = CLOCK.now()
     editor.change([wish], who="lab", why="database-away")
     try:
-        async with _store(lab) as store:
+        async with store_of(lab) as store:
             while await store.get(wish.key) is None:
                 if CLOCK.now() - began > PATIENCE:
                     raise Broken(f"a change did not arrive within {PATIENCE.total_seconds():g} s")
@@ -141,18 +129,6 @@ async def _arrival(lab: Lab, editor: Editor) -> Duration:
         return CLOCK.now() - began
     finally:
         editor.undo(NETWORK, "scene", who="lab")
-
-
-@contextlib.asynccontextmanager
-async def _store(lab: Lab) -> AsyncIterator[EtcdStore]:
-    url = fleet.endpoint(lab.folder / "state")
-    if url is None:
-        raise Broken("the lab's etcd has not been started yet")
-    store = EtcdStore(Connection((url,)))
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def _state(lab: Lab) -> str:

@@ -12,10 +12,9 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.lab import fleet
-from holdfast.lab.inventory import database
+from holdfast.lab.reach import database_of, store_of
 from holdfast.lab.stage import CLOCK, Broken, Lab, Say, Scene, promise, until
 from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.region import Region
@@ -23,7 +22,6 @@ from holdfast.model.time import Duration
 from holdfast.runtime.control import Request, ask
 from holdfast.store.api import prefix_end
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
 
 REGION = Region()
 POISON = (b'"up"', b"[1, 2", b"\xff\xfe", b'{"time": 7}')
@@ -38,9 +36,9 @@ async def poison_key(lab: Lab, say: Say, seconds: float) -> None:
     """Values that make no sense are put where agents report."""
     await _agents(lab)
     trees = _trees(lab)
-    with _opened(lab) as engine:
+    with database_of(lab) as engine:
         observed = SqlObserved(engine)
-        async with _store(lab) as store, _cleaned(store):
+        async with store_of(lab) as store, _cleaned(store):
             for number, value in enumerate(POISON):
                 await store.put(_key(f"poisoned-{number}"), value)
             say(f"put {len(POISON)} values that make no sense where agents report, such as {POISON[0].decode()}")
@@ -63,9 +61,9 @@ async def backlog(lab: Lab, say: Say, seconds: float) -> None:
     """The database lets nobody write for a while, and reports pour in."""
     await _agents(lab)  # one leads before the database is locked: none could begin to after that
     trees, names = _trees(lab), [f"{number:03}" for number in range(REPORTERS)]
-    with _opened(lab) as engine:
+    with database_of(lab) as engine:
         observed = SqlObserved(engine)
-        async with _store(lab) as store, _cleaned(store):
+        async with store_of(lab) as store, _cleaned(store):
             began = CLOCK.now()
             with _locked(engine):
                 say("locked the database: nobody can write to it now")
@@ -156,32 +154,11 @@ def _trees(lab: Lab) -> list[set[int]]:
 
 
 @contextlib.contextmanager
-def _opened(lab: Lab) -> Iterator[Engine]:
-    engine = open_engine(database_url(database(lab.folder / "state")))
-    try:
-        yield engine
-    finally:
-        engine.dispose()
-
-
-@contextlib.contextmanager
 def _locked(engine: Engine) -> Iterator[None]:
     """SQLite has one writer at a time, and for now that is us."""
     with engine.connect() as connection, connection.begin() as transaction:
         yield
         transaction.rollback()
-
-
-@contextlib.asynccontextmanager
-async def _store(lab: Lab) -> AsyncIterator[EtcdStore]:
-    url = fleet.endpoint(lab.folder / "state")
-    if url is None:
-        raise Broken("the lab's etcd has not been started yet")
-    store = EtcdStore(Connection((url,)))
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @contextlib.asynccontextmanager
