@@ -103,6 +103,7 @@ def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
             "what changed while nobody led is known",
             within=60,
         )
+        wait_until(lambda: written(heir, "endpoint-status") - before >= 7, "the worker has counted them", within=10)
         assert written(heir, "endpoint-status") - before == 7
         # The agents' worker is another one: nothing orders its first word before the endpoints'.
         wait_until(
