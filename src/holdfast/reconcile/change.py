@@ -1,10 +1,15 @@
-"""The vocabulary of a change: what is wanted, what is there, and what would have to happen."""
+"""The vocabulary of a change: what is wanted, what is there, and what would have to happen.
+
+These are made for every object that is looked at, a hundred thousand in a pass: structs, which cost a twentieth of a
+frozen dataclass, and not traced by the garbage collector, since none of them is ever part of a cycle.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, TypeVar
+
+import msgspec
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -18,8 +23,7 @@ class Op(IntEnum):
     CREATE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Owned(Generic[V]):
+class Owned(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """A value with who wants it and since which revision of that source."""
 
     value: V
@@ -27,8 +31,7 @@ class Owned(Generic[V]):
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[K, V]):
+class Change(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     """One step from what is there to what is wanted.
 
     `old` is the whole object, also in a delete that nobody announced: a handler never has to look up what it removes.
@@ -47,8 +50,7 @@ class Change(Generic[K, V]):
         return owned
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[K, V]):
+class Outcome(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     """What became of one change. `stop` means that no further change can succeed (deposed, target gone)."""
 
     change: Change[K, V]

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
+import msgspec
+
 from holdfast.model.time import Duration, Instant
 from holdfast.reconcile.change import Change, K, Op, Outcome, V
 from holdfast.reconcile.gate import Closed, Kinds, Plan, Reason
@@ -22,8 +24,7 @@ class RetryReason(Reason):
     FAILED = "the last attempt failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Story(Generic[K, V]):
+class Story(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     """All that is known of one outstanding object: the change it needs, and what stands in the way."""
 
     change: Change[K, V]
