@@ -1,25 +1,28 @@
 """Load balancing on the kernel: CPU per request through a VIP, beside the same request without one, and HAProxy's.
 
 wrk opens a new connection for each request, from its own network namespace through a balancer's to nginx in a third.
-Counted is all CPU of wrk, nginx and whoever balances; what the kernel does for a packet is done in their name. The
-three take turns in short rounds, and of each the cheapest counts, as what else the machine does can only add to it:
+Counted is all CPU of wrk, nginx and whoever balances; what the kernel does for a packet is done in their name. All go
+through one such hop. They take turns in short rounds, and of each the cheapest counts, as what else the machine does
+can only add to it:
 
 - direct: to the three servers' own addresses, a thread of wrk each, through a namespace that only routes;
+- spread: to an address that all three servers have, connections spread over them by equal routes of that namespace.
+  As with every balancer, each thread of wrk then has to do with each server: nobody finds as many requests waiting at
+  once as in `direct`, and that costs both sides more, before anything is translated;
+- bare dnat: the kernel's own price of translating: one rule, hashing over three addresses, in a table of its own;
 - ours: the VIP, with the balancer running and probing once a second;
 - HAProxy: in TCP mode, one thread, checking once a second, in the namespace that only routes.
 
-Then the balancer is killed and started again, twice, under the same load: requests that failed, and changes to the
-kernel's tables by the kernel's own count.
+Ratios are to `direct`, those that say so to `spread`. What the balancer's processes take is in `ours`, and told apart:
+it is the same however many requests come. Then the balancer is killed and started again, twice, under the same load:
+requests that failed, and changes to the kernel's tables by the kernel's own count.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import signal
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,13 +30,13 @@ from typing import Annotated
 import msgspec
 
 from bench.benchmark import Benchmark, Unmeasurable
+from bench.wrk import Wrk
 from holdfast.testing.anycast import SERVERS, address
 from holdfast.testing.balancers import VIP, Balancer, Stage
 from holdfast.testing.netns import Namespace, network
-from holdfast.testing.processes import Process, Unavailable, as_user, children, tool, wait_until
+from holdfast.testing.processes import Process, Unavailable, children, tool, wait_until
 
 ROUNDS = 5
-CONNECTIONS = 32
 RESTARTS = 2
 PATIENCE_S = 60.0
 _HAPROXY_AT = ("10.1.2.1", 8080)
@@ -51,35 +54,42 @@ listen all
   default-server check inter 1s
 {servers}
 """
-_SPREAD = """
+_PINNED = """
 local servers, number = {{ {hosts} }}, 0
 function setup(thread)
   number = number + 1
   thread.addr = wrk.lookup(servers[number], "80")[1]
 end
 """
+_SHARED = "192.0.2.81"
+_BARE = """
+table ip bare {{
+  chain prerouting {{
+    type nat hook prerouting priority -100
+    ip daddr {vip} tcp dport 80 dnat to jhash ip saddr . tcp sport mod {count} map {{ {servers} }}
+  }}
+}}
+"""
 _PORTS = "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range"
 
 
 class Options(msgspec.Struct, frozen=True):
-    seconds: Annotated[float, msgspec.Meta(ge=5, description="how long each of the three is measured")] = 10.0
+    seconds: Annotated[float, msgspec.Meta(ge=5, description="how long each of them is measured")] = 10.0
 
 
 class Figures(msgspec.Struct, frozen=True):
     direct_cpu_us_per_req: float
+    spread_cpu_us_per_req: float
     lb_cpu_us_per_req: float
+    lb_processes_cpu_ms_per_s: float
     ratio: float
+    ratio_to_spread: float
+    bare_dnat_ratio: float
+    bare_dnat_ratio_to_spread: float
     haproxy_ratio: float | None
+    haproxy_ratio_to_spread: float | None
     restart_failed_requests: int
     restart_dataplane_writes: int
-
-
-class Load(msgspec.Struct, frozen=True):
-    """What one run of wrk came to."""
-
-    requests: int
-    failed: int
-    cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,78 +102,79 @@ class Target:
     script: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wrk:
-    """wrk in the client's namespace, aimed at one place."""
-
-    process: subprocess.Popen[str]
-
-    @classmethod
-    def start(cls, namespace: Namespace, target: Target, seconds: float) -> Wrk:
-        words = [tool("wrk"), f"-t{len(SERVERS)}", f"-c{CONNECTIONS}", f"-d{seconds:.0f}s", "-H", "Connection: close"]
-        words += [] if target.script is None else ["-s", str(target.script)]
-        words.append(target.url)
-        guarded = [*as_user(None, "--pdeathsig", "KILL"), *namespace.command(*words)]
-        return cls(subprocess.Popen(guarded, stdout=subprocess.PIPE, text=True))
-
-    def result(self) -> Load:
-        """Waits for its end."""
-        assert self.process.stdout is not None
-        said = self.process.stdout.read()
-        _, status, usage = os.wait4(self.process.pid, 0)
-        self.process.returncode = os.waitstatus_to_exitcode(status)
-        self.process.stdout.close()
-        found = re.search(r"(\d+) requests in", said)
-        if self.process.returncode or found is None:
-            raise Unmeasurable(f"wrk ended with status {self.process.returncode}: {said.strip() or 'it said nothing'}")
-        errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", said)
-        other = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
-        failed = sum(map(int, errors.groups())) if errors else 0
-        return Load(int(found[1]), failed + (int(other[1]) if other else 0), usage.ru_utime + usage.ru_stime)
-
-
 def measure(options: Options) -> Figures:
     try:
         with network() as net, contextlib.ExitStack() as held:
             tool("wrk")
-            stage = Stage(net, balancers=2, table_size=65537, warm_up="1s", sync="30s", probe="1s")
+            stage = Stage(net, balancers=1, routers=2, table_size=65537, warm_up="1s", sync="30s", probe="1s")
             held.callback(stage.end)
-            stage.balancers[1].process.stop(signal.SIGKILL)
             for one in (stage.client, *stage.site.balancers):
                 one.run("sh", "-c", _PORTS)
+            _, router, bare = stage.site.balancers
+            stage.site.spread(2, _SHARED)
+            _translate(bare, net.home)
             stage.balancer.comes_to(dict.fromkeys(SERVERS, 100))
-            haproxy = held.enter_context(_haproxy(stage.balancers[1].namespace, net.home))
-            return _figures(stage, haproxy, net.home, options.seconds / ROUNDS)
+            haproxy = held.enter_context(_haproxy(router, net.home))
+            return _figures(stage, _targets(stage, haproxy, net.home), options.seconds / ROUNDS)
     except Unavailable as missing:
         raise Unmeasurable(str(missing)) from missing
 
 
-def _figures(stage: Stage, haproxy: Process | None, home: Path, seconds: float) -> Figures:
-    ours = Target(f"http://{VIP[4]}/", 1, _tree(stage.balancer))
-    targets = {"direct": Target(f"http://{address(SERVERS[0])}/", 2, script=_spread(home)), "ours": ours}
+def _targets(stage: Stage, haproxy: Process | None, home: Path) -> dict[str, Target]:
+    targets = {
+        "direct": Target(f"http://{address(SERVERS[0])}/", 2, script=_pinned(home)),
+        "spread": Target(f"http://{_SHARED}/", 2),
+        "bare": Target(f"http://{VIP[4]}/", 3),
+        "ours": Target(f"http://{VIP[4]}/", 1, _tree(stage.balancer)),
+    }
     if haproxy is not None:
         targets["haproxy"] = Target(f"http://{_HAPROXY_AT[0]}:{_HAPROXY_AT[1]}/", 2, [haproxy.pid])
+    return targets
+
+
+def _figures(stage: Stage, targets: Mapping[str, Target], seconds: float) -> Figures:
     costs: dict[str, list[float]] = {name: [] for name in targets}
+    own = 0.0
     for _ in range(ROUNDS):
         for name, target in targets.items():
+            before = sum(map(_cpu_s, targets["ours"].balancing))
             costs[name].append(_cost(stage, target, seconds))
+            own += sum(map(_cpu_s, targets["ours"].balancing)) - before
     stage.site.lead_through(1)
-    failed, writes = _restarted(stage, ours)
-    direct = min(costs["direct"])
+    failed, writes = _restarted(stage, targets["ours"])
+    least = {name: min(found) for name, found in costs.items()}
+
+    def ratio(name: str, to: str = "direct") -> float:
+        return round(least[name] / least[to], 3)
+
     return Figures(
-        direct_cpu_us_per_req=round(direct, 1),
-        lb_cpu_us_per_req=round(min(costs["ours"]), 1),
-        ratio=round(min(costs["ours"]) / direct, 3),
-        haproxy_ratio=round(min(costs["haproxy"]) / direct, 3) if haproxy is not None else None,
+        direct_cpu_us_per_req=round(least["direct"], 1),
+        spread_cpu_us_per_req=round(least["spread"], 1),
+        lb_cpu_us_per_req=round(least["ours"], 1),
+        lb_processes_cpu_ms_per_s=round(own / (ROUNDS * len(targets) * seconds) * 1e3, 1),
+        ratio=ratio("ours"),
+        ratio_to_spread=ratio("ours", "spread"),
+        bare_dnat_ratio=ratio("bare"),
+        bare_dnat_ratio_to_spread=ratio("bare", "spread"),
+        haproxy_ratio=ratio("haproxy") if "haproxy" in least else None,
+        haproxy_ratio_to_spread=ratio("haproxy", "spread") if "haproxy" in least else None,
         restart_failed_requests=failed,
         restart_dataplane_writes=writes,
     )
 
 
-def _spread(home: Path) -> Path:
+def _translate(namespace: Namespace, home: Path) -> None:
+    """One rule and nothing else: the least that a balancer on this kernel's connection tracking can cost."""
+    servers = ", ".join(f"{number} : {address(name)}" for number, name in enumerate(SERVERS))
+    file = home / "bare.nft"
+    file.write_text(_BARE.format(vip=VIP[4], count=len(SERVERS), servers=servers))
+    namespace.run("nft", "-f", str(file))
+
+
+def _pinned(home: Path) -> Path:
     """A script for wrk: each of its threads uses another server."""
-    script = home / "spread.lua"
-    script.write_text(_SPREAD.format(hosts=", ".join(f'"{address(name)}"' for name in SERVERS)))
+    script = home / "pinned.lua"
+    script.write_text(_PINNED.format(hosts=", ".join(f'"{address(name)}"' for name in SERVERS)))
     return script
 
 
@@ -172,7 +183,7 @@ def _cost(stage: Stage, target: Target, seconds: float) -> float:
     stage.site.lead_through(target.through)
     pids = [*(one.process.pid for one in stage.servers.values()), *target.balancing]
     before = sum(map(_cpu_s, pids))
-    load = Wrk.start(stage.client, target, seconds).result()
+    load = Wrk.start(stage.client, target.url, seconds, target.script).result()
     if load.failed or not load.requests:
         raise Unmeasurable(f"{load.failed:,} of {load.requests:,} requests to {target.url} failed")
     return (sum(map(_cpu_s, pids)) - before + load.cpu_s) / load.requests * 1e6
@@ -183,12 +194,12 @@ def _restarted(stage: Stage, target: Target) -> tuple[int, int]:
     balancer = stage.balancer
     _until(balancer.is_released, "the balancer has come to rest")
     generation = balancer.generation()
-    load = Wrk.start(stage.client, target, PATIENCE_S)
+    load = Wrk.start(stage.client, target.url, (RESTARTS + 1) * PATIENCE_S)
     for _ in range(RESTARTS):
         balancer.kill()
         balancer.start()
         _until(balancer.is_released, "the balancer has come to rest again")
-    load.process.send_signal(signal.SIGINT)
+    load.stop()
     return load.result().failed, balancer.generation() - generation
 
 

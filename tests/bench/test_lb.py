@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench import wrk
 from bench.benchmark import Unmeasurable
 from bench.suite import lb
 from holdfast.testing.netns import Namespace, Network
+from holdfast.testing.processes import running, wait_until
 
 GOOD = """\
 Running 3s test @ http://192.0.2.80/
@@ -26,26 +28,34 @@ BAD = GOOD.replace("Requests/sec", f"{ERRORS}Requests/sec")
 
 
 @pytest.fixture
-def wrk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespaces: Network) -> Namespace:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespaces: Network) -> Namespace:
     """Where a program called wrk says what `said` in the test's folder says."""
     program = tmp_path / "wrk"
     program.write_text(f"#!/bin/sh\ncat {shlex.quote(str(tmp_path / 'said'))}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(lb, "tool", lambda _name: str(program))
+    monkeypatch.setattr(wrk, "tool", lambda _name: str(program))
     return namespaces.namespace("client")
 
 
 @pytest.mark.parametrize(("said", "failed"), [(GOOD, 0), (BAD, 15)])
-def test_what_wrk_counts_as_failed_is_failed(tmp_path: Path, wrk: Namespace, said: str, failed: int) -> None:
+def test_what_wrk_counts_as_failed_is_failed(tmp_path: Path, client: Namespace, said: str, failed: int) -> None:
     (tmp_path / "said").write_text(said)
-    load = lb.Wrk.start(wrk, lb.Target("http://192.0.2.80/", 1), 3).result()
+    load = wrk.Wrk.start(client, "http://192.0.2.80/", 3).result()
     assert (load.requests, load.failed) == (1234, failed)
 
 
-def test_a_wrk_that_says_nothing_is_no_measurement(tmp_path: Path, wrk: Namespace) -> None:
+def test_a_wrk_that_says_nothing_is_no_measurement(tmp_path: Path, client: Namespace) -> None:
     (tmp_path / "said").write_text("unable to connect\n")
     with pytest.raises(Unmeasurable, match="wrk ended with status 0: unable to connect"):
-        lb.Wrk.start(wrk, lb.Target("http://192.0.2.80/", 1), 3).result()
+        wrk.Wrk.start(client, "http://192.0.2.80/", 3).result()
+
+
+def test_what_wrk_said_is_there_also_if_it_was_over_before_it_was_stopped(tmp_path: Path, client: Namespace) -> None:
+    (tmp_path / "said").write_text(GOOD)
+    load = wrk.Wrk.start(client, "http://192.0.2.80/", 3)
+    wait_until(lambda: not running(load.process.pid), "wrk is over")
+    load.stop()
+    assert load.result().requests == 1234
 
 
 @pytest.mark.soak
@@ -56,9 +66,15 @@ def test_the_benchmark_yields_its_keys_and_a_restart_costs_nothing() -> None:
         pytest.skip(str(missing))
     assert list(figures) == [
         "direct_cpu_us_per_req",
+        "spread_cpu_us_per_req",
         "lb_cpu_us_per_req",
+        "lb_processes_cpu_ms_per_s",
         "ratio",
+        "ratio_to_spread",
+        "bare_dnat_ratio",
+        "bare_dnat_ratio_to_spread",
         "haproxy_ratio",
+        "haproxy_ratio_to_spread",
         "restart_failed_requests",
         "restart_dataplane_writes",
     ]

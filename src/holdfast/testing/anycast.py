@@ -61,6 +61,16 @@ class AnycastSite:
         """From now on the client's new connections go by that balancer (1, 2, …)."""
         self.client.batch(_routes([*VIPS, *_DIRECT], f"1.{balancer}", 1))
 
+    def spread(self, balancer: int, shared: str) -> None:
+        """Gives all servers that IPv4 address too, and has that balancer's namespace spread connections to it over them
+        by routing alone: what balancing costs beyond that is the balancer's."""
+        made = self.balancers[balancer - 1]
+        hops = [f"nexthop via 10.2.{10 * balancer + place}.2" for place in range(1, len(SERVERS) + 1)]
+        made.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/fib_multipath_hash_policy")  # by ports, too
+        made.batch([f"route add {shared}/32 {' '.join(hops)}"])
+        for server in self.servers.values():
+            server.batch([f"address add {shared}/32 dev lo"])
+
     def _cable(self, balancer: Namespace, other: Namespace, segment: str) -> None:
         """Joins the two; the balancer is .1 there, the other one .2."""
         device = self._net.cable(balancer, other, f"10.{segment}.1/24", f"10.{segment}.2/24")

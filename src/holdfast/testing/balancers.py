@@ -183,13 +183,14 @@ def _generation() -> int:
 
 
 class Stage:
-    """The site with its servers running, and as many balancers as asked for."""
+    """The site with its servers running, and as many balancers as asked for; then namespaces that only route."""
 
-    def __init__(self, net: Network, *, balancers: int = 1, **settings: Any) -> None:
-        self.site = AnycastSite(net, balancers=balancers)
+    def __init__(self, net: Network, *, balancers: int = 1, routers: int = 0, **settings: Any) -> None:
+        self.site = AnycastSite(net, balancers=balancers + routers)
         self.client = self.site.client
         self.servers = {name: Nginx(one, net.home) for name, one in self.site.servers.items()}
-        self.balancers = [Balancer(one, net.home / one.name, **settings) for one in self.site.balancers]
+        balancing = self.site.balancers[:balancers]
+        self.balancers = [Balancer(one, net.home / one.name, **settings) for one in balancing]
         for server in self.servers.values():
             server.start()
         for balancer in self.balancers:

@@ -1,0 +1,60 @@
+"""wrk, a client that opens a new connection for each request: started in a network namespace, and what it came to."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench.benchmark import Unmeasurable
+from holdfast.testing.netns import Namespace
+from holdfast.testing.processes import as_user, tool
+
+THREADS = 3
+CONNECTIONS = 32
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What one run of wrk came to."""
+
+    requests: int
+    failed: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wrk:
+    """wrk in a namespace, aimed at one place."""
+
+    process: subprocess.Popen[str]
+
+    @classmethod
+    def start(cls, namespace: Namespace, url: str, seconds: float, script: Path | None = None) -> Wrk:
+        words = [tool("wrk"), f"-t{THREADS}", f"-c{CONNECTIONS}", f"-d{seconds:.0f}s", "-H", "Connection: close"]
+        words += [] if script is None else ["-s", str(script)]
+        guarded = [*as_user(None, "--pdeathsig", "KILL"), *namespace.command(*words, url)]
+        return cls(subprocess.Popen(guarded, stdout=subprocess.PIPE, text=True))
+
+    def stop(self) -> None:
+        """Has it come to its end early. Its result, with what it cost, is still to be fetched, ended or not."""
+        os.kill(self.process.pid, signal.SIGINT)  # Popen's own would fetch the end of one that is over
+
+    def result(self) -> Load:
+        """Waits for its end."""
+        assert self.process.stdout is not None
+        said = self.process.stdout.read()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.process.stdout.close()
+        found = re.search(r"(\d+) requests in", said)
+        if self.process.returncode or found is None:
+            raise Unmeasurable(f"wrk ended with status {self.process.returncode}: {said.strip() or 'it said nothing'}")
+        errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", said)
+        other = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+        failed = sum(map(int, errors.groups())) if errors else 0
+        return Load(int(found[1]), failed + (int(other[1]) if other else 0), usage.ru_utime + usage.ru_stime)
