@@ -47,6 +47,7 @@ from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Change, Op, Owned, diff
 from holdfast.runtime.netlink.socket import Netlink
+from holdfast.runtime.steps import at_once
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, network
 from holdfast.testing.processes import Unavailable
@@ -100,7 +101,7 @@ async def _measure(nodes: Sequence[Node]) -> tuple[float, float, float]:
     wanted = dict(each for node in nodes for each in node.objects())
     cpu_s, wall_s = await _program(wanted)
     gc.collect()  # what programming has left behind is none of the verification's work
-    return cpu_s / len(wanted) * 1e6, wall_s, await _verify(wanted)
+    return cpu_s / len(wanted) * 1e6, wall_s, _verify(wanted)
 
 
 async def _program(wanted: Mapping[Key, Shape]) -> tuple[float, float]:
@@ -121,17 +122,17 @@ async def _apply(dataplane: LinuxDataplane, changes: Sequence[ClaimChange]) -> N
         raise Unmeasurable(f"the kernel did not take everything: {refused}")
 
 
-async def _verify(wanted: Mapping[Key, Shape]) -> float:
+def _verify(wanted: Mapping[Key, Shape]) -> float:
     remembered = {key: Owned(shape, "bench", 1) for key, shape in wanted.items() if key.sort is Sort.ROUTE}
     want = [(key, remembered[key]) for key in sorted(remembered)]
     kernel, settings = Netlink(socket.NETLINK_ROUTE), Linux()
     devices = Devices(kernel, settings, partial(tunnel_mac, gethostname()))
-    known = await take(kernel, settings, devices, Picture(settings.first_nexthop))
+    known = at_once(take(kernel, settings, devices, Picture(settings.first_nexthop)))
     took = []
     for _ in range(VERIFICATIONS):
         watch = Stopwatch()
         known.shapes.clear()
-        take_routes(kernel, settings, devices, 4, known)
+        at_once(take_routes(kernel, settings, devices, 4, known))
         differing = list(diff(want, _present(known.shapes, remembered), operator.eq))
         took.append(watch.cpu_s)
         if differing:

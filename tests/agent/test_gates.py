@@ -13,6 +13,7 @@ from holdfast.agent.sources import Precedence, PrecedenceReason
 from holdfast.agent.waiting import Obstacles, Readiness, WaitingReason
 from holdfast.model.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, Sync, Synced
+from holdfast.runtime.steps import at_once
 from holdfast.testing.kernel import FakeHandler, FakeKernel
 from tests.agent.conformance import M1, T1, T2, U1, tunnel
 
@@ -76,9 +77,9 @@ def test_footing_lets_a_route_become_local() -> None:
 
 def test_what_is_present_is_counted_once_however_often_it_is_seen() -> None:
     there = present(FULL)
-    there.replace_all({key: owned(shape) for key, shape in FULL.items()})
+    at_once(there.replacing_all({key: owned(shape) for key, shape in FULL.items()}))
     assert there.leaning(nexthop(T1)) == 1
-    there.replace_all({})
+    at_once(there.replacing_all({}))
     assert there.leaning(nexthop(T1)) == 0
     assert len(there) == 0
 

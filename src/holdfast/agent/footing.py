@@ -8,12 +8,14 @@ moved onto what is not there yet: a peer that changes its address keeps its rout
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, Key, leans_on
 from holdfast.model.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Op, Owned, Reason
+
+_AT_A_TIME = 1_000
 
 
 class FootingReason(Reason):
@@ -62,11 +64,13 @@ class Present:
         self.version += 1
         self._lift(key, self.claims.pop(key, None))
 
-    def replace_all(self, claims: Mapping[Key, Owned[Claim]]) -> None:
-        """This is all there is."""
-        for key in self.claims.keys() - claims.keys():
+    def replacing_all(self, claims: Mapping[Key, Owned[Claim]]) -> Generator[None, None, None]:
+        """This is all there is, as of the last of its steps (see `holdfast.runtime.steps`)."""
+        for key in [key for key in self.claims if key not in claims]:
             self.drop(key)
-        for key, owned in claims.items():
+        for at, (key, owned) in enumerate(claims.items()):
+            if at % _AT_A_TIME == 0:
+                yield
             self.put(key, owned)
 
     def refuse(self, key: Key, foot: Key) -> None:

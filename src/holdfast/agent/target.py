@@ -7,6 +7,8 @@ shape, the journal whose it is. A claim that only changes its owner is written d
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import structlog
@@ -20,19 +22,25 @@ from holdfast.agent.footing import Present
 from holdfast.agent.frames import LONGEST_BODY, Entry
 from holdfast.agent.frames import Op as Entering
 from holdfast.agent.journal import Journal, JournalUnwritable
+from holdfast.agent.order import in_order, portions
 from holdfast.reconcile import Away, Op, Outcome, Owned
+from holdfast.runtime.steps import Steps, in_turns
 from holdfast.store.garbage import resting
 
 log = structlog.get_logger(__name__)
 
 ClaimOutcome = Outcome[Key, Claim]
+_PAGE = 10_000
 TOO_LONG = "the name of its owner or its interface is too long to be written down in the journal"
 
 
 class Kernel:
     """The dataplane and other handlers, behind the journal. `present` and `deletions` are for whoever tells of them."""
 
-    def __init__(self, journal: Journal, dataplane: Dataplane, others: Sequence[Handler] = ()) -> None:
+    def __init__(
+        self, journal: Journal, dataplane: Dataplane, others: Sequence[Handler] = (), page: int = _PAGE
+    ) -> None:
+        """`page` is how many objects are compared without a break."""
         self.journal = journal
         self.dataplane = dataplane
         self.handlers: Sequence[Handler] = (dataplane, *others)
@@ -41,6 +49,8 @@ class Kernel:
         self._remembered: dict[Key, Owned[Claim] | bytes] = {}
         """Encoded until it is looked at."""
         self._looked = False
+        self._unread: list[Key] = []
+        self._page = page
         self._unsettled: set[Key] = set()
         """Not every handler has taken its last addition, as far as is known."""
         self._recall()
@@ -77,13 +87,21 @@ class Kernel:
         return known
 
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
-        shapes = await self.dataplane.read()
-        keys = sorted({*self._remembered, *shapes})
-        with resting(0 if self._looked else len(keys)):  # the first time everything is decoded
+        """Everything is read for the first page; the others are of the same moment, but for what we did since."""
+        await asyncio.sleep(0)  # between two pages everybody has a turn
+        if after is None:
+            await self._read_all()
+        start = 0 if after is None else bisect_right(self._unread, after)
+        page, self._unread = self._unread[start : start + self._page], self._unread[start + self._page :]
+        claims = self.present.claims
+        return [(key, claims[key]) for key in page if key in claims], page[-1] if self._unread else None
+
+    async def _read_all(self) -> None:
+        # The first time everything is decoded; later it is only compared.
+        with resting(len(self._remembered), lasting=not self._looked):
+            shapes = await self.dataplane.read()
+            self._unread = list(await in_turns(self._finding(shapes)))
             self._looked = True
-            found = {key: owned for key in keys if (owned := self._found(key, shapes)) is not None}
-            self.present.replace_all(found)
-        return [(key, owned) for key, owned in found.items() if after is None or after < key], None
 
     async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
         shapes = await self.dataplane.read(keys)
@@ -105,6 +123,18 @@ class Kernel:
         outcomes = [self._outcome(change, errors.get(change.key)) for change in ready]
         self._finish([outcome.change.key for outcome in outcomes if is_over(outcome)])
         return outcomes
+
+    def _finding(self, shapes: Mapping[Key, Shape]) -> Steps[Mapping[Key, Owned[Claim]]]:
+        """All that there is, in order. Meanwhile nobody else reads, looks or applies: that is one after the other."""
+        yield
+        unknown = [key for key in shapes if key not in self._remembered]
+        yield
+        found: dict[Key, Owned[Claim]] = {}
+        for some in portions((yield from in_order([*self._remembered, *unknown]))):
+            found |= {key: owned for key in some if (owned := self._found(key, shapes)) is not None}
+            yield
+        yield from self.present.replacing_all(found)
+        return found
 
     def _found(self, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim] | None:
         """Whose it is, by the journal; how it is, by the kernel."""

@@ -6,13 +6,16 @@ deletions are being sent is seen in time (N4).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from holdfast.agent.claims import Claim, Key
 from holdfast.agent.following import Following
 from holdfast.agent.footing import Present
+from holdfast.agent.order import in_order
 from holdfast.agent.sources import Sources
 from holdfast.reconcile import Owned, Sync
+from holdfast.runtime.steps import in_turns
 
 
 class WantedClaims:
@@ -33,6 +36,8 @@ class WantedClaims:
         self._present = present
         self._listed_anew = listed_anew
         self._touched: set[Key] = set()
+        self._ordered: list[Key] | None = None
+        """All that is wanted, for the pages of one pass; None when something has been touched since."""
 
     async def fetch(self) -> Collection[Key]:
         await self._catch_up()
@@ -44,12 +49,11 @@ class WantedClaims:
 
     async def read(self, after: Key | None, upto: Key | None) -> Sequence[tuple[Key, Owned[Claim]]]:
         await self._catch_up()
-        keys = sorted(
-            key
-            for key in self.sources.keys()  # noqa: SIM118 -- a method that computes them, not a dict's
-            if (after is None or after < key) and (upto is None or key <= upto)
-        )
-        return list(self.sources.among(keys).items())
+        if after is None or self._ordered is None:
+            self._ordered = await in_turns(in_order(self.sources.keys()))
+        start = 0 if after is None else bisect_right(self._ordered, after)
+        end = len(self._ordered) if upto is None else bisect_right(self._ordered, upto)
+        return list(self.sources.among(self._ordered[start:end]).items())
 
     async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
         await self._catch_up()
@@ -63,7 +67,10 @@ class WantedClaims:
     async def _catch_up(self) -> None:
         for following in self.followings:
             before, lists = following.synced, following.lists
-            self._touched |= await following.catch_up()
+            touched = await following.catch_up()
+            if touched:
+                self._touched |= touched
+                self._ordered = None
             if following.synced.revision is not None:
                 self.sources.complete.add(following.name)
             if lists and following.lists != lists:

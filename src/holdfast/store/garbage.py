@@ -18,8 +18,12 @@ _resting = 0
 
 
 @contextmanager
-def resting(objects: int) -> Iterator[None]:
-    """No collections inside the block, if that many objects are worth it. Blocks may overlap in time."""
+def resting(objects: int, *, lasting: bool = True) -> Iterator[None]:
+    """No collections inside the block, if that many objects are worth it. Blocks may overlap in time.
+
+    Not `lasting`, most of what is made inside is gone soon after: it is looked at once, if it is still there, and what
+    was there before is looked at no more often than without it.
+    """
     global _resting
     if objects < WORTH_IT or (_resting == 0 and not gc.isenabled()):
         yield
@@ -30,6 +34,7 @@ def resting(objects: int) -> Iterator[None]:
         yield
     finally:
         _resting -= 1
-        if _resting == 0:
+        if lasting:
             gc.freeze()
+        if _resting == 0:
             gc.enable()

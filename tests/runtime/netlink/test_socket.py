@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime.netlink import nexthops
+from holdfast.runtime.netlink import links, nexthops
 from holdfast.runtime.netlink import socket as netlink
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Network
@@ -32,3 +32,21 @@ def test_refusals_that_found_no_room_are_not_taken_for_the_next_answers(narrow: 
     assert full.value.errno == errno.ENOBUFS
     assert [one.index for one in narrow.transact(nobody_has[:3])] == [0, 1, 2]
     assert nexthops.dump(narrow) == []
+
+
+def test_a_dump_that_is_given_up_half_way_leaves_nothing_for_the_next_question(
+    namespaces: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(netlink, "_IN_ONE_STEP", 1)
+    host = namespaces.namespace("many")
+    host.batch(["link add switch type bridge", "link set switch up"])
+    kernel = inside(host.system_name, lambda: netlink.Netlink(socket.NETLINK_ROUTE))
+    device = links.dump(kernel)["switch"].number
+    gateways = [bytes([10, 1, number >> 8, number & 255]) for number in range(MANY)]
+    there = [nexthops.Nexthop(number + 1, gateway, device, 175) for number, gateway in enumerate(gateways)]
+    assert kernel.transact(nexthops.additions(there, replace=False)) == []
+    dumping = nexthops.dumping(kernel)
+    next(dumping)
+    dumping.close()
+    assert nexthops.dump(kernel) == there
+    kernel.close()

@@ -31,6 +31,7 @@ from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Away
 from holdfast.runtime.netlink import socket as netlink
+from holdfast.runtime.steps import in_turns
 
 _AT_ONCE = 1_000  # changes between two moments in which others may run
 _WHAT = "the kernel"
@@ -135,7 +136,8 @@ class LinuxDataplane:
         # What is heard from here on happened after the reading began, and is folded into what it finds.
         with _trouble():
             ground = self._ground
-            ground.picture = await picture.take(ground.kernel, self._settings, ground.devices, ground.picture)
+            taking = picture.take(ground.kernel, self._settings, ground.devices, ground.picture)
+            ground.picture = await in_turns(taking)
         self._hearing.must_read = False
         self._listen()
 

@@ -7,9 +7,8 @@ nothing else can be pruned (N14).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import NamedTuple, TypeVar, cast
 
 from holdfast.agent.claims import Forwarding, Key, Local, Mode, Neighbour, Nexthop, Remote, Rule, Shape, Sort
@@ -21,11 +20,13 @@ from holdfast.runtime.netlink import neighbours, nexthops, routes, rules
 from holdfast.runtime.netlink.addresses import SIZES, mac_text, text
 from holdfast.runtime.netlink.routes import Mark
 from holdfast.runtime.netlink.socket import Netlink
+from holdfast.runtime.steps import Steps
 
 SOCKET_FAMILIES = {4: neighbours.IPV4, 6: neighbours.IPV6}
 MAC_BITS = 48
 FAMILY_OF = {4: 4, 16: 6}
 """By the octets of an address."""
+_AT_A_TIME = 1_000
 
 V = TypeVar("V")
 
@@ -59,13 +60,19 @@ class Picture:
         lengths: list[int],
         values: Sequence[V],
         make: Callable[[Sequence[V]], Iterable[Shape]],
-    ) -> None:
+    ) -> Steps[None]:
         """Takes in the objects of one sort and family, as columns; `make` turns values into shapes."""
         known = self._known.get(place)
         if known is None or (known.keys, known.lengths, known.values) != (keys, lengths, values):
+            claims: dict[Key, Shape] = {}
             made = map(Key._make, zip(repeat(place[0]), repeat(place[1]), keys, lengths, strict=False))
-            known = self._known[place] = Known(keys, lengths, values, dict(zip(made, make(values), strict=True)))
+            pairs = zip(made, make(values), strict=True)
+            while some := dict(islice(pairs, _AT_A_TIME)):
+                claims |= some
+                yield
+            known = self._known[place] = Known(keys, lengths, values, claims)
         self.shapes.update(known.claims)
+        yield
 
     def lose_routes_via(self, gateways: Collection[str]) -> None:
         """The kernel takes the routes of a nexthop away with it."""
@@ -74,19 +81,17 @@ class Picture:
             del self.shapes[key]
 
 
-async def take(kernel: Netlink, settings: Linux, devices: Devices, before: Picture) -> Picture:
-    """Reads everything, letting others run between two tables. Raises `Interrupted`, and OSError."""
+def take(kernel: Netlink, settings: Linux, devices: Devices, before: Picture) -> Steps[Picture]:
+    """Reads everything. Raises `Interrupted`, and OSError."""
     devices.look()
     picture = Picture(settings.first_nexthop, before)
     picture.tunnels = devices.tunnel_numbers()
     for family in FAMILIES:
         take_rules(kernel, settings, family, picture)
-        take_tunnel(kernel, settings, devices, family, picture)
-        await asyncio.sleep(0)
-    take_nexthops(kernel, settings, devices, picture)
+        yield from take_tunnel(kernel, settings, devices, family, picture)
+    yield from take_nexthops(kernel, settings, devices, picture)
     for family in FAMILIES:
-        await asyncio.sleep(0)
-        take_routes(kernel, settings, devices, family, picture)
+        yield from take_routes(kernel, settings, devices, family, picture)
     return picture
 
 
@@ -97,23 +102,27 @@ def take_rules(kernel: Netlink, settings: Linux, family: int, into: Picture) -> 
         into.shapes[Key(Sort.RULE, family, one.table, 0)] = Rule(one.priority)
 
 
-def take_tunnel(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> None:
+def take_tunnel(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> Steps[None]:
     """The forwarding entries and neighbours of one tunnel device."""
     device = devices.tunnel(family)
     if device is None:
         return
-    macs, hosts = neighbours.forwards(kernel, device.number)
-    into.learn((Sort.FORWARDING, family), macs, [MAC_BITS] * len(macs), hosts, _forwardings)
-    addresses, macs_of = neighbours.neighbours(kernel, device.number, settings.protocol, SOCKET_FAMILIES[family])
+    macs, hosts = yield from neighbours.forwards(kernel, device.number)
+    yield from into.learn((Sort.FORWARDING, family), macs, [MAC_BITS] * len(macs), hosts, _forwardings)
+    number, socket_family = device.number, SOCKET_FAMILIES[family]
+    addresses, macs_of = yield from neighbours.neighbours(kernel, number, settings.protocol, socket_family)
     lengths = [8 * SIZES[family]] * len(addresses)
-    into.learn((Sort.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
+    yield from into.learn((Sort.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
 
 
-def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Picture) -> None:
+def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Picture) -> Steps[None]:
     """Our nexthops; on the way the picture learns all numbers that anybody uses."""
     tunnels, names = devices.tunnel_numbers(), devices.names()
     through, straight = Nexthop(Mode.VXLAN), Nexthop(Mode.DIRECT)
-    for number, gateway, device, protocol in nexthops.dump(kernel):
+    found = yield from nexthops.dumping(kernel)
+    for at, (number, gateway, device, protocol) in enumerate(found):
+        if at % _AT_A_TIME == 0:
+            yield
         if protocol != settings.protocol or not gateway:
             into.numbers.take(number)
         elif into.numbers.learn(gateway, number):
@@ -127,14 +136,14 @@ def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Pict
                 into.shapes[key] = Local(names.get(device, f"device {device}"))
 
 
-def take_routes(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> None:
+def take_routes(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> Steps[None]:
     """Our routes; the nexthops are known already."""
-    table = routes.dump(kernel, mark(settings), SIZES[family])
+    table = yield from routes.dumping(kernel, mark(settings), SIZES[family])
     ways: list[Shape | None] = list(map(into.numbers.ways.get, table.nexthops))
     if None in ways:
         names = devices.names()
         ways = [way or _strange_way(table, at, names) for at, way in enumerate(ways)]
-    into.learn((Sort.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", ways), iter)
+    yield from into.learn((Sort.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", ways), iter)
 
 
 def _strange_way(table: routes.Table, at: int, names: Mapping[int, str]) -> Shape:

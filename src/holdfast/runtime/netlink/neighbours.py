@@ -18,6 +18,7 @@ from holdfast.runtime.netlink.addresses import FAMILIES, packed
 from holdfast.runtime.netlink.columns import columns
 from holdfast.runtime.netlink.socket import Netlink
 from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.runtime.steps import Steps
 
 NEW, DELETE, GET = 28, 29, 30
 ADDRESS, MAC, DEVICE, PROTOCOL = 1, 2, 8, 12
@@ -101,30 +102,34 @@ class Pairs(NamedTuple):
     values: list[bytes]
 
 
-def neighbours(kernel: Netlink, device: int, protocol: int, family: int) -> Pairs:
+def neighbours(kernel: Netlink, device: int, protocol: int, family: int) -> Steps[Pairs]:
     """The neighbours on a device that carry that protocol number."""
     found = Pairs([], [])
-    for shape in columns(_dump(kernel, device, family), RECORD):
+    datagrams = yield from _dumping(kernel, device, family)
+    for shape in columns(datagrams, RECORD):
+        yield
         ours = ((shape.number(PROTOCOL) == protocol) & (shape.fixed["family"] == family)).tolist()
         found.keys.extend(compress(shape.big(ADDRESS), ours))
         found.values.extend(compress(shape.octets(MAC), ours))
     return found
 
 
-def forwards(kernel: Netlink, device: int) -> Pairs:
+def forwards(kernel: Netlink, device: int) -> Steps[Pairs]:
     """The forwarding entries of a device."""
     found = Pairs([], [])
-    for shape in columns(_dump(kernel, device, BRIDGE), RECORD):
+    datagrams = yield from _dumping(kernel, device, BRIDGE)
+    for shape in columns(datagrams, RECORD):
+        yield
         if ADDRESS in shape.attributes:
             found.keys.extend(shape.big(MAC))
             found.values.extend(shape.octets(ADDRESS))
     return found
 
 
-def _dump(kernel: Netlink, device: int, family: int) -> list[bytes]:
+def _dumping(kernel: Netlink, device: int, family: int) -> Steps[list[bytes]]:
     fixed = struct.pack("=BBHiHBB", family, 0, 0, device if family == BRIDGE else 0, 0, 0, 0)
     chosen = b"" if family == BRIDGE else wire.attribute(DEVICE, struct.pack("=I", device))
-    return kernel.dump(wire.request(GET, Flag.DUMP, fixed + chosen))
+    return kernel.dumping(wire.request(GET, Flag.DUMP, fixed + chosen))
 
 
 IPV4, IPV6 = int(socket.AF_INET), int(socket.AF_INET6)

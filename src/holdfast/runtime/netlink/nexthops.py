@@ -16,6 +16,7 @@ from holdfast.runtime.netlink.addresses import FAMILIES, packed
 from holdfast.runtime.netlink.columns import columns
 from holdfast.runtime.netlink.socket import Netlink
 from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.runtime.steps import Steps, at_once
 
 NEW, DELETE, GET = 104, 105, 106
 ID, DEVICE, GATEWAY = 1, 5, 6
@@ -62,8 +63,15 @@ def removals(ids: Sequence[int]) -> Batch:
 
 def dump(kernel: Netlink) -> list[Nexthop]:
     """All nexthop objects, whosoever they are: the kernel cannot choose, and a number in use is in use."""
+    return at_once(dumping(kernel))
+
+
+def dumping(kernel: Netlink) -> Steps[list[Nexthop]]:
+    """The same in steps."""
     found: list[Nexthop] = []
-    for shape in columns(kernel.dump(wire.request(GET, Flag.DUMP, bytes(8))), RECORD):
+    datagrams = yield from kernel.dumping(wire.request(GET, Flag.DUMP, bytes(8)))
+    for shape in columns(datagrams, RECORD):
+        yield
         ids, devices = shape.number(ID).tolist(), shape.number(DEVICE).tolist()
         found += map(Nexthop, ids, shape.octets(GATEWAY), devices, shape.fixed["protocol"].tolist())
     return found

@@ -18,6 +18,7 @@ from holdfast.runtime.netlink.addresses import FAMILIES, packed
 from holdfast.runtime.netlink.columns import columns
 from holdfast.runtime.netlink.socket import Netlink, NetlinkError
 from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.runtime.steps import Steps, at_once
 
 NEW, DELETE, GET = 24, 25, 26
 DESTINATION, DEVICE, TABLE, NEXTHOP = 1, 4, 15, 30
@@ -100,8 +101,15 @@ class Table(NamedTuple):
 
 def dump(kernel: Netlink, mark: Mark, size: int) -> Table:
     """Our routes to addresses of that many octets."""
+    return at_once(dumping(kernel, mark, size))
+
+
+def dumping(kernel: Netlink, mark: Mark, size: int) -> Steps[Table]:
+    """The same in steps."""
     table = Table([], [], [], [])
-    for shape in columns(_datagrams(kernel, mark, size), RECORD):
+    datagrams = yield from _datagrams(kernel, mark, size)
+    for shape in columns(datagrams, RECORD):
+        yield
         if (shape.fixed["family"] != FAMILIES[size]).any():
             continue  # a kernel without IPv6 answers with all that it has instead
         table.destinations.extend(shape.big(DESTINATION))
@@ -111,11 +119,11 @@ def dump(kernel: Netlink, mark: Mark, size: int) -> Table:
     return table
 
 
-def _datagrams(kernel: Netlink, mark: Mark, size: int) -> list[bytes]:
+def _datagrams(kernel: Netlink, mark: Mark, size: int) -> Steps[list[bytes]]:
     body = struct.pack("=8BI", FAMILIES[size], 0, 0, 0, 0, mark.protocol, 0, 0, 0)
     asked = wire.request(GET, Flag.DUMP, body + wire.attribute(TABLE, struct.pack("=I", mark.table)))
     try:
-        return kernel.dump(asked)
+        return (yield from kernel.dumping(asked))
     except NetlinkError as refused:
         if refused.errno == errno.ENOENT:  # a table comes into being with its first route
             return []

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.runtime.netlink import wire
 from holdfast.runtime.netlink.columns import flags, kind, runs
 from holdfast.runtime.netlink.wire import Batch, Flag, Message, Refusal
+from holdfast.runtime.steps import Steps, at_once
 
 _SOL_NETLINK = 270
 _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 1, 10, 11, 12
@@ -25,6 +26,7 @@ _SO_ATTACH_FILTER = 26
 _BUFFER = 8 << 20
 _LARGEST_ANSWER = 1 << 20
 _IN_ONE_SEND = 2_048  # each may be refused, and a refusal occupies about a kilobyte of the receive buffer
+_IN_ONE_STEP = 8  # datagrams of a dump, of up to 32 KiB
 _TRIES = 20
 
 
@@ -125,13 +127,17 @@ class Netlink:
 
     def dump(self, request: bytes) -> list[bytes]:
         """All datagrams of a dump, whole. Raises `Interrupted`."""
+        return at_once(self.dumping(request))
+
+    def dumping(self, request: bytes) -> Steps[list[bytes]]:
+        """The same in steps. Until the last one, nobody else may ask anything on this socket."""
         for _ in range(_TRIES):
-            datagrams, whole = self._dump(request)
+            datagrams, whole = yield from self._dumping(request)
             if whole:
                 return datagrams
         raise Interrupted("the kernel's table changed during each of many dumps; it is read again later")
 
-    def _dump(self, request: bytes) -> tuple[list[bytes], bool]:
+    def _dumping(self, request: bytes) -> Steps[tuple[list[bytes], bool]]:
         self._socket.send(request)
         datagrams, whole = [], True
         while True:
@@ -142,6 +148,15 @@ class Netlink:
             if kind(run) in (wire.NLMSG_DONE, wire.NLMSG_ERROR):
                 _raise_if_refused(next(wire.messages(run.tobytes())))
                 return datagrams, whole
+            if len(datagrams) % _IN_ONE_STEP == 0:
+                yield from self._interval()
+
+    def _interval(self) -> Steps[None]:
+        try:
+            yield
+        except GeneratorExit:
+            self._forget()
+            raise
 
     def receive(self) -> Iterator[Message]:
         """The messages of the next datagram, for a socket that listens to events."""

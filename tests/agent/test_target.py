@@ -1,0 +1,72 @@
+"""The journal in front of the kernel, read a page at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.agent.claims import Claim, Key
+from holdfast.agent.dataplane import ClaimChange
+from holdfast.agent.journal import Journal
+from holdfast.agent.target import Kernel
+from holdfast.reconcile import Change, Op, Owned
+from holdfast.testing.kernel import FakeKernel
+from tests.agent.conformance import tunnel
+from tests.agent.site import BOOT
+
+PEERS = 40
+
+
+def peers() -> list[ClaimChange]:
+    wanted = {
+        key: shape
+        for number in range(1, PEERS + 1)
+        for key, shape in tunnel(f"10.99.0.{number}", f"66:00:00:00:00:{number:02x}", f"192.0.2.{number}")
+    }
+    return [Change(Op.CREATE, key, None, Owned(Claim(wanted[key]), "region", 1)) for key in sorted(wanted)]
+
+
+async def pages(kernel: Kernel) -> list[list[Key]]:
+    found, after = [], None
+    while True:
+        page, after = await kernel.read(after)
+        found.append([key for key, _ in page])
+        if after is None:
+            return found
+
+
+def test_its_pages_are_all_that_there_is_in_order(tmp_path: Path) -> None:
+    changes = peers()
+    kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), FakeKernel(), page=PEERS)
+
+    async def scene() -> None:
+        await kernel.apply(changes)
+        found = await pages(kernel)
+        assert [len(page) for page in found] == [PEERS] * (len(changes) // PEERS)
+        assert [key for page in found for key in page] == [change.key for change in changes]
+        assert list(kernel.present) == [change.key for change in changes]
+
+    asyncio.run(scene())
+    kernel.journal.close()
+
+
+def test_an_empty_kernel_is_one_empty_page(tmp_path: Path) -> None:
+    kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), FakeKernel())
+    assert asyncio.run(pages(kernel)) == [[]]
+    kernel.journal.close()
+
+
+def test_a_pass_that_broke_off_leaves_nothing_for_the_next(tmp_path: Path) -> None:
+    changes = peers()
+    dataplane = FakeKernel()
+    kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), dataplane, page=PEERS)
+
+    async def scene() -> None:
+        await kernel.apply(changes)
+        await kernel.read(None)
+        gone = changes[-1]
+        await kernel.apply([Change(Op.DELETE, gone.key, gone.new, None)])
+        assert gone.key not in {key for page in await pages(kernel) for key in page}
+
+    asyncio.run(scene())
+    kernel.journal.close()
