@@ -163,6 +163,12 @@ def test_N1_after_every_kill_and_restart_the_kernel_is_what_the_inventory_says(h
         if agent.process.alive:
             agent.kill()
         agent.start()
+        if chance.random() < 0.3:
+            time.sleep(2 * chance.random())  # likewise: while it starts
+            agent.kill()
+            agent.start()
+        # The kernel may be as wanted before the agent has looked at it; after that it must still be so.
+        wait(agent.is_at_rest, "the agent has compared everything")
         Wanted(agent, peers.hosts, peers.placed, vxlan=True).come()
 
 
