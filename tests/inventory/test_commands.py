@@ -25,6 +25,9 @@ FLEET = """
 """
 
 
+ENDPOINT_LINE = "kind: endpoint\nspec: {node: r, workload: w, endpoint: e}"
+
+
 class Hand:
     """An operator with one inventory."""
 
@@ -150,6 +153,14 @@ def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> 
         ("- kind: backend\n  name: b\n  spec: {port: 80}", "has neither address nor endpoint nor host"),
         ("- kind: frontend\n  name: w\n  spec:\n    addres: 1.2.3.4", "f:4: spec.addres is not known here"),
         ("- kind: health-check\n  name: h\n  spec:\n    type: tcp\n    interval: 1 parsec", "f:5: spec.interval"),
+        ("- kind: host\n  name: a\n- kind: host\n  name: a", "f:3:  is host a again, first on line 1: remove one"),
+        ("kind: host\nname: a\nlabels: [b]", "f:1:  labels: expected `object`, got `array`"),
+        ("kind: host\nname: a\nlabels: {a: {b: c}}", "f:1:  labels[...]: expected `str`, got `object`"),
+        ("kind: host\nname: a\nlabels: {holdfast/region: b}", "has the label holdfast/region, which follows from"),
+        (f"{ENDPOINT_LINE}\nlabels: red", "f:1:  labels: expected `object`, got `str`"),
+        (f"{ENDPOINT_LINE}\nnetwork: [red]", "f:1:  network: expected `str`, got `array`"),
+        (f'{ENDPOINT_LINE}\nnetwork: "r\\0d"', "has control characters in it"),
+        (f"{ENDPOINT_LINE}\nname: web", "f:1:  is endpoint holdfast-w-e by its spec, and has another name"),
         ("hello", "f:1:  is not an object"),
         ("{", "f:1:"),
         ("# nothing", "f names no object"),

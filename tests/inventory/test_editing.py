@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import msgspec
 import pytest
+from sqlalchemy import Engine, update
 
+from holdfast.inventory import edit as editing
 from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.engine import writing
+from holdfast.inventory.rules import DOCUMENT_LIMIT
+from holdfast.inventory.schema import OBJECTS
 from holdfast.inventory.sql import SqlInventory
 from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.host import HOST, Host, HostSpec
 from holdfast.model.region import Region
-from tests.inventory.things import endpoint, endpoint_key, endpoint_name, host, subnet
+from holdfast.testing.processes import wait_until
+from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, is_waiting, subnet
 
 
 def test_an_object_is_created_with_an_outbox_row_of_the_same_revision(editor: Editor, inventory: SqlInventory) -> None:
@@ -155,3 +164,96 @@ def test_a_host_of_a_named_region_says_whose_it_is() -> None:
     wish = wanted(HOST, Region("ams"), "r1", Host.of("r1", HostSpec()))
     assert isinstance(wish.thing, Host)
     assert wish.thing.metadata.labels == {"holdfast/region": "ams"}
+
+
+def test_a_delete_that_waited_for_a_change_deletes_what_that_made(
+    postgres_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was passed by in silence: the row that it had waited for was another one by then."""
+    editor = Editor(postgres_engine, REGION)
+    editor.change([endpoint(1)], who="alice")
+    under_way, write = threading.Event(), editing._write
+
+    def write_until_the_other_waits(*args: Any) -> Any:
+        made = write(*args)
+        if not under_way.is_set():
+            under_way.set()
+            wait_until(lambda: is_waiting(postgres_engine), "the delete waits for a lock")
+        return made
+
+    monkeypatch.setattr(editing, "_write", write_until_the_other_waits)
+    with ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(editor.change, [endpoint(1, gateway="10.0.0.254")], who="alice")
+        assert under_way.wait(30)
+        (deleted,) = editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="bob")
+        assert (changing.result(30)[0].did, deleted.did) == (Did.CHANGED, Did.DELETED)
+    assert editor.objects(ENDPOINT) == []
+
+
+def test_many_who_change_the_same_objects_at_once_all_succeed(editor: Editor) -> None:
+    def change(turn: int) -> Did:
+        numbers = range(20) if turn % 2 else range(19, -1, -1)
+        return editor.change([endpoint(n, gateway=f"10.9.9.{turn}") for n in numbers], who=f"user {turn}")[0].did
+
+    with ThreadPoolExecutor(4) as pool:
+        assert Did.UNCHANGED not in list(pool.map(change, range(12)))
+
+
+def test_undo_does_not_undo_what_somebody_else_did_meanwhile(editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor.change([host(1)], who="alice")
+    seen = editor.history(HOST, "r1", last=1)
+    editor.change([host(1, last=7)], who="bob")
+    monkeypatch.setattr(editor, "history", lambda *_, **__: seen)
+    with pytest.raises(Refused, match="host r1 was changed meanwhile: look at it again"):
+        editor.undo(HOST, "r1", who="alice")
+    assert len(editor.objects(HOST)) == 1
+
+
+def test_one_request_that_names_an_object_twice_is_refused(editor: Editor) -> None:
+    with pytest.raises(Refused, match="host r1 is named twice in one request"):
+        editor.change([host(1), host(1, last=7)], who="alice")
+
+
+AMS = Region("ams")
+
+
+def abroad(number: int) -> Wanted:
+    here = endpoint(number).thing
+    assert isinstance(here, Endpoint)
+    return wanted(ENDPOINT, AMS, EndpointName("r1", "holdfast", f"w{number}", "eth0"), Endpoint.of(AMS, here.spec))
+
+
+def test_an_object_does_not_move_into_another_region(engine: Engine, editor: Editor) -> None:
+    editor.change([endpoint(1), host(1)], who="alice")
+    before = [*editor.objects(ENDPOINT), *editor.objects(HOST)]
+    other = Editor(engine, AMS)
+    there = wanted(HOST, AMS, "r1", Host.of("r1", HostSpec()))
+    for change in ([abroad(1)], [there], [Wanted(ENDPOINT, endpoint_name(1))], [Wanted(HOST, "r1")]):
+        with pytest.raises(Refused, match="belongs to another region, and the configuration here is region ams"):
+            other.change(change, who="bob")
+    for change in ([abroad(2)], [there]):
+        with pytest.raises(Refused, match="belongs to another region, and the configuration here is that of no region"):
+            editor.change(change, who="bob")
+    assert [*editor.objects(ENDPOINT), *editor.objects(HOST)] == before
+
+
+def test_what_the_store_would_never_take_is_refused(editor: Editor) -> None:
+    labels = {f"l{number}": "x" * 1_000 for number in range(DOCUMENT_LIMIT // 1_000)}
+    with pytest.raises(Refused, match=r"host r1 takes 1,\d{3},\d{3} bytes, and the store takes objects of 1,048,576"):
+        editor.change([wanted(HOST, REGION, "r1", Host.of("r1", HostSpec(), labels=labels))], who="alice")
+    name = "r" * 2_000
+    with pytest.raises(Refused, match=r"has a key of 2,\d{3} bytes, and 1,000 is the most: shorten its name"):
+        editor.change([wanted(HOST, REGION, name, Host.of(name, HostSpec()))], who="alice")
+
+
+def test_what_a_newer_version_wrote_into_a_document_survives_a_change_by_this_one(
+    engine: Engine, editor: Editor
+) -> None:
+    editor.change([host(1)], who="alice")
+    (held,) = editor.objects(HOST)
+    newer = msgspec.json.encode({**msgspec.json.decode(held.doc), "fromTheFuture": 1})
+    with writing(engine) as connection:
+        connection.execute(update(OBJECTS).values(doc=newer))
+    assert editor.change([host(1)], who="alice")[0].did is Did.UNCHANGED
+    editor.change([host(1, last=7)], who="alice")
+    assert msgspec.json.decode(editor.objects(HOST)[0].doc)["fromTheFuture"] == 1

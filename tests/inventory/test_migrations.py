@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import text
+import pytest
+from sqlalchemy import Engine, text
 
-from holdfast.inventory.edit import Did, Editor
+from holdfast.inventory.api import DatabaseAway
+from holdfast.inventory.edit import Did, Editor, Refused
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
 from holdfast.inventory.sql import SqlInventory
@@ -30,3 +32,20 @@ def test_objects_of_the_first_version_stay_and_are_on_no_network(address: str) -
         assert editor.change([wish], who="alice")[0].did is Did.UNCHANGED
     finally:
         engine.dispose()
+
+
+def test_tables_of_an_earlier_version_are_waited_for_with_the_command_that_mends_them(address: str) -> None:
+    engine = open_engine(database_url(address))
+    try:
+        migrate(engine, to="0001")
+        with pytest.raises(DatabaseAway, match="of an earlier version: run holdfast inventory init"):
+            SqlInventory(engine).networks()
+    finally:
+        engine.dispose()
+
+
+def test_tables_of_a_newer_version_are_left_alone_and_that_is_said(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(Refused, match=r"the tables are those of a newer version, so this one changes nothing: .*9999"):
+        migrate(engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -21,6 +22,8 @@ from holdfast.inventory.wake import waker
 from holdfast.model.host import HOST
 from holdfast.model.time import Duration, seconds
 from holdfast.testing.fault import fault
+from holdfast.testing.inventory import fresh_engine
+from holdfast.testing.postgres import Postgres
 from tests.inventory.things import REGION, endpoint, endpoint_key, host, subnet
 
 FENCE = Fence("no-region", 1, 7)
@@ -137,6 +140,48 @@ def test_waiting_ends_by_itself(engine: Engine) -> None:
         await ear.close()
 
     asyncio.run(scenario())
+
+
+def test_an_ear_on_a_file_that_cannot_be_opened_waits_for_it(tmp_path: Path) -> None:
+    """A server starts all the same, and says what it waits for."""
+    (tmp_path / "file").write_text("no folder")
+    engine = open_engine(database_url(f"sqlite:///{tmp_path}/file/inventory.db"))
+
+    async def scenario() -> None:
+        ear = waker(engine)
+        async with asyncio.timeout(30):
+            await ear.wait(Duration(milliseconds=50))
+        await ear.close()
+
+    asyncio.run(scenario())
+    with pytest.raises(DatabaseAway, match="unable to open database file"):
+        SqlInventory(engine).fleet()
+
+
+def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "inventory.db").write_bytes(b"rubbish" * 1_000)
+    engine = open_engine(database_url(f"sqlite:///{tmp_path}/inventory.db"))
+    with pytest.raises(DatabaseAway, match="file is not a database"):
+        SqlInventory(engine).fleet()
+
+
+def test_a_database_that_only_lets_us_read_is_waited_for(postgres: Postgres) -> None:
+    with fresh_engine(postgres.create_database()) as engine:
+        with engine.begin() as connection:
+            connection.execute(text(f"ALTER DATABASE {engine.url.database} SET default_transaction_read_only = on"))
+        engine.dispose()
+        with pytest.raises(DatabaseAway, match="read-only transaction"):
+            Editor(engine, REGION).change([host(1)], who="alice")
+
+
+def test_a_database_in_which_we_may_do_nothing_is_waited_for(postgres: Postgres) -> None:
+    address = postgres.create_database()
+    with fresh_engine(address) as engine, engine.begin() as connection:
+        connection.execute(text("CREATE ROLE mortal LOGIN"))
+    engine = open_engine(database_url(address.replace("holdfast@", "mortal@")))
+    with pytest.raises(DatabaseAway, match="permission denied"):
+        SqlInventory(engine).fleet()
+    engine.dispose()
 
 
 def test_a_lost_session_costs_a_snapshot_and_no_more(postgres_engine: Engine) -> None:

@@ -7,16 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from holdfast.inventory import edit
 from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
-from holdfast.inventory.engine import reading
 from holdfast.model.backend import BACKEND, Backend
 from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
 from holdfast.testing.processes import wait_until
-from tests.inventory.things import REGION
+from tests.inventory.things import REGION, is_waiting
 
 CHECK = wanted(HEALTH_CHECK, REGION, "http", HealthCheck(type="http"))
 
@@ -91,11 +90,6 @@ def test_two_requests_that_are_right_alone_and_wrong_together_are_one_after_the_
         with pytest.raises(Refused, match=r"backends.web-2 is not in balancer.backends"):
             editor.change([Wanted(BACKEND, "web-2")], who="alice")
         assert first.result(30)[0].did is Did.CHANGED
-
-
-def is_waiting(engine: Engine) -> bool:
-    with reading(engine) as connection:
-        return bool(connection.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar_one())
 
 
 def test_two_frontends_share_an_address_on_different_ports(editor: Editor) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Engine, text
+
 from holdfast.inventory.edit import Wanted, wanted
+from holdfast.inventory.engine import reading
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.region import Region
@@ -39,3 +42,9 @@ def endpoint_key(number: int, *, on: str = "r1") -> bytes:
 
 def subnet(name: str, cidr: str) -> Wanted:
     return wanted(SUBNET, REGION, name, Subnet(network_id=name, cidr=cidr))
+
+
+def is_waiting(engine: Engine) -> bool:
+    """Whether somebody waits for a lock of this PostgreSQL."""
+    with reading(engine) as connection:
+        return bool(connection.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar_one())

@@ -20,7 +20,7 @@ from holdfast.cli.direct import Reach, who
 from holdfast.cli.resync import differences
 from holdfast.config import Config, Flag
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.claims import KINDS
+from holdfast.inventory.claims import KINDS, belongs
 from holdfast.inventory.connect import NoInventory, configured_engine
 from holdfast.inventory.edit import Did, Edit, Editor, Held, Refused, Wanted
 from holdfast.inventory.manifest import ManifestRefused, read
@@ -169,7 +169,7 @@ def delete(
     """Delete the objects NAMES of a KIND. All of them, or nothing; `holdfast undo` brings one back."""
     chosen = kind_named(kind)
     with desk(config_file, settings) as opened:
-        wishes = [Wanted(chosen, name) for name in names]
+        wishes = [Wanted(chosen, name) for name in dict.fromkeys(names)]
         edits = opened.editor.change(wishes, who=who(), why=reason, dry_run=True)
         absent = [edit.name for edit in edits if edit.did is Did.UNCHANGED]
         if absent:
@@ -256,7 +256,7 @@ def _tell(edits: Sequence[Edit], dry_run: bool) -> None:
 
 def _wait(opened: Desk, revisions: set[int], timeout: float) -> None:
     until = time.monotonic() + timeout
-    while left := revisions & {one.id for one in opened.inventory.outbox(1_000_000)}:
+    while left := opened.inventory.unsettled(revisions):
         if time.monotonic() > until:
             raise click.ClickException(f"{len(left):,} changes are not in the store yet: holdfast status tells why")
         time.sleep(0.05)
@@ -271,7 +271,9 @@ def _show(kind: Kind[Any, Any], found: Sequence[Held], region: Region, output: s
     rows = [[column.header for column in columns]]
     for one in found:
         name, thing = kind.parse(one.key, region), kind.decode(one.key, one.doc)
-        if isinstance(name, Bad) or isinstance(thing, Bad):
+        if not belongs(kind, one.key, thing, region):
+            rows.append([one.name, "belongs to another region"])
+        elif isinstance(name, Bad) or isinstance(thing, Bad):
             rows.append([one.name, "cannot be read by this version"])
         else:
             rows.append([column.cell(name, thing) for column in columns])

@@ -31,6 +31,8 @@ class Wanted:
     name: str
     thing: Thing | None = None
     key: bytes = b""
+    upon: int | None = None
+    """The revision that the wish was made upon, 0 for none; when it is another by now, the wish is refused."""
 
 
 @dataclass(frozen=True, slots=True)

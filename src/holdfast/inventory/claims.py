@@ -69,6 +69,12 @@ def region_of(labels: Any, region: Region) -> bool:
     return bool(labels.get(REGION_LABEL, "") == region.name)
 
 
+def belongs(kind: Kind[Any, Any], key: bytes, thing: Any, region: Region) -> bool:
+    """Whether an object at that key is one of this region's. Hosts of all regions have the same keys."""
+    mine = not isinstance(thing, Host) or region_of(thing.metadata.labels, region)
+    return mine and key.startswith(kind.prefix(region))
+
+
 def _plain(network: str) -> str:
     """A network of one as the address that it is: 10.0.0.7/32 and 10.0.0.7 are one claim."""
     address, _, length = network.partition("/")

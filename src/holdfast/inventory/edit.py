@@ -1,20 +1,21 @@
 """Editing the inventory: every change, its outbox row and its history are one transaction.
 
-All of one request happens or nothing of it. An address that another object has is refused by name. Creating is told
-from changing and moving by what is there; asking for what is there already changes nothing and wakes nobody.
+All of one request happens or nothing of it, and requests happen one after the other: each sees all of those before it.
+What breaks a rule is refused by name. Creating is told from changing and moving by what is there; asking for what is
+there already changes nothing and wakes nobody.
 """
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, text
-from sqlalchemy.exc import IntegrityError
 
 from holdfast.inventory import rules
 from holdfast.inventory.changing import Did, Edit, Held, Past, Refused, Wanted
@@ -31,7 +32,8 @@ from holdfast.model.wall import written
 
 __all__ = ["Did", "Edit", "Editor", "Held", "Past", "Refused", "Wanted", "wanted"]
 
-_TRIES = 3
+_EDITS = 0x686F6C6465646974
+"""PostgreSQL's advisory lock of whoever edits. SQLite has one writer at a time anyway."""
 
 
 def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> Wanted:
@@ -56,18 +58,10 @@ class Editor:
 
     def change(self, wishes: Sequence[Wanted], *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
         """Makes the inventory say this about these objects. Raises `Refused`, and then nothing was changed."""
-        for attempt in range(_TRIES):
-            try:
-                return self._change(wishes, who, why, dry_run)
-            except IntegrityError as error:
-                # Somebody else took a name or an address between our look and our write: look again.
-                if attempt == _TRIES - 1:
-                    raise Refused("others keep changing the same objects: try again") from error
-        raise AssertionError("unreachable")
-
-    def _change(self, wishes: Sequence[Wanted], who: str, why: str, dry_run: bool) -> Sequence[Edit]:
-        with reading(self._engine) if dry_run else writing(self._engine) as connection:
+        rules.refuse_repetition(wishes)
+        with reading(self._engine) if dry_run else self._editing() as connection:
             there = _there(connection, wishes)
+            rules.refuse_foreign(wishes, there, self._region)
             now = datetime.now(UTC)
             edits = [_decide(wish, there.get((wish.kind.name, wish.name)), now) for wish in wishes]
             changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
@@ -76,6 +70,15 @@ class Editor:
                 return edits
             revisions = _write(connection, changes, who, why, now)
             return [replace(edit, revision=revisions.get((edit.kind.name, edit.name), edit.revision)) for edit in edits]
+
+    @contextlib.contextmanager
+    def _editing(self) -> Iterator[Connection]:
+        """A transaction in which nobody else edits. Locked rows would not do: a change that waited for another one does
+        not see what that one made of its object, and a delete would pass it by."""
+        with writing(self._engine) as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _EDITS})
+            yield connection
 
     def undo(self, kind: Kind[Any, Any], name: str, *, who: str, why: str = "", dry_run: bool = False) -> Edit:
         """Makes the object what it was before its last change. Raises `Refused`."""
@@ -108,12 +111,13 @@ class Editor:
 
 
 def _as_it_was(kind: Kind[Any, Any], name: str, past: Past) -> Wanted:
+    upon = 0 if past.new is None else past.revision
     if past.old is None or past.old_key is None:
-        return Wanted(kind, name)
+        return Wanted(kind, name, upon=upon)
     thing = kind.decode(past.old_key, past.old)
     if isinstance(thing, Bad):
         raise Refused(f"what {kind.name} {name} was before cannot be read any more: {thing}")
-    return Wanted(kind, name, thing, past.old_key)
+    return Wanted(kind, name, thing, past.old_key, upon)
 
 
 def _there(connection: Connection, wishes: Sequence[Wanted]) -> Mapping[tuple[str, str], Row[Any]]:
@@ -121,26 +125,25 @@ def _there(connection: Connection, wishes: Sequence[Wanted]) -> Mapping[tuple[st
     for kind in KINDS:
         for names in portions([wish.name for wish in wishes if wish.kind is kind]):
             question = select(OBJECTS).where(OBJECTS.c.kind == kind.name, OBJECTS.c.name.in_(names))
-            if connection.dialect.name == "postgresql" and not connection.get_execution_options().get("reads"):
-                question = question.order_by(OBJECTS.c.key).with_for_update()
             found |= {(row.kind, row.name): row for row in connection.execute(question)}
     return found
 
 
 def _decide(wish: Wanted, row: Row[Any] | None, now: datetime) -> Edit:
-    old_key, old = (None, None) if row is None else (row.key, row.doc)
+    old_key, old, revision = (None, None, 0) if row is None else (row.key, row.doc, row.revision)
+    if wish.upon not in (None, revision):
+        raise Refused(f"{wish.kind.name} {wish.name} was changed meanwhile: look at it again")
     if wish.thing is None:
         did = Did.UNCHANGED if row is None else Did.DELETED
         return Edit(did, wish.kind, wish.name, old_key, old, old_key or b"", None, None)
     thing = _same_individual(wish, row, now)
-    new = wish.kind.encode(thing)
+    new = wish.kind.encode(thing, over=old)
     if row is None:
         did = Did.CREATED
     elif row.key != wish.key:
         did = Did.MOVED
     else:
         did = Did.UNCHANGED if old == new else Did.CHANGED
-    revision = row.revision if row is not None else 0
     return Edit(did, wish.kind, wish.name, old_key, old, wish.key, new, thing, revision)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import QueuePool
 
 from holdfast.inventory.api import DatabaseAway
@@ -25,6 +25,8 @@ _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "
 _CONNECT_S = 5
 _TIMEOUTS = ("55P03", "57014")
 """PostgreSQL's lock_timeout and statement_timeout; with both at the same value either may be first."""
+_UNFIT = ("42P01", "42703", "42501", "25006")
+"""No such table, no such column, no right to it, read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def session_options(limits: Limits) -> str:
 
 
 def _sqlite(url: URL, limits: Limits) -> Engine:
-    Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):  # then there is no file, and SQLite says so whenever it is asked for something
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     arguments = {"timeout": limits.patience.total_seconds(), "check_same_thread": False, "isolation_level": None}
     engine = create_engine(url, connect_args=arguments, poolclass=QueuePool)
     event.listen(engine, "connect", _prepare_sqlite)
@@ -120,19 +123,21 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def answered() -> Iterator[None]:
-    """Turns what a driver raises when the database is away, busy or not set up into one sentence."""
+    """Turns what a driver raises when the database is away, busy, not set up or not ours into one sentence."""
     try:
         yield
-    except (OperationalError, InterfaceError) as error:
-        raise DatabaseAway(said(error)) from error
     except DBAPIError as error:
-        if error.connection_invalidated or is_missing_table(error) or is_lock_timeout(error):
-            raise DatabaseAway(said(error)) from error
-        raise
+        if not is_away(error):
+            raise
+        raise DatabaseAway(said(error)) from error
 
 
-def is_missing_table(error: DBAPIError) -> bool:
-    return sqlstate(error) == "42P01" or "no such table" in str(error.orig)
+def is_away(error: DBAPIError) -> bool:
+    """Whether the database cannot or will not serve us now; all else is a mistake of ours."""
+    if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
+        return True
+    # SQLite raises nothing more precise for a file that is broken or none of its own.
+    return sqlstate(error) in (*_TIMEOUTS, *_UNFIT) or type(error) is DatabaseError
 
 
 def is_lock_timeout(error: DBAPIError) -> bool:
@@ -146,9 +151,14 @@ def sqlstate(error: DBAPIError) -> str:
 
 def said(error: DBAPIError) -> str:
     """What the database said, on one line, without the statement."""
-    if is_missing_table(error):
+    words = str(error.orig)
+    if sqlstate(error) == "42P01" or "no such table" in words:
         return "it has no tables yet: run holdfast inventory init"
-    return " ".join(str(error.orig).split()) or type(error.orig).__name__
+    if sqlstate(error) == "42703" or "no such column" in words or "has no column" in words:
+        return "its tables are those of an earlier version: run holdfast inventory init"
+    if is_lock_timeout(error):
+        return "somebody else's change has been under way for too long: try again"
+    return " ".join(words.split()) or type(error.orig).__name__
 
 
 def snapshot_options(limits: Limits) -> str:

@@ -24,7 +24,7 @@ from holdfast.config.group import Notes, read_member
 from holdfast.config.reading import Unsound
 from holdfast.config.text import closest
 from holdfast.inventory import serving
-from holdfast.inventory.claims import KINDS, SERVING, Thing
+from holdfast.inventory.claims import KINDS, REGION_LABEL, SERVING, Thing, name_of
 from holdfast.inventory.edit import Wanted, wanted
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.host import HOST, Host, HostSpec
@@ -50,13 +50,14 @@ def read(text: str, file: str, region: Region) -> Sequence[Wanted]:
     document = parse(text)
     faults = list(document.faults)
     found: list[Wanted] = []
+    lines: dict[tuple[str, str], int] = {}
     for node in _objects(document.root):
         try:
-            kind = _kind(_plain(node))
-            if kind in SERVING:
-                found += _served(kind, node, region, faults)
-            else:
-                found.append(_wanted(kind, _plain(node), region))
+            for wish in _wishes(node, region, faults):
+                first = lines.setdefault((wish.kind.name, wish.name), node.mark.line)
+                if first != node.mark.line:
+                    raise _Wrong(f"is {wish.kind.name} {wish.name} again, first on line {first}: remove one")
+                found.append(wish)
         except (_Wrong, ValueError) as error:
             faults.append(Fault("", node.mark, str(error)))
     if not found and not faults:
@@ -64,6 +65,12 @@ def read(text: str, file: str, region: Region) -> Sequence[Wanted]:
     if faults:
         raise ManifestRefused("\n".join(f"{file}:{fault.mark.line}: {fault.path} {fault.sentence}" for fault in faults))
     return found
+
+
+def _wishes(node: Node, region: Region, faults: list[Fault]) -> Sequence[Wanted]:
+    given = _plain(node)
+    kind = _kind(given)
+    return _served(kind, node, region, faults) if kind in SERVING else [_wanted(kind, given, region)]
 
 
 def _objects(root: Node | None) -> Sequence[Node]:
@@ -107,17 +114,29 @@ def _wanted(kind: Kind[Any, Any], given: Any, region: Region) -> Wanted:
 
 
 def _thing(kind: Kind[Any, Any], given: dict[str, Any], spec: dict[str, Any], region: Region) -> tuple[Any, Thing]:
-    labels = given.get("labels") or {}
     if kind is ENDPOINT:
         endpoint = _convert({"orchestrator": "holdfast", **spec}, EndpointSpec)
-        on = {NETWORK_LABEL: given["network"]} if given.get("network") else {}
-        return endpoint.name, Endpoint.of(region, endpoint, labels={**labels, **on})
+        if given.get("name") not in (None, called := name_of(kind, endpoint.name)):
+            raise _Wrong(f"is endpoint {called} by its spec, and has another name: remove the name")
+        return endpoint.name, Endpoint.of(region, endpoint, labels=_labels(given, region))
     name = _name(kind, given)
     if kind is HOST:
-        return name, Host.of(name, _convert(spec, HostSpec), labels=labels)
+        return name, Host.of(name, _convert(spec, HostSpec), labels=_labels(given, region))
     if kind is NETWORK:
         return name, _convert(spec, Network)
     return name, _convert({"network_id": name, **spec}, Subnet)
+
+
+def _labels(given: dict[str, Any], region: Region) -> Mapping[str, str]:
+    """The labels of a host or an endpoint; the network is one of them."""
+    labels: dict[str, str] = _convert(given.get("labels") or {}, dict[str, str], "labels")
+    if labels.get(REGION_LABEL, region.name) != region.name:
+        raise _Wrong(f"has the label {REGION_LABEL}, which follows from store.region: remove it")
+    if given.get("network"):
+        labels[NETWORK_LABEL] = _convert(given["network"], str, "network")
+    if labels.get(NETWORK_LABEL):
+        NETWORK.key(region, labels[NETWORK_LABEL])  # refuses what no network can be called
+    return labels
 
 
 def _name(kind: Kind[Any, Any], given: dict[str, Any]) -> str:
@@ -142,12 +161,12 @@ def _served(kind: Kind[Any, Any], node: Node, region: Region, faults: list[Fault
     return (wanted(kind, region, name, thing),)
 
 
-def _convert(spec: dict[str, Any], into: type[Any]) -> Any:
+def _convert(given: Any, into: Any, where: str = "spec") -> Any:
     try:
-        return msgspec.convert(spec, into, strict=False)
+        return msgspec.convert(given, into, strict=False)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$")
-        raise _Wrong(f"spec{place.rstrip('`')}: {what[:1].lower()}{what[1:]}") from error
+        raise _Wrong(f"{where}{place.rstrip('`')}: {what[:1].lower()}{what[1:]}") from error
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:

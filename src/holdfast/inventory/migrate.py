@@ -6,8 +6,10 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import Engine, text
 
+from holdfast.inventory.changing import Refused
 from holdfast.inventory.engine import writing
 
 _FOLDER = Path(__file__).parent / "migrations"
@@ -18,12 +20,16 @@ _LOCK = 0x686F6C6466617374
 def migrate(engine: Engine, to: str = "head") -> None:
     """Makes the tables, or brings them up to date; nothing when they are. All steps are one transaction.
 
-    `to` names an earlier step, for tests of the way from there.
+    `to` names an earlier step, for tests of the way from there. Raises `Refused` where a newer version was before.
     """
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            connection.execute(text("SET LOCAL statement_timeout = 0"))  # an index of many objects takes its time
         config.attributes["connection"] = connection
-        command.upgrade(config, to)
+        try:
+            command.upgrade(config, to)
+        except CommandError as error:
+            raise Refused(f"the tables are those of a newer version, so this one changes nothing: {error}") from error

@@ -1,8 +1,8 @@
-"""What the inventory refuses: addresses that are taken, and objects that would lose what they lean upon.
+"""What the inventory refuses: addresses that are taken, objects that would lose what they lean upon or that belong to
+another region, and what the store would not take.
 
 Each rule looks at the changes of one request and at what is there beside them, inside the transaction that makes the
-change; on PostgreSQL the rows that a rule relies upon are locked, so that two requests cannot both be right alone and
-wrong together.
+change. Requests are made one after the other (`edit`), so that two cannot both be right alone and wrong together.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, select, text
+from sqlalchemy import Connection, Row, select
 
 from holdfast.inventory import serving
-from holdfast.inventory.changing import Did, Edit, Refused
-from holdfast.inventory.claims import SERVING, addresses_of, network_named
+from holdfast.inventory.changing import Did, Edit, Refused, Wanted
+from holdfast.inventory.claims import SERVING, addresses_of, belongs, network_named
 from holdfast.inventory.schema import ADDRESSES, OBJECTS
 from holdfast.inventory.sql import portions
 from holdfast.model.bad import Bad
@@ -22,18 +22,61 @@ from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
 from holdfast.model.network import NETWORK, Network
+from holdfast.model.region import Region
 
-_SERVING_LOCK = 0x686F6C6473657276
-"""PostgreSQL's advisory lock that makes two changes of what is served one after the other."""
+DOCUMENT_LIMIT = 1 << 20
+"""Bytes. etcd refuses requests above 1.5 MiB, and a document is not all of one."""
+KEY_LIMIT = 1_000
+"""Bytes. PostgreSQL cannot index much longer ones."""
+
+
+def refuse_repetition(wishes: Sequence[Wanted]) -> None:
+    """Two wishes about one object contradict one another, or one of them says nothing."""
+    seen: set[tuple[str, str]] = set()
+    for wish in wishes:
+        if (wish.kind.name, wish.name) in seen:
+            raise Refused(f"{wish.kind.name} {wish.name} is named twice in one request: name it once")
+        seen.add((wish.kind.name, wish.name))
+
+
+def refuse_foreign(wishes: Sequence[Wanted], there: Mapping[tuple[str, str], Row[Any]], region: Region) -> None:
+    """Another region's objects are not edited from here: neither syncer would know both of the keys."""
+    for wish in wishes:
+        sides: list[tuple[bytes, Any]] = [] if wish.thing is None else [(wish.key, wish.thing)]
+        row = there.get((wish.kind.name, wish.name))
+        if row is not None:
+            sides.append((row.key, wish.kind.decode(row.key, row.doc) if wish.kind is HOST else None))
+        if not all(belongs(wish.kind, key, thing, region) for key, thing in sides):
+            here = f"region {region.name}" if region.name else "that of no region"
+            raise Refused(
+                f"{wish.kind.name} {wish.name} belongs to another region, and the configuration here is {here}: change "
+                "it with the other's store.region; each region has a database of its own"
+            )
 
 
 def refuse(connection: Connection, changes: Sequence[Edit]) -> None:
     """Raises `Refused` for the first rule that these changes would break."""
+    _refuse_oversized(changes)
     _refuse_taken(connection, changes)
     _refuse_left_behind(connection, changes)
     _refuse_off_network(connection, changes)
     _refuse_narrowed(connection, changes)
     _refuse_contradiction(connection, changes)
+
+
+def _refuse_oversized(changes: Sequence[Edit]) -> None:
+    """What the store or the database would refuse for ever is not taken into the inventory."""
+    for edit in changes:
+        if len(edit.key) > KEY_LIMIT:
+            raise Refused(
+                f"{edit.kind.name} {edit.name[:60]}… has a key of {len(edit.key):,} bytes, and {KEY_LIMIT:,} is the "
+                "most: shorten its name"
+            )
+        if edit.new is not None and len(edit.new) > DOCUMENT_LIMIT:
+            raise Refused(
+                f"{edit.kind.name} {edit.name} takes {len(edit.new):,} bytes, and the store takes objects of "
+                f"{DOCUMENT_LIMIT:,} at most: make several of it"
+            )
 
 
 def _refuse_taken(connection: Connection, changes: Sequence[Edit]) -> None:
@@ -106,8 +149,6 @@ def _refuse_contradiction(connection: Connection, changes: Sequence[Edit]) -> No
     """Frontends, backends and health checks make sense together, or none of the request is taken."""
     if not any(edit.kind in SERVING for edit in changes):
         return
-    if _locks(connection):
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _SERVING_LOCK})
     for edit in changes:
         if edit.kind in SERVING and edit.thing is not None:
             try:
@@ -136,7 +177,7 @@ def _networks(connection: Connection, changes: Sequence[Edit], names: Sequence[s
     found: dict[str, Network] = {}
     for some in portions(names):
         question = select(OBJECTS).where(OBJECTS.c.kind == NETWORK.name, OBJECTS.c.name.in_(some))
-        for row in connection.execute(_shared(connection, question)):
+        for row in connection.execute(question):
             network = NETWORK.decode(row.key, row.doc)
             if not isinstance(network, Bad):
                 found[row.name] = network
@@ -153,12 +194,3 @@ def _beside(connection: Connection, changes: Sequence[Edit], condition: Any) -> 
     touched = {edit.old_key for edit in changes}
     question = select(OBJECTS).where(condition).order_by(OBJECTS.c.key)
     return [row for row in connection.execute(question) if row.key not in touched]
-
-
-def _shared(connection: Connection, question: Select[Any]) -> Select[Any]:
-    return question.with_for_update(read=True) if _locks(connection) else question
-
-
-def _locks(connection: Connection) -> bool:
-    """SQLite has one writer at a time anyway, and a dry run holds nobody up."""
-    return connection.dialect.name == "postgresql" and not connection.get_execution_options().get("reads")

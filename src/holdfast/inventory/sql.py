@@ -111,6 +111,13 @@ class SqlInventory:
         with reading(self.engine) as connection:
             return connection.execute(select(func.count()).select_from(OUTBOX)).scalar_one()
 
+    def unsettled(self, ids: Collection[int]) -> Collection[int]:
+        """Which of these rows of the outbox are still there."""
+        question = select(OUTBOX.c.id)
+        with reading(self.engine) as connection:
+            asked = (question.where(OUTBOX.c.id.in_(some)) for some in portions(sorted(ids)))
+            return [number for one in asked for number in connection.execute(one).scalars()]
+
     def settle(self, fence: Fence, ids: Sequence[int]) -> None:
         with fences.fenced(self.engine, fence) as connection:
             for some in portions(ids):

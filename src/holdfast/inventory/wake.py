@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import psycopg
 import structlog
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from holdfast.model.time import Duration
 
@@ -33,8 +34,9 @@ class Waker(Protocol):
 
 class SqliteWaker:
     def __init__(self, engine: Engine) -> None:
-        self._connection: Any = engine.raw_connection()
-        self._seen = self._version()
+        self._engine = engine
+        self._connection: Any = None
+        self._seen = 0
 
     async def wait(self, most: Duration) -> None:
         try:
@@ -43,7 +45,7 @@ class SqliteWaker:
             self._seen = self._version()
         except TimeoutError:
             return
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DBAPIError) as error:
             log.debug(f"the inventory does not show changes now, so they are polled for: {error}")
             await asyncio.sleep(most.total_seconds())
 
@@ -52,9 +54,12 @@ class SqliteWaker:
             await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _version(self) -> int:
+        if self._connection is None:  # a file that cannot be opened yet is no reason not to start
+            self._connection = self._engine.raw_connection()
         cursor = self._connection.cursor()
         try:
             return int(cursor.execute("PRAGMA data_version").fetchone()[0])
