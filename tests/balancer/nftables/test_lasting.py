@@ -72,6 +72,25 @@ def test_ending_flows_hits_only_the_dead_backend_also_after_the_table_was_lost(g
     assert alive == {name: [name != "web-2"] * len(mine) for name, mine in flows.items()}
 
 
+def test_no_vip_waits_until_the_flows_of_another_have_been_ended(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.make(*served(V4), *served(V6))
+    ends, seen = Kernel.end_flows, list[str]()
+
+    def watched(kernel: Kernel, mark: int) -> None:
+        seen.append(ground.nft("list", "map", "inet", TABLE, "backend6-port"))
+        ends(kernel, mark)
+
+    monkeypatch.setattr(Kernel, "end_flows", watched)
+    ground.make(
+        change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(100)),
+        change(Key(V6, WEB6["web-1"]), Entry(0, kill=True), Entry(100)),
+    )
+    assert len(seen) == 2
+    assert "weight 0" in seen[0]
+
+
 def test_flush_ends_the_flows_of_one_entry_and_says_how_many(ground: Ground) -> None:
     ground.make(*served(V4), *served(V6))
     flows, others = by_server(ground.connect(V4, 40)), ground.connect(V6, 10)

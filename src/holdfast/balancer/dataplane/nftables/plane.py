@@ -11,9 +11,10 @@ that concerns one VIP's elements, a thousand buckets among them, is one transact
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TypeVar
 
@@ -31,7 +32,7 @@ from holdfast.balancer.dataplane.nftables.layout import TRAFFIC, belongs_to_a_vi
 from holdfast.balancer.dataplane.nftables.picture import Picture, Service, traffic_in
 from holdfast.balancer.dataplane.nftables.sight import Sight
 from holdfast.balancer.dataplane.nftables.structure import Shape
-from holdfast.balancer.dataplane.nftables.turn import Turn, steps
+from holdfast.balancer.dataplane.nftables.turn import Steps, Turn, steps
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Key, Settings, Value, Vip
 from holdfast.reconcile import Away, Change
@@ -173,8 +174,7 @@ class _Writing:
                 errors.append(turn.take(change))
             unled = {vip for vip, turn in turns.items() if turn.settings is not None and not picture.leads_to(vip)}
             self._prepare(picture, turns.values())
-            used = set(picture.marks())
-            failed = {vip: error for vip, turn in turns.items() if (error := self._program(turn, picture, used))}
+            failed = self._program(turns.values(), picture)
             self._finish(picture, turns.keys() - failed.keys())
             if unled:
                 self._kernel.end_unled_flows(unled)
@@ -213,25 +213,45 @@ class _Writing:
         self._kernel.commit(transaction)
         picture.strays.clear()
 
-    def _program(self, turn: Turn, picture: Picture, used: set[int]) -> str | None:
-        """One VIP's elements, and the end of flows that must not live; one sentence if that cannot be done."""
-        gone = turn.settings is None
+    def _program(self, turns: Collection[Turn], picture: Picture) -> Mapping[Vip, str]:
+        """The VIPs' elements, then the end of flows that must not live: finding these among millions takes the kernel
+        its time, and no VIP waits for those of another. One sentence for each VIP for which that cannot be done."""
+        used = set(picture.marks())
+        begun: dict[Vip, Steps] = {}
+        failed: dict[Vip, str] = {}
+        for turn in turns:
+            with self._noting(turn.vip, failed):
+                begun[turn.vip] = self._begin(turn, picture, used)
+        for vip, told in begun.items():
+            with self._noting(vip, failed):
+                self._end(told)
+                picture.put(vip, told.service)
+        return failed
+
+    @contextlib.contextmanager
+    def _noting(self, vip: Vip, failed: dict[Vip, str]) -> Iterator[None]:
+        """An error of one VIP is its own; nothing that is remembered of it counts."""
         try:
-            before = empty(self._shape.size) if gone else self._sight.buckets(turn.vip)
-            told = steps(turn, picture, before, used)
-            if told.first:
-                self._kernel.commit(told.first)
-            for mark in told.ended:
-                self._kernel.end_flows(mark)
-            if told.then:
-                self._kernel.commit(told.then)
+            yield
         except (KernelError, maglev.TooMany) as error:
-            self._sight.remember(turn.vip, None)
+            self._sight.remember(vip, None)
             self._sight.forget()
-            return str(error)
-        picture.put(turn.vip, told.service)
+            failed[vip] = str(error)
+
+    def _begin(self, turn: Turn, picture: Picture, used: set[int]) -> Steps:
+        gone = turn.settings is None
+        before = empty(self._shape.size) if gone else self._sight.buckets(turn.vip)
+        told = steps(turn, picture, before, used)
+        if told.first:
+            self._kernel.commit(told.first)
         self._sight.remember(turn.vip, None if gone else told.after)
-        return None
+        return told
+
+    def _end(self, told: Steps) -> None:
+        for mark in told.ended:
+            self._kernel.end_flows(mark)
+        if told.then:
+            self._kernel.commit(told.then)
 
     def _finish(self, picture: Picture, made: Set[Vip]) -> None:
         """Changes the chains of VIPs that were made and that clients are led to already, and removes what nobody needs.
