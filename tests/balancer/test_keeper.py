@@ -423,6 +423,30 @@ def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_
     play(story, tmp_path)
 
 
+@fault("B15", without="holdfast.balancer.gates:HealthGate._gives_back")
+def test_B15_what_is_lost_while_the_prober_is_silent_is_given_back_at_once(tmp_path: Path) -> None:
+    """Also to a backend in the midst of its slow start; but nothing that health alone would have changed."""
+
+    async def story(world: World, site: Site) -> None:
+        await settled(site, simple(1, 2, 3, extra="slow_start: 60s", check=", fall: 1"))
+        site.truth.down = {"b1", "b3"}
+        await asyncio.sleep(3)
+        site.truth.down = {"b3"}
+        await asyncio.sleep(10)
+        site.truth.dead = True
+        await asyncio.sleep(5)
+        before = site.weights()
+        site.dataplane.restart()
+        await asyncio.sleep(1)
+        after = site.weights()
+        assert (after["b2"], after["b3"]) == (100, 0)
+        assert before["b1"] <= after["b1"] < 100
+        await asyncio.sleep(30)
+        assert site.weights() == after
+
+    play(story, tmp_path)
+
+
 def test_an_operators_word_passes_although_the_prober_is_silent(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))

@@ -3,6 +3,7 @@
 `no_prober`: the prober is silent, so what is known of backends is growing old; nothing that follows from it is written
 (B21). `no_health`: nothing is known of a frontend's backends, or one is unknown to a prober that has told nothing at
 all since the start; what was found in the dataplane stays (B22). An operator's own word about a backend passes both.
+What the dataplane lost is given back to it also in silence: it served so when the prober was last heard (B15).
 A paused frontend is left exactly as it is, whatever becomes of its backends, until it is resumed.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.balancer.maglev import Identity
-from holdfast.balancer.vip import NO_BACKEND, Key, Value, Vip
+from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Value, Vip
 from holdfast.balancer.warmup import WarmUp
 from holdfast.model.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Intent, Op, Reason
@@ -36,6 +37,8 @@ class Standing:
 
 
 Standings = Callable[[Vip], Standing | None]
+Programmed = Callable[[Key], Value | None]
+"""What was last programmed there, or found at the start, whatever the dataplane holds by now."""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,7 @@ class HealthGate:
     told: bool = field(default=False)
     """Whether the prober has delivered any result since the start."""
     since: Instant = NEVER
+    programmed: Programmed = lambda _key: None
 
     def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         found = self.standing(change.key.vip)
@@ -82,6 +86,19 @@ class HealthGate:
         if not found.known or (backend in found.unknown and not self.told):
             opens = f"a first result of a backend of {found.name}"
             return Closed("no_health", HealthReason.NO_HEALTH, self.since, opens, found.name)
-        if self.silent is not None and change.op is not Op.DELETE:
+        if self.silent is not None and change.op is not Op.DELETE and not self._gives_back(change):
             return Closed("no_prober", HealthReason.NO_PROBER, self.silent, "the prober's next report")
         return None
+
+    def _gives_back(self, change: Change[Key, Value]) -> bool:
+        """Whether somebody took away what was programmed there, and it will serve again as it did."""
+        was = self.programmed(change.key)
+        found, wanted = (None if side is None else side.value for side in (change.old, change.new))
+        if was is None or wanted is None or found == was:
+            return False
+        return _serves(wanted) == _serves(was)
+
+
+def _serves(value: Value) -> Value | tuple[bool, bool]:
+    """What of a value is health's; how much an entry gets is also a matter of time and of operators."""
+    return (value.weight > 0, value.kill) if isinstance(value, Entry) else value

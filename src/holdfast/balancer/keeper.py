@@ -91,10 +91,12 @@ class Keeper:
         self.pauses = PauseGate(balancer.standing)
         self.sync = Sync({source.name: Synced(balancer.warm.started)})
         self.warm_up = WarmUpGate(balancer.warm, balancer.standing)
-        self.health = HealthGate(balancer.standing, since=balancer.warm.started)
         self.brake: Brake[Key, Value] = Brake(f"{NAME}/brake", KINDS)
         self.farewell = Farewell(self.brake, self._is_announced)
         self.target = Vips(dataplane, self._moves)
+        self.health = HealthGate(
+            balancer.standing, since=balancer.warm.started, programmed=lambda key: self.target.programmed.get(key)
+        )
         self.metrics = BalancerMetrics(around.metrics.registry)
         self.meter = Meter(dataplane, around.metrics.registry)
         self._prober = prober
@@ -201,7 +203,7 @@ class Keeper:
                 self._vitals.attempted(success=False, state=f"waiting: {away.what}")
                 await asyncio.sleep(_ADOPT_AGAIN.total_seconds())
                 continue
-            self.target.held = dict(held)
+            self.target.adopt(held)
             self.balancer.adopt(held)
             vips = sum(KINDS.of(key) == "vip" for key in held)
             log.info(

@@ -40,6 +40,12 @@ class Vips:
         self._told = told
         self.held: dict[Key, Value] = {}
         """What the dataplane is known to hold, as of the last look."""
+        self.programmed: dict[Key, Value] = {}
+        """What was found at the start and what was written since, also if somebody has taken it away."""
+
+    def adopt(self, held: Mapping[Key, Value]) -> None:
+        """This is what the dataplane holds at the start."""
+        self.held, self.programmed = dict(held), dict(held)
 
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Value]]], Key | None]:
         held = await self._dataplane.read()
@@ -65,10 +71,11 @@ class Vips:
 
     def _remember(self, changes: Iterable[ValueChange]) -> None:
         for change in changes:
-            if change.new is None:
-                self.held.pop(change.key, None)
-            else:
-                self.held[change.key] = change.new.value
+            for known in (self.held, self.programmed):
+                if change.new is None:
+                    known.pop(change.key, None)
+                else:
+                    known[change.key] = change.new.value
 
     def _steps(self, change: ValueChange, held: Mapping[Key, Value]) -> Iterator[tuple[ValueChange, ValueChange]]:
         """The change as the dataplane can make it, each step with the change that it belongs to."""
