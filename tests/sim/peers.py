@@ -1,11 +1,13 @@
 """The shipped agent on a simulated host, while a fleet changes around it and everything goes wrong that can.
 
 Hosts join, leave, come back as somebody else and take over each other's addresses, workloads move, sources are away,
-values rot, the kernel flaps and refuses, handlers are not ready, and the agent is killed at any step. The judge knows
-the truth by a way of its own (`wants`: the newest object has the claim), and looks at every single change:
+values rot, one watch falls behind the others, the kernel flaps and refuses, handlers are not ready, and the agent is
+killed at any step. The judge knows the truth by a way of its own (`wants`: the newest object has the claim), and looks
+at every single change:
 
 - nothing is removed from the kernel that the agent knows to be wanted, or that belongs to a source it has not heard;
 - nothing is programmed before a source has spoken;
+- no route leaves the host of a workload for the one that it is only on its way to, however late the word of that is;
 - at rest the kernel, and a handler that nobody can read, hold exactly what the live hosts and workloads claim.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -37,7 +39,7 @@ from holdfast.agent.claims import (
 from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.following import Following
 from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, Endpoint
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.host import HOST, Host
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.time import seconds
@@ -93,6 +95,7 @@ class Truth:
 
     store: FakeStore
     objects: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
+    rotten: set[bytes] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.store.observers.append(self._note)
@@ -103,10 +106,28 @@ class Truth:
             if kind is None:
                 continue
             decoded = None if event.entry is None else kind.decode(event.key, event.entry.value)
+            self.rotten.discard(event.key)
             if decoded is None:
                 self.objects.pop(event.key, None)
-            elif not isinstance(decoded, Bad):
+            elif isinstance(decoded, Bad):
+                self.rotten.add(event.key)
+            else:
                 self.objects[event.key] = write.revision, decoded
+
+    def under_way(self, key: Key) -> Iterator[tuple[EndpointName, EndpointName]]:
+        """Workloads that set out and still are where they came from, with that route: from there, to there.
+
+        Only those that can be read, and that began with the first word of the endpoint over there: one that was
+        believed to have arrived cannot be known to be under way by somebody who has not heard so yet.
+        """
+        known = [(revision, one) for at, (revision, one) in self.objects.items() if at not in self.rotten]
+        hosts = {one.metadata.name for _, one in known if isinstance(one, Host)}
+        endpoints = {one.name: (revision, one) for revision, one in known if isinstance(one, Endpoint)}
+        for revision, one in known:
+            if isinstance(one, Migration) and one.source in endpoints and one.source.node in hosts:
+                routes = map(route, endpoints[one.source][1].spec.ip_networks)
+                if key in routes and one.target in endpoints and endpoints[one.target][0] == revision:
+                    yield one.source, one.target
 
 
 @dataclass
@@ -115,7 +136,8 @@ class JudgedKernel(FakeKernel):
 
     judge: Callable[[], Mapping[Key, str]] = dict
     """What must stay now, and why."""
-    usurped: Callable[[ClaimChange], str | None] = lambda _change: None
+    wrong: Callable[[ClaimChange], str | None] = lambda _change: None
+    """What is wrong with a change whose key may change."""
     may_program: Callable[[], bool] = bool
     fail: Callable[[str], None] = lambda _why: None
     removals: int = 0
@@ -125,7 +147,7 @@ class JudgedKernel(FakeKernel):
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
         if not self.may_program():
             self.fail(f"{len(changes)} changes were made before any source had spoken")
-        for sentence in filter(None, map(self.usurped, changes)):
+        for sentence in filter(None, map(self.wrong, changes)):
             self.fail(sentence)
         self._staying = self.judge()
         return await super().apply(changes)
@@ -199,7 +221,10 @@ class Scene:
                 staying |= dict.fromkeys(theirs, f"{following.name} wants it, and has not been heard")
         return staying
 
-    def usurped(self, change: ClaimChange) -> str | None:
+    def wrong(self, change: ClaimChange) -> str | None:
+        return self._usurped(change) or self._strayed(change)
+
+    def _usurped(self, change: ClaimChange) -> str | None:
         """Whether a source takes over what belongs to one before it that has not been heard."""
         if change.old is None or change.new is None or self.site.keeper is None:
             return None
@@ -208,6 +233,16 @@ class Scene:
         old, new = change.old.source, change.new.source
         taken = old in unheard and new in order[order.index(old) + 1 :]
         return f"{change.key} went from {old}, which has not been heard, to {new}" if taken else None
+
+    def _strayed(self, change: ClaimChange) -> str | None:
+        """Whether a workload's route leaves its host for one that it has only set out for."""
+        if change.old is None or change.new is None or not isinstance(change.new.value.shape, Remote):
+            return None
+        owners = change.old.value.owner, change.new.value.owner
+        for ends in self.truths[change.new.source].under_way(change.key):
+            if all(owner.endpoint == str(end) for owner, end in zip(owners, ends, strict=True)):
+                return f"{change.key} went from {ends[0].node} to {ends[1].node}, where its workload is only expected"
+        return None
 
     def has_spoken(self) -> bool:
         return self.site.keeper is not None and bool(self.site.keeper.sources.complete)
@@ -261,7 +296,7 @@ def _scene(world: World, folder: Path) -> Scene:
     kernel, ids = JudgedKernel(), SwallowingIds()
     site = Site(world, folder, kernel, (ids,), stores, audit=seconds(20), batch=world.random.choice([2, 1_000]))
     scene = Scene(world, site, {name: Truth(store) for name, store in stores.items()}, kernel, ids)
-    kernel.judge, kernel.may_program, kernel.usurped = scene.must_stay, scene.has_spoken, scene.usurped
+    kernel.judge, kernel.may_program, kernel.wrong = scene.must_stay, scene.has_spoken, scene.wrong
     kernel.fail = lambda why: world.fail("the judge", Broken(why))
     kernel.pause = ids.pause = _slow_at_times(world.stream("kernel"))
     for name in stores:
@@ -364,6 +399,20 @@ def _migrate(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
     return [fleet.migrates(workload, source, to) if random.random() < 0.5 else fleet.arrived(workload, to)]
 
 
+def _set_out(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+    """A workload begins to move, as the syncer says it: the migration and the endpoint over there, at one revision."""
+    known = [one for _, one in truth.objects.values()]
+    hosts = [one.metadata.name for one in known if isinstance(one, Host)]
+    endpoints = {one.name: one for one in known if isinstance(one, Endpoint)}
+    settled = [one for one in endpoints.values() if one.spec.node in hosts]
+    begun = [(one, to) for one in settled for to in hosts if one.name._replace(node=to) not in endpoints]
+    if not begun:
+        return []
+    one, to = random.choice(begun)
+    workload, source = one.spec.workload, one.spec.node
+    return [fleet.migrates(workload, source, to), fleet.runs(workload, to, *one.spec.ip_networks)]
+
+
 def _rot(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     """A value becomes rubbish; somebody writes it anew some day, or deletes it."""
     known = sorted(truth.objects)
@@ -372,7 +421,7 @@ def _rot(fleet: Fleet, random: Random, truth: Truth) -> Operations:
 
 Operations = Sequence[Operation]
 Edit = Callable[[Fleet, Random, Truth], Operations]
-EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _run, _end, _migrate, _rot)
+EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _run, _end, _migrate, _set_out, _rot)
 
 
 def _mend(scene: Scene) -> None:
@@ -469,6 +518,21 @@ async def cut_off(scene: Scene) -> None:
         site.clients[source].link.heal()
 
 
+async def one_watch_behind(scene: Scene) -> None:
+    """One of a source's streams is silent while the others, and its answers, go on; and a workload sets out."""
+    source, kind = scene.random.choice(list(scene.truths)), scene.random.choice(_KINDS)
+    client = scene.site.clients.get(source)
+    if client is None:
+        return
+    scene.world.note(f"the {kind.plural} of {source} are behind")
+    client.link.mute_watches(kind.prefix(REGION))
+    await _a_while(scene, 0.05, 1.0)
+    fleet = scene.site.fleet(source)
+    fleet.write(*_set_out(fleet, scene.random, scene.truths[source]))
+    await _a_while(scene)
+    client.link.heal()
+
+
 async def reset(scene: Scene) -> None:
     """Connections are reset and continuity is lost: everything is listed again."""
     for client in scene.site.clients.values():
@@ -530,6 +594,8 @@ FAULTS: Final[Sequence[Fault]] = (
     come_back,
     restart,
     cut_off,
+    one_watch_behind,
+    one_watch_behind,
     reset,
     compact,
     flap,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 from unittest.mock import patch
 
-from holdfast.agent import following, waiting
+from holdfast.agent import arrivals, following, waiting
 from holdfast.agent.claims import Claim, Key, Shape
 from holdfast.agent.demand import Demand
 from holdfast.agent.following import Following
@@ -22,6 +22,7 @@ from holdfast.agent.sources import Precedence
 from holdfast.agent.target import Kernel
 from holdfast.reconcile import Owned, Sync
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.steps import at_once
 from tests.agent import removals
 
 Bug = Callable[[], contextlib.AbstractContextManager[object]]
@@ -67,7 +68,7 @@ async def _only_the_kernel(self: Kernel, after: Key | None) -> Any:
     """The journal is written and never read."""
     shapes = await self.dataplane.read()
     found = {key: owned for key in shapes if (owned := self._found(key, shapes)) is not None}
-    self.present.replace_all(found)
+    at_once(self.present.replacing_all(found))
     return [(key, found[key]) for key in sorted(found) if after is None or after < key], None
 
 
@@ -95,5 +96,6 @@ BUGS: Final[Mapping[str, Bug]] = {
     "a handler that is not ready is told all the same": _replaced(waiting, "unready", _open),
     "what the kernel has, all have": _replaced(Kernel, "_found", _as_the_kernel_says),
     "only the kernel is asked what is there": _kernel_alone,
+    "a workload seen on a second host has moved": _replaced(arrivals, "doubtful", lambda _demand, _touched: {}),
     "a lower source takes over what an unheard one owns": _replaced(Precedence, "judge", _open),
 }
