@@ -1,12 +1,14 @@
-"""The body of a watch stream: chunked transfer coding taken apart, and its content cut into lines. Sans IO.
+"""The body of a watch stream: chunked coding taken off, and its content cut after the last whole line. Sans IO.
 
-A line may be tens of megabytes long and arrive in hundreds of pieces, or a hundred lines may arrive in one piece;
-every byte is looked at once. The usual case, a whole chunk that is a whole line, takes the shortest way.
+A line may be tens of megabytes long and arrive in hundreds of pieces, or a hundred lines may arrive in one piece:
+every byte is looked at once. Lines are not told apart here; what decodes them does that as it goes.
 """
 
 from __future__ import annotations
 
 MOST_SIZE_LINE = 1_024
+_END = 2
+"""Bytes of the line end that closes a chunk."""
 
 
 class ChunkedLines:
@@ -14,50 +16,42 @@ class ChunkedLines:
 
     def __init__(self) -> None:
         self.ended = False
-        self._left = 0
-        self._rest = b""
+        self._due = 0
+        self._size_line = b""
         self._line: list[bytes] = []
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Raises `ValueError` on anything that is not chunked coding."""
-        lines: list[bytes] = []
-        if self._rest:
-            data, self._rest = self._rest + data, b""
-        position, end = self._finish_chunk(data, lines), len(data)
+    def feed(self, data: bytes) -> bytes:
+        """The lines that are complete now, each with its newline. Raises `ValueError` on what is not chunked coding."""
+        if self._size_line:
+            data, self._size_line = self._size_line + data, b""
+        return self._whole_lines(b"".join(self._contents(data)))
+
+    def _contents(self, data: bytes) -> list[bytes]:
+        """What the chunks hold. Of one that has come in part, the part; the rest of it, and its line end, are due."""
+        position, end = self._due, len(data)
+        pieces = [data[: position - _END]] if position > _END else []
         while position < end and not self.ended:
             newline = data.find(b"\r\n", position)
             if newline < 0:
-                self._rest = data[position:]
-                if len(self._rest) > MOST_SIZE_LINE:
+                self._size_line = data[position:]
+                if len(self._size_line) > MOST_SIZE_LINE:
                     raise ValueError("a chunk does not begin with its size")
+                position = end
                 break
-            start = newline + 2
-            if newline == position:  # the line end that closes a chunk
-                position = start
-                continue
             size = int(data[position:newline].partition(b";")[0], 16)
-            self.ended = size == 0
-            position = min(start + size, end)
-            self._left = start + size - position
-            self._cut(data[start:position], lines)
+            if size < 0:
+                raise ValueError("the size of a chunk is negative")
+            self.ended = not size
+            start = newline + 2
+            position = start + size + _END
+            pieces.append(data[start : position - _END])
+        self._due = max(0, position - end)
+        return pieces
+
+    def _whole_lines(self, content: bytes) -> bytes:
+        cut = content.rfind(b"\n") + 1
+        if not cut:
+            self._line.append(content)
+            return b""
+        lines, self._line = b"".join([*self._line, content[:cut]]), [content[cut:]]
         return lines
-
-    def _finish_chunk(self, data: bytes, lines: list[bytes]) -> int:
-        """Takes what is left of a chunk that came in part; says where the next one begins."""
-        taken = min(self._left, len(data))
-        if taken:
-            self._left -= taken
-            self._cut(data[:taken], lines)
-        return taken
-
-    def _cut(self, piece: bytes, lines: list[bytes]) -> None:
-        if not self._line and piece.find(b"\n") == len(piece) - 1 > 0:
-            lines.append(piece[:-1])
-            return
-        head, *others = piece.split(b"\n")
-        if head:
-            self._line.append(head)
-        for other in others:
-            if self._line:
-                lines.append(b"".join(self._line))
-            self._line = [other] if other else []

@@ -15,7 +15,8 @@ from holdfast.store.chunks import ChunkedLines
 from holdfast.store.http import Endpoint, Lost
 
 GATHER_S = 0.02
-FULL_READ = 64 << 10
+FULL_READ = 256 << 10
+"""Bytes. A read that fills its buffer has left something behind."""
 MOST_BUFFERED = 8 << 20
 
 
@@ -28,7 +29,7 @@ class Rejected(Exception):
         self.body = body
 
 
-class Stream(asyncio.Protocol):
+class Stream(asyncio.BufferedProtocol):
     """A watch request and the lines of its answer."""
 
     def __init__(self, endpoint: Endpoint, path: str, body: bytes, token: str) -> None:
@@ -42,15 +43,17 @@ class Stream(asyncio.Protocol):
         self._http.send(h11.EndOfMessage())
         self._status = 0
         self._error_body: list[bytes] = []
+        # One for all reads: memory that is new for each costs the kernel more than what is read into it.
+        self._buffer = memoryview(bytearray(FULL_READ))
         self._chunks = ChunkedLines()
-        self._lines: list[bytes] = []
+        self._lines: list[bytes] = []  # blocks of whole lines
         self._buffered = 0
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._resume: asyncio.TimerHandle | None = None
 
-    async def read(self) -> list[bytes]:
+    async def read(self) -> bytes:
         """All lines that are there; waits when there are none. Raises `Lost` or `Rejected` when the stream is over."""
         while not self._lines:
             if self._failure is not None:
@@ -60,7 +63,7 @@ class Stream(asyncio.Protocol):
                 await self._waiter
             finally:
                 self._waiter = None
-        lines, self._lines, self._buffered = self._lines, [], 0
+        lines, self._lines, self._buffered = b"".join(self._lines), [], 0
         if self._resume is None:
             self._resume_reading()
         return lines
@@ -86,20 +89,24 @@ class Stream(asyncio.Protocol):
         self._transport = transport
         transport.write(self._request)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(self._buffer[:nbytes])
         try:
             rest = self._head(data) if self._http is not None else data
-            lines = self._chunks.feed(rest) if rest else []
+            lines = self._chunks.feed(rest) if rest else b""
         except (h11.RemoteProtocolError, ValueError) as error:
             self._end(Lost(f"the answer is not HTTP ({error})"))
             return
         if lines:
-            self._lines += lines
-            self._buffered += sum(map(len, lines))
+            self._lines.append(lines)
+            self._buffered += len(lines)
             self._wake()
         if self._chunks.ended:
             self._end(Lost("the server ended the stream"))
-        elif len(data) < FULL_READ or self._buffered > MOST_BUFFERED:
+        elif nbytes < FULL_READ or self._buffered > MOST_BUFFERED:
             self._pause_reading()
 
     def eof_received(self) -> None:

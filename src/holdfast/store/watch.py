@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -193,23 +193,22 @@ class Watch:
             creates.append(wire.CreateRequest(self.own.key, watch_id=OWN_ID))
         return b"".join(wire.encode(wire.WatchRequest(create)) for create in creates)
 
-    def _read(self, opened: Opened, lines: Sequence[bytes]) -> Events | None:
+    def _read(self, opened: Opened, lines: bytes) -> Events | None:
         """Takes in what the stream has said. Raises `Compacted` or `Lost`; then nothing of it counts."""
         batch: list[Event] = []
-        head = 0
-        for line in lines:
-            said = _decode(line)
+        head, since = 0, self._next
+        for said in _decode(lines):
             result = said.result
-            over = self._ended(opened, said)
-            if over is not None:
-                raise over
-            if result.watch_id == OWN_ID:
-                self._own_line(result)
-            elif result.events:
-                batch += [event.event() for event in result.events if event.kv.mod_revision >= self._next]
-                head = max(head, result.header.revision)
-            elif result.created:
-                self._created()
+            if not result.events:
+                self._notice(opened, said)
+            elif result.watch_id == OWN_ID:
+                self._own_events(result)
+            else:
+                head = result.header.revision
+                for event in result.events:
+                    kv = event.kv
+                    if kv.mod_revision >= since:
+                        batch.append(Event(kv.key, kv.mod_revision, kv if event.type == "PUT" else None))
         if not batch:
             return None
         self._attempts, self._said = 0, ""
@@ -221,17 +220,21 @@ class Watch:
         self.gateway.endpoints.saw(last)
         return Events(last, batch, max(head, last))
 
-    def _own_line(self, result: wire.WatchResult) -> None:
-        if self._echo is None:
-            return
-        if result.created:
-            self._echo.reopened(result.header.revision)
-        for event in result.events:
-            self._echo.came_back(event.kv.mod_revision)
+    def _own_events(self, result: wire.WatchResult) -> None:
+        if self._echo is not None:
+            for event in result.events:
+                self._echo.came_back(event.kv.mod_revision)
 
-    def _created(self) -> None:
-        if self._echo is not None and self._echo.own.key.startswith(self.prefix):
-            self._echo.reopened(self._next - 1)
+    def _notice(self, opened: Opened, said: wire.WatchLine) -> None:
+        """A line that brings no events: a watch begins, or is over."""
+        over = self._ended(opened, said)
+        if over is not None:
+            raise over
+        if said.result.created and self._echo is not None:
+            if said.result.watch_id == OWN_ID:
+                self._echo.reopened(said.result.header.revision)
+            elif self._echo.own.key.startswith(self.prefix):
+                self._echo.reopened(self._next - 1)
 
     def _ended(self, opened: Opened, said: wire.WatchLine) -> Compacted | Lost | None:
         """Why etcd has cancelled the watch, if it has; the stream itself would stay open and silent for ever (C18)."""
@@ -265,8 +268,8 @@ class Watch:
         await asyncio.sleep(self.rng.uniform(delay / 2, delay))
 
 
-def _decode(line: bytes) -> wire.WatchLine:
+def _decode(lines: bytes) -> list[wire.WatchLine]:
     try:
-        return _LINE.decode(line)
+        return _LINE.decode_lines(lines)
     except msgspec.DecodeError as error:
         raise Lost(f"a line of the watch stream cannot be read ({error})") from error

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.store.api import Aspect, Compare, Delete, Entry, Event, Get, Operation, Put, prefix_end
+from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, Operation, Put, prefix_end
 
 T = TypeVar("T")
 
@@ -206,13 +206,15 @@ class WatchEvent(msgspec.Struct, gc=False):
     kv: Entry
     type: str = "PUT"
 
-    def event(self) -> Event:
-        kv = self.kv
-        return Event(kv.key, kv.mod_revision, kv if self.type == "PUT" else None)
+
+class Stand(msgspec.Struct, frozen=True, gc=False):
+    """What a watch needs of a `Header`: one comes with every event, and most of reading it is reading numbers."""
+
+    revision: int = 0
 
 
 class WatchResult(msgspec.Struct):
-    header: Header = Header()
+    header: Stand = Stand()
     watch_id: int = 0
     created: bool = False
     canceled: bool = False
