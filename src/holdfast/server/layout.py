@@ -34,6 +34,7 @@ class Layout:
         self.region = region
         self._kinds = sorted(((kind.prefix(region), kind) for kind in kinds), key=lambda pair: pair[0])
         self.prefixes = [prefix for prefix, _ in self._kinds]
+        self._plurals = [kind.plural for _, kind in self._kinds]
         self._endpoints = len(ENDPOINT.prefix(region))
         self.kinds: Kinds[bytes] = Kinds(of=self.plural, order=[kind.plural for kind in kinds])
 
@@ -44,12 +45,16 @@ class Layout:
 
     def kind(self, key: bytes) -> Kind[Any, Any]:
         """The kind of one of our keys."""
-        if not self.has(key):
-            raise ValueError(f"{key!r} is under none of our prefixes")
-        return self._kinds[bisect_right(self.prefixes, key) - 1][1]
+        return self._kinds[self._place(key)][1]
 
     def plural(self, key: bytes) -> str:
-        return self.kind(key).plural
+        return self._plurals[self._place(key)]
+
+    def _place(self, key: bytes) -> int:
+        place = bisect_right(self.prefixes, key) - 1
+        if place < 0 or not key.startswith(self.prefixes[place]):
+            raise ValueError(f"{key!r} is under none of our prefixes")
+        return place
 
     def is_ours(self, entry: Entry) -> bool:
         kind = self.kind(entry.key)

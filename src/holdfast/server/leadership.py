@@ -140,15 +140,19 @@ def disagrees(entry: Entry | None, term: int) -> bool:
 
 @dataclass
 class LeaderGate:
-    """Holds every change unless this server leads."""
+    """Holds every change unless this server leads. The board is looked at once for all changes of one moment."""
 
     leadership: Leadership
+    _at: Instant | None = None
+    _closed: Closed | None = None
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
-        said = self.leadership.check()
-        if isinstance(said, Leading):
-            return None
-        return Closed("leader", said.reason, said.since, OPENS[said.reason], said.detail)
+        if now != self._at:
+            said = self.leadership.check()
+            self._at, self._closed = now, None
+            if isinstance(said, NotLeading):
+                self._closed = Closed("leader", said.reason, said.since, OPENS[said.reason], said.detail)
+        return self._closed
 
 
 Work = Callable[[Leading], Awaitable[None]]

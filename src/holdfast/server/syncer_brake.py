@@ -40,8 +40,10 @@ class SyncerBrake(Brake[bytes, Entry]):
         return super().exceeded(change, going, of)
 
     def judge(self, change: Change[bytes, Entry], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
-        return None if self._has_moved(change.key) else super().judge(change, tally, have, now)
+        if change.op is not Op.DELETE or self._has_moved(change.key):
+            return None
+        return super().judge(change, tally, have, now)
 
     def note(self, event: Plan[bytes, Entry] | Outcome[bytes, Entry], now: Instant) -> None:
-        if isinstance(event, Plan) or not self._has_moved(event.change.key):
+        if isinstance(event, Plan) or (event.change.op is Op.DELETE and not self._has_moved(event.change.key)):
             super().note(event, now)
