@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
+import click
+
 from holdfast.balancer.dataplane.choice import refusal
 from holdfast.cli.balancer import WORKER
-from holdfast.cli.daemon import tell, workers
+from holdfast.cli.daemon import tell
 from holdfast.cli.finding import Finding, Mark
 from holdfast.config.balancer import Balancer
 
@@ -29,18 +31,29 @@ def examine(config: Balancer, runtime: Path) -> Iterator[Finding]:
         yield Finding(Mark.WRONG, "dataplane", sentence)
     else:
         yield Finding(Mark.GOOD, "dataplane", f"nftables can be used; our table is inet {config.dataplane.table}")
-    families = {6 if ":" in frontend.address else 4 for frontend in config.frontends.values()}
-    yield from _forwarding(families)
-    if any(name.rpartition("/")[2] == WORKER for name in workers(runtime)):
-        yield from replies(tell(runtime, WORKER, "traffic"))
+    families = {_family(frontend.address) for frontend in config.frontends.values()}
+    try:
+        status, traffic = (tell(runtime, WORKER, question) for question in ("balancer", "traffic"))
+    except click.ClickException as error:  # nobody runs, or not yet: also then there is something to say
+        yield from _forwarding(families, {4, 6} if config.source == "etcd" else set())
+        yield Finding(Mark.NOTE, "replies", f"whether they come back is not known: {error.message}")
+        return
+    yield from _forwarding(families | {_family(frontend["vip"]) for frontend in status["frontends"]})
+    yield from replies(traffic)
 
 
-def _forwarding(families: set[int]) -> Iterator[Finding]:
-    for family in sorted(families):
+def _family(address: str) -> int:
+    """Of an address, or of a VIP as it is shown."""
+    return 6 if address.count(":") > 1 else 4
+
+
+def _forwarding(certain: Set[int], possible: Set[int] = frozenset()) -> Iterator[Finding]:
+    """Of the families that frontends have, and of those that they may have by what is only known to the store."""
+    for family in sorted(certain | possible):
         name, path = _FORWARDING[family]
         if path.read_text().strip() != "1":
             said = f"{name} is not 1, so only clients on this machine are served by IPv{family}: sysctl -w {name}=1"
-            yield Finding(Mark.WRONG, "forwarding", said)
+            yield Finding(Mark.WRONG if family in certain else Mark.NOTE, "forwarding", said)
         else:
             yield Finding(Mark.GOOD, "forwarding", f"{name} is 1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ balancer:
   frontends:
     www: {{address: 192.0.2.1, port: 80, pools: [{{backends: {{web-1: , web-2: , web-3: }}}}]}}
 """
+FROM_ETCD = "paths: {{state: {base}/state, runtime: {base}/run}}\nbalancer: {{source: etcd}}\n"
+FORWARDS = "/proc/sys/net/ipv4/ip_forward"
 
 
 class Operator:
@@ -47,10 +50,15 @@ class Operator:
         assert done.returncode == 0, f"{done.stderr}\n{self._process.output}"
         return done.stdout
 
-    def doctor(self) -> str:
-        config = str(self._base / "holdfast.yaml")
-        command = self._ground.namespace.command(HOLDFAST, "doctor", "--config", config)
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    def doctor(self, config: str = CONFIG) -> str:
+        return doctor(self._ground, self._base, config)
+
+
+def doctor(ground: Ground, base: Path, config: str) -> str:
+    file = base / "doctor.yaml"
+    file.write_text(config.format(base=base))
+    command = ground.namespace.command(HOLDFAST, "doctor", "--config", str(file))
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 @pytest.fixture
@@ -80,8 +88,26 @@ def test_an_operator_asks_where_a_flow_goes_and_what_is_wrong_with_the_machine(
     found = operator.doctor()
     assert "ok    dataplane  nftables can be used; our table is inet holdfast" in found
     assert "ok    forwarding net.ipv4.ip_forward is 1" in found
-    ground.namespace.run("sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward")
-    try:
+    with not_forwarding(ground):
         assert "BAD   forwarding net.ipv4.ip_forward is not 1" in operator.doctor()
+        served = operator.doctor(FROM_ETCD)
+    assert "BAD   forwarding net.ipv4.ip_forward is not 1" in served
+    assert "ipv6" not in served
+
+
+def test_the_doctor_has_something_to_say_before_the_first_start(ground: Ground, tmp_path: Path) -> None:
+    with not_forwarding(ground):
+        from_file, from_etcd = (doctor(ground, tmp_path, config) for config in (CONFIG, FROM_ETCD))
+    assert "BAD   forwarding net.ipv4.ip_forward is not 1" in from_file
+    assert "note  replies    whether they come back is not known: no Holdfast daemon runs" in from_file
+    assert "note  forwarding net.ipv4.ip_forward is not 1" in from_etcd  # the store may have no frontend of that family
+    assert "ok    forwarding net.ipv6.conf.all.forwarding is 1" in from_etcd
+
+
+@contextlib.contextmanager
+def not_forwarding(ground: Ground) -> Iterator[None]:
+    ground.namespace.run("sh", "-c", f"echo 0 >{FORWARDS}")
+    try:
+        yield
     finally:
-        ground.namespace.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+        ground.namespace.run("sh", "-c", f"echo 1 >{FORWARDS}")
