@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_UNLESS_ORPHANED = '[ "$PPID" = "$0" ] && exec "$@"'
+"""For the shell: who is orphaned before the signal was arranged would never get it."""
 
 
 def _prctl(option: int, value: int | bytes) -> None:
@@ -23,6 +27,16 @@ def die_with(parent: int) -> bool:
     """Asks the kernel to kill this process at once when its parent dies. False: the parent is gone already."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     return os.getppid() == parent
+
+
+def dying_with_us(command: Sequence[str]) -> Sequence[str]:
+    """The command line of a program that the kernel kills as soon as the thread that starts it is gone. By a tool:
+    code of our own between fork and exec may hang where there are threads. Where the tool (setpriv, of util-linux) is
+    missing, the program is started as it is."""
+    guard = shutil.which("setpriv")
+    if guard is None:
+        return command
+    return [guard, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", _UNLESS_ORPHANED, str(os.getpid()), *command]
 
 
 def name_process(name: str) -> None:

@@ -1,7 +1,8 @@
-"""Whoever cannot use nftables is told so in one sentence, and nothing is tried."""
+"""Whoever cannot use nftables is told so in one sentence, and nothing is tried. And the tool ends with who uses it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from holdfast.balancer.dataplane.nftables import kernel, refusal_of_nftables
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, network
-from holdfast.testing.processes import tool
+from holdfast.testing.processes import running, tool, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+
+RESTRUCTURES = "from holdfast.balancer.dataplane.nftables.kernel import Kernel; Kernel('holdfast').restructure('')"
 
 
 @pytest.fixture
@@ -46,3 +49,13 @@ def test_without_the_capability(namespace: Namespace, tmp_path: Path) -> None:
 
 def test_with_both_there_is_none(namespace: Namespace) -> None:
     assert inside(namespace.system_name, lambda: refusal_of_nftables("holdfast")) is None
+
+
+def test_a_tool_that_is_at_work_when_its_balancer_is_killed_is_gone_too(namespace: Namespace, tmp_path: Path) -> None:
+    slow, at_work = tmp_path / "nft", tmp_path / "pid"
+    slow.write_text(f"#!/bin/sh\necho $$ >{at_work}.new; mv {at_work}.new {at_work}; exec sleep 600\n")
+    slow.chmod(0o755)
+    balancer = namespace.start("env", f"PATH={tmp_path}:{os.environ['PATH']}", sys.executable, "-c", RESTRUCTURES)
+    wait_until(at_work.exists, f"the tool is at work: {balancer.output}")
+    balancer.kill()
+    wait_until(lambda: not running(int(at_work.read_text())), "the tool is gone")

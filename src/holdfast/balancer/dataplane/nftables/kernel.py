@@ -19,6 +19,7 @@ from holdfast.balancer.dataplane.nftables.elements import Transaction
 from holdfast.balancer.vip import Vip
 from holdfast.runtime.netlink import wire
 from holdfast.runtime.netlink.socket import Interrupted, Netlink
+from holdfast.runtime.process import dying_with_us
 
 _NETFILTER = 12
 _TABLES = 10 << 8
@@ -111,11 +112,13 @@ class Kernel:
         self.writes += 1
 
     def restructure(self, text: str) -> None:
-        """Has the tool make these changes of structure, all or none."""
+        """Has the tool make these changes of structure, all or none. It does not outlive us: of a text that was cut
+        off by our death it would make what it got, and of a whole one when our successor has looked already."""
         assert self._tool is not None
+        command = dying_with_us([self._tool, "-f", "-"])
         try:
             done = subprocess.run(  # noqa: S603 -- our own text, by the path of the tool
-                [self._tool, "-f", "-"], input=text, text=True, capture_output=True, timeout=_TOOL_DEADLINE, check=False
+                command, input=text, text=True, capture_output=True, timeout=_TOOL_DEADLINE, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise KernelError(f"{self._tool} could not be run: {error}") from error
