@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.agent.mac import link_local, tunnel_mac
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.hosts import HOLDFAST, Fleet, address, gone, host, workload
+from holdfast.testing.hosts import HOLDFAST, Agent, Fleet, address, gone, host, workload
 from holdfast.testing.netns import network
 from holdfast.testing.pinger import Pinger
 from tests.e2e.hosts import Monitor, Wanted, fleet, statuses, wait
@@ -73,6 +73,27 @@ def test_an_agent_that_is_killed_and_started_again_changes_nothing_and_no_packet
         assert agent.nexthops() == before
     finally:
         monitor.stop()
+
+
+def test_another_size_of_the_underlay_changes_the_tunnels_in_place_and_no_packet_is_lost(here: Fleet) -> None:
+    agent = here.agents["h1"]
+    monitor = Monitor(agent.namespace, here.segment.net)
+    try:
+        with Pinger(here.workload(1), address(3)) as pings, Pinger(here.workload(2), address(1, 6)) as others:
+            for size, linux in ((1450, "{underlay-mtu: 1450}"), (1500, "{}")):
+                agent.kill()
+                agent.configure(encapsulation="always", linux=linux)
+                agent.start()
+                wait(partial(_carries, agent, size), f"the tunnels are made for {size} bytes")
+            wait(lambda: min(pings.answered, others.answered) > 200, "there was traffic all the time")
+        assert (pings.lost(), others.lost(), monitor.heard()) == ([], [], [])
+    finally:
+        monitor.stop()
+
+
+def _carries(agent: Agent, underlay: int) -> bool:
+    shown = [agent.namespace.run("ip", "link", "show", f"holdfast{family}") for family in (4, 6)]
+    return f"mtu {underlay - 50} " in shown[0] and f"mtu {underlay - 70} " in shown[1]
 
 
 def test_a_rehearsal_beside_the_agent_finds_nothing_to_do_and_does_nothing(here: Fleet) -> None:

@@ -11,7 +11,7 @@ from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Shape, Sort
 from holdfast.agent.linux import LinuxDataplane
 from holdfast.config.linux import Linux
 from holdfast.testing.inside import inside
-from tests.agent.linux.site import Site, creates, deletes, direct_peer, vxlan_peer
+from tests.agent.linux.site import Site, creates, deletes, direct_peer, replace, vxlan_peer
 
 PATIENCE_S = 20
 
@@ -133,6 +133,40 @@ def test_a_tunnel_whose_mac_nobody_knows_yet_is_left_as_it_is(site: Site, datapl
     ignorant = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: None))
     assert asyncio.run(ignorant.read()) == wanted
     ignorant.close()
+
+
+@pytest.mark.parametrize("device", ["holdfast4", "holdfast6"])
+def test_a_tunnel_of_another_size_is_resized_in_place(site: Site, dataplane: LinuxDataplane, device: str) -> None:
+    wanted = vxlan_peer(7) | vxlan_peer(8)
+
+    async def scene(dataplane: LinuxDataplane, size: int) -> None:
+        there = await dataplane.read()
+        (key,) = [key for key in wanted if there[key] != wanted[key]]
+        assert there == {**wanted, key: Local(f"{device} with an MTU of {size}")}
+        assert not any(await dataplane.apply([replace(key, there[key], wanted[key])]))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(programmed(dataplane, wanted))
+    number, usual = _number(site, device), _mtu(site, device)
+    site.ip(f"link set {device} mtu 1400")
+    asyncio.run(scene(dataplane, 1400))
+    with site.dataplane(Linux(underlay_mtu=1450)) as larger:
+        other = [key for key, shape in asyncio.run(larger.read()).items() if shape != wanted[key]]
+        assert {key.sort for key in other} == {Sort.NEIGHBOUR}
+        assert len(other) == 2
+        assert not any(asyncio.run(larger.apply(creates({key: wanted[key] for key in other}))))
+        assert asyncio.run(larger.read()) == wanted
+    assert (_number(site, device), _mtu(site, device)) == (number, usual - 50)
+
+
+def test_a_tunnel_that_is_resized_by_somebody_is_noticed(site: Site, dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        await programmed(dataplane, vxlan_peer(7))
+        await quiet(dataplane)
+        site.ip("link set holdfast4 mtu 1400")
+        assert await disturbed(dataplane) is None
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize(
@@ -340,6 +374,14 @@ async def quiet(dataplane: LinuxDataplane) -> None:
     """Until nothing is left that was heard."""
     while dataplane.is_disturbed():
         await disturbed(dataplane)
+
+
+def _number(site: Site, device: str) -> int:
+    return int(site.ip(f"-oneline link show {device}").partition(":")[0])
+
+
+def _mtu(site: Site, device: str) -> int:
+    return int(site.ip(f"-oneline link show {device}").partition(" mtu ")[2].split()[0])
 
 
 def _everything(site: Site) -> list[str]:

@@ -1,7 +1,8 @@
 """The devices of this network namespace: our tunnels, the workloads' interfaces, the networks of the underlay.
 
 A tunnel device is made when something first needs it, under our name and with our alias. One of that name that is not
-ours is left alone, and the sentence says so (N14); one of ours that is not as it has to be is made anew.
+ours is left alone, and the sentence says so (N14); one of ours that is not as it has to be is made anew, but for its
+MTU, which changes in place: what is on the device stays, and so does what passes through it.
 """
 
 from __future__ import annotations
@@ -64,13 +65,17 @@ class Devices:
         name = device_name(self._settings, family)
         there = self.links.get(name)
         if there is not None and self._is_as_wanted(there, family):
-            return there if there.is_on else self._switched_on(there)
+            return there if there.is_on and self.is_of_size(there, family) else self._fitted(there, family)
         if there is not None:
             if there.alias != OWNED and not self._is_unfinished(there):
                 raise NoTunnel(f"device {name} is not Holdfast's: rename it, or choose another name for ours")
             links.remove(self._kernel, there.number)
         self._add(name, family)
         return self._again(name)
+
+    def is_of_size(self, tunnel: Link, family: int) -> bool:
+        """Whether its MTU is the one that is configured."""
+        return tunnel.mtu == mtu(self._settings, family)
 
     def obstacle_at(self, interface: str) -> str | None:
         """Why no route can lead to that interface now."""
@@ -102,8 +107,12 @@ class Devices:
         except NetlinkError as refused:
             raise NoTunnel(f"device {name} cannot be made: {refused.strerror}") from refused
 
-    def _switched_on(self, link: Link) -> Link:
-        links.switch_on(self._kernel, link.number)
+    def _fitted(self, link: Link, family: int) -> Link:
+        size = mtu(self._settings, family)
+        try:
+            links.switch_on(self._kernel, link.number, mtu=size)
+        except NetlinkError as refused:
+            raise NoTunnel(f"device {link.name} cannot be up with an MTU of {size}: {refused.strerror}") from refused
         return self._again(link.name)
 
     def _again(self, name: str) -> Link:

@@ -113,6 +113,10 @@ def take_tunnel(kernel: Netlink, settings: Linux, devices: Devices, family: int,
     addresses, macs_of = yield from neighbours.neighbours(kernel, number, settings.protocol, socket_family)
     lengths = [8 * SIZES[family]] * len(addresses)
     yield from into.learn((Sort.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
+    if addresses and not devices.is_of_size(device, family):
+        # One object that is certainly not as wanted is enough: whatever is made on a device makes the device fit.
+        key = Key(Sort.NEIGHBOUR, family, min(addresses), lengths[0])
+        into.shapes[key] = Local(f"{device.name} with an MTU of {device.mtu}")
 
 
 def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Picture) -> Steps[None]:

@@ -33,6 +33,7 @@ class Link(NamedTuple):
     """It is on, and has a carrier."""
     kind: str
     mac: bytes
+    mtu: int
     alias: str
     vxlan: Vxlan | None
 
@@ -68,6 +69,7 @@ def read(message: wire.Message) -> Link:
         bool(state & _UP and state & _LOWER_UP),
         kind,
         bytes(attributes.get(_MAC, b"")),
+        _NUMBER.unpack(attributes[_MTU])[0] if _MTU in attributes else 0,
         _text(attributes.get(_ALIAS)),
         _vxlan(info[_DATA]) if kind == "vxlan" and _DATA in info else None,
     )
@@ -94,8 +96,10 @@ def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes,
     )
 
 
-def switch_on(kernel: Netlink, number: int) -> None:
-    kernel.ask(wire.request(SET, Flag.ACK, _FIXED.pack(0, 0, 0, number, _UP, _UP)))
+def switch_on(kernel: Netlink, number: int, *, mtu: int) -> None:
+    """Has the device on and with that MTU. One that is on stays so all the time."""
+    sized = attribute(_MTU, _NUMBER.pack(mtu))
+    kernel.ask(wire.request(SET, Flag.ACK, _FIXED.pack(0, 0, 0, number, _UP, _UP) + sized))
 
 
 def remove(kernel: Netlink, number: int) -> None:
