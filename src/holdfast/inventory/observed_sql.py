@@ -77,6 +77,8 @@ def _under(table: Table, prefix: bytes, after: bytes | None) -> Iterator[ColumnE
 
 _INSERT = "INSERT INTO observed (key, kind, doc, at) VALUES "
 _OR_REPLACE = " ON CONFLICT (key) DO UPDATE SET doc = excluded.doc, at = excluded.at"
+_ROWS = 200
+"""Rows of one statement on SQLite; old ones take no more than 999 values."""
 _SQLITE_TIME = "%Y-%m-%d %H:%M:%S.%f"
 
 
@@ -84,8 +86,12 @@ def _upsert(connection: Connection, kind: str, rows: Sequence[tuple[bytes, bytes
     """Straight to the driver: this is where a flood of reports arrives, and rows are all alike."""
     if connection.dialect.name == "sqlite":
         written = at.astimezone(UTC).strftime(_SQLITE_TIME)  # as SQLAlchemy writes and reads it
-        made = [(key, kind, doc, written) for key, doc in sorted(rows)]
-        connection.exec_driver_sql(f"{_INSERT}(?, ?, ?, ?){_OR_REPLACE}", made)
+        # Many rows in one statement: between two of them the driver would let the event loop's thread run each time.
+        ordered = sorted(rows)
+        for some in (ordered[start : start + _ROWS] for start in range(0, len(ordered), _ROWS)):
+            values = ", ".join(["(?, ?, ?, ?)"] * len(some))
+            made = tuple(value for key, doc in some for value in (key, kind, doc, written))
+            connection.exec_driver_sql(f"{_INSERT}{values}{_OR_REPLACE}", made)
     else:
         connection.exec_driver_sql(
             f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", [(key, kind, doc, at) for key, doc in sorted(rows)]

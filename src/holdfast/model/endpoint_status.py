@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ from holdfast.model.place import Place, felix
 from holdfast.model.region import Region
 
 
-class State(Enum):
+class State(StrEnum):
     """What an agent can say of an endpoint."""
 
     UP = "up"

@@ -6,7 +6,7 @@ another key, and nothing is known of it there yet. Encoding is canonical, so tha
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -30,7 +30,7 @@ class AgentSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return "alive" if self.alive else f"silent{last}"
 
 
-class Word(Enum):
+class Word(StrEnum):
     """How an endpoint is, in the words of the inventory."""
 
     ACTIVE = "ACTIVE"
@@ -54,7 +54,7 @@ class EndpointSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def words(self) -> str:
         """As a sentence has it: the last word, and whether it still counts."""
-        return (self.status.value or "nothing said yet") + ("" if self.known else ", unknown now")
+        return (self.status or "nothing said yet") + ("" if self.known else ", unknown now")
 
 
 _SHOWN = {Word.ACTIVE: "up", Word.DOWN: "down", Word.ERROR: "error", Word.NONE: "unknown"}

@@ -91,32 +91,24 @@ def plan(
     """
     changes = list(changes)
     tallies: dict[str, Counter[Op]] = {kind: Counter(tally) for kind, tally in (outstanding or {}).items()}
-    for change in changes:
-        kind = kinds.of(change.key)
-        if kind not in tallies:
-            tallies[kind] = Counter()
-        tallies[kind][change.op] += 1
-    changes.sort(key=lambda change: _place(change, kinds))
+    counts = Counter((kinds.of(change.key), change.op) for change in changes)
+    for (kind, op), count in counts.items():
+        tallies.setdefault(kind, Counter())[op] += count
+    if len(counts) > 1:  # what is all of one sort is in order already
+        changes.sort(key=lambda change: _place(change, kinds))
+    judges = [gate.judge for gate in gates]
     ready: list[Change[K, V]] = []
     held: list[tuple[Change[K, V], Closed]] = []
     for change in changes:
         kind = kinds.of(change.key)
-        closed = _first_closed(change, gates, tallies[kind], have.get(kind, 0), now)
-        if closed is None:
-            ready.append(change)
+        for judge in judges:
+            closed = judge(change, tallies[kind], have.get(kind, 0), now)
+            if closed is not None:
+                held.append((change, closed))
+                break
         else:
-            held.append((change, closed))
+            ready.append(change)
     return Plan(ready, held, looked)
-
-
-def _first_closed(
-    change: Change[K, V], gates: Sequence[Gate[K, V]], tally: Mapping[Op, int], have: int, now: Instant
-) -> Closed | None:
-    for gate in gates:
-        closed = gate.judge(change, tally, have, now)
-        if closed is not None:
-            return closed
-    return None
 
 
 def _place(change: Change[K, V], kinds: Kinds[K]) -> tuple[Op, int]:

@@ -93,16 +93,15 @@ class Ledger(Generic[K, V]):
     def outstanding(self, except_for: Collection[K] = ()) -> dict[str, Counter[Op]]:
         """How many changes of each kind wait, but for those keys: what a partial plan has to count as well."""
         tallies = {kind: Counter(tally) for kind, tally in self._tallies.items()}
-        for key in except_for:
-            story = self._stories.get(key)
-            if story is not None:
-                tallies[self._kinds.of(key)][story.change.op] -= 1
+        for key in self._stories.keys() & except_for:
+            tallies[self._kinds.of(key)][self._stories[key].change.op] -= 1
         return tallies
 
     def _note_plan(self, plan: Plan[K, V], now: Instant) -> list[tuple[Change[K, V], Closed]]:
-        waiting = {change.key for change, _ in plan.held} | {change.key for change in plan.ready}
-        for key in list(self._stories) if plan.looked is None else plan.looked:
-            if key not in waiting:
+        compared = set(self._stories) if plan.looked is None else self._stories.keys() & plan.looked
+        if compared:
+            waiting = {change.key for change, _ in plan.held} | {change.key for change in plan.ready}
+            for key in compared - waiting:
                 self._drop(key)
         news = []
         for change, closed in plan.held:
@@ -115,11 +114,13 @@ class Ledger(Generic[K, V]):
         return news
 
     def _keep(self, change: Change[K, V], before: Story[K, V] | None, now: Instant, closed: Closed | None) -> None:
-        if before is not None and _same_wish(before.change, change):
+        if before is None:
+            story = Story(change, now, closed)
+        elif _same_wish(before.change, change):
             story = Story(change, before.since, closed, before.error, before.attempts, before.retry)
         else:
-            story = Story(change, now if before is None else before.since, closed)
-        self._set(story)
+            story = Story(change, before.since, closed)
+        self._set(story, before)
 
     def _note_outcome(self, outcome: Outcome[K, V], now: Instant) -> None:
         key = outcome.change.key
@@ -130,17 +131,20 @@ class Ledger(Generic[K, V]):
         attempts = 1 + (before.attempts if before else 0)
         retry = now + self._backoff.after(attempts)
         since = before.since if before else now
-        self._set(Story(outcome.change, since, None, outcome.error, attempts, retry))
+        self._set(Story(outcome.change, since, None, outcome.error, attempts, retry), before)
         self._sequence += 1
         heapq.heappush(self._retries, (retry, self._sequence, key))
 
-    def _set(self, story: Story[K, V]) -> None:
-        self._drop(story.change.key)
-        self._stories[story.change.key] = story
-        kind = self._kinds.of(story.change.key)
-        if kind not in self._tallies:
-            self._tallies[kind] = Counter()
-        self._tallies[kind][story.change.op] += 1
+    def _set(self, story: Story[K, V], before: Story[K, V] | None) -> None:
+        change = story.change
+        if before is not None:
+            self._drop(change.key)
+        self._stories[change.key] = story
+        kind = self._kinds.of(change.key)
+        tally = self._tallies.get(kind)
+        if tally is None:
+            tally = self._tallies[kind] = Counter()
+        tally[change.op] += 1
 
     def _drop(self, key: K) -> None:
         story = self._stories.pop(key, None)

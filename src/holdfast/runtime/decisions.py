@@ -21,7 +21,7 @@ RING_BYTES = 64 << 20
 FILES = 8
 
 
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One thing that was done to the world, or was not done, and why."""
 
     time: datetime
@@ -44,7 +44,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many objects the record stands for (creates: one line per batch)."""
 
 
-_encode = msgspec.json.Encoder().encode
+_lines = msgspec.json.Encoder().encode_lines
 _decode = msgspec.json.Decoder(Decision).decode
 
 
@@ -103,16 +103,15 @@ class DecisionLog:
 
 def _pieces(decisions: Sequence[Decision], most: int) -> Iterator[tuple[bytes, int]]:
     """The records as text that fits a file each, with how many they are: one write for all but the largest batches."""
-    lines: list[bytes] = []
-    size = 0
-    for line in (_encode(decision) + b"\n" for decision in decisions):
-        if lines and size + len(line) > most:
-            yield b"".join(lines), len(lines)
-            lines, size = [], 0
-        lines.append(line)
-        size += len(line)
-    if lines:
-        yield b"".join(lines), len(lines)
+    if not decisions:
+        return
+    text = _lines(decisions)
+    if len(text) <= most or len(decisions) == 1:
+        yield text, len(decisions)
+        return
+    half = len(decisions) // 2
+    yield from _pieces(decisions[:half], most)
+    yield from _pieces(decisions[half:], most)
 
 
 def _ends_with_newline(path: Path) -> bool:

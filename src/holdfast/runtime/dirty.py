@@ -36,8 +36,11 @@ class Dirty(Generic[K]):
 
     def mark(self, keys: Iterable[K], since: Instant | None = None) -> None:
         now = since or self._clock.now()
-        for key in keys:
-            self._keys.setdefault(key, now)
+        if self._keys:
+            for key in keys:
+                self._keys.setdefault(key, now)
+        else:
+            self._keys = dict.fromkeys(keys, now)
         if self._keys:
             self._woken.set()
 
@@ -48,7 +51,7 @@ class Dirty(Generic[K]):
     def take(self) -> tuple[bool, set[K], Instant]:
         """Everything?, the keys, and since when. What is marked from now on counts for the next time."""
         taken = bool(self._everything), set(self._keys), self.oldest()
-        self._keys.clear()
+        self._keys = {}
         self._everything = NEVER
         self._woken.clear()
         return taken

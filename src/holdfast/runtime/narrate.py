@@ -18,6 +18,7 @@ from holdfast.runtime.place import Place
 
 log = structlog.get_logger(__name__)
 
+_VERB = {op: op.name.lower() for op in Op}
 _PAST = {Op.DELETE: "deleted", Op.REPLACE: "replaced", Op.CREATE: "created"}
 _NAMED = 3
 
@@ -61,7 +62,7 @@ class Narrator(Generic[K, V]):
             if done:
                 log.info(f"{self._place.name} {_PAST[op]} {self._names(done)}")
         for outcome in [o for o in outcomes if o.error][:_NAMED]:
-            log.warning(f"{self._place.name} could not {outcome.change.op.name.lower()} {self._told(outcome)}")
+            log.warning(f"{self._place.name} could not {_VERB[outcome.change.op]} {self._told(outcome)}")
 
     def story(self, story: Story[K, V], now: Instant) -> dict[str, Any]:
         """An outstanding object as `holdfast explain` shows it."""
@@ -69,7 +70,7 @@ class Narrator(Generic[K, V]):
         return {
             "key": self._place.show(story.change.key),
             "kind": self._place.kinds.of(story.change.key),
-            "op": story.change.op.name.lower(),
+            "op": _VERB[story.change.op],
             "since_s": round((now - story.since).total_seconds(), 3),
             "attempts": story.attempts,
             "error": story.error,
@@ -87,30 +88,33 @@ class Narrator(Generic[K, V]):
             if outcome.error:
                 yield self._record(outcome.change, "failed", outcome.error)
             elif outcome.change.op is not Op.CREATE:
-                sentence = f"{_PAST[outcome.change.op]}{self._values(outcome.change)}{_because(outcome.change)}"
-                yield self._record(outcome.change, "applied", sentence)
+                yield self._record(outcome.change, "applied", "")
 
     def _record(self, change: Change[K, V], outcome: str, sentence: str, closed: Closed | None = None) -> Decision:
+        place, old, new = self._place, _owner(change.old), _owner(change.new)
         return Decision(
             time=self._clock.wall(),
-            worker=self._place.name,
-            op="hold" if closed else change.op.name.lower(),
-            key=self._place.show(change.key),
-            kind=self._place.kinds.of(change.key),
+            worker=place.name,
+            op="hold" if closed else _VERB[change.op],
+            key=place.show(change.key),
+            kind=place.kinds.of(change.key),
             outcome=outcome,
-            sentence=sentence,
-            old=_owner(change.old),
-            new=_owner(change.new),
+            sentence=sentence or f"{_PAST[change.op]}{self._values(change)}{_because(old, new)}",
+            old=old,
+            new=new,
             revision=change.owner.revision,
-            term=self._place.term(),
+            term=place.term(),
             gate=closed.gate if closed else "",
             reason=closed.reason.label if closed else "",
         )
 
     def _values(self, change: Change[K, V]) -> str:
         """From what to what, where values have words."""
-        sides = [self._place.words(side.value) for side in (change.old, change.new) if side is not None]
-        return f" ({' → '.join(sides)})" if all(sides) else ""
+        words = self._place.words
+        was = words(change.old.value) if change.old is not None else ""
+        if not was or change.new is None:
+            return f" ({was})" if was else ""
+        return f" ({was} → {will})" if (will := words(change.new.value)) else ""
 
     def _write(self, records: Iterable[Decision]) -> None:
         self._decisions.write(list(records))
@@ -144,7 +148,5 @@ def _owner(owned: Owned[V] | None) -> str:
     return "" if owned is None else f"{owned.source or 'nobody'}@{owned.revision}"
 
 
-def _because(change: Change[K, V]) -> str:
-    if change.new is None:
-        return f": {_owner(change.old)} wanted it last, nobody does now"
-    return f": now wanted by {_owner(change.new)}"
+def _because(old: str, new: str) -> str:
+    return f": now wanted by {new}" if new else f": {old} wanted it last, nobody does now"

@@ -276,7 +276,8 @@ class Reconciler(Generic[K, V]):
         # The target first: what the source says is then at least as new as what it is compared with.
         present = await self.place.target.look(keys)
         wanted = await self.place.source.look(keys)
-        return list(diff(_sorted(wanted), _sorted(present), self.place.same))
+        ordered: list[Any] = sorted(keys)
+        return list(diff(_run(ordered, wanted), _run(ordered, present), self.place.same))
 
     async def _still_wanted(self, batch: Sequence[Change[K, V]]) -> list[Change[K, V]]:
         """Drops the deletes whose object is wanted again by now (N4: liveness is looked at for each deletion)."""
@@ -311,8 +312,9 @@ class Reconciler(Generic[K, V]):
             self.ledger.note(outcome, now)
             if self.place.brake is not None:
                 self.place.brake.note(outcome, now)
-            if outcome.error is None:
-                self._have[self.place.kinds.of(outcome.change.key)] += _GROWTH[outcome.change.op]
+        kind, done = self.place.kinds.of, (outcome.change for outcome in outcomes if outcome.error is None)
+        for (name, op), count in Counter((kind(change.key), change.op) for change in done).items():
+            self._have[name] += _GROWTH[op] * count
         self._narrator.applied(outcomes)
 
     def _state(self) -> str:
@@ -354,12 +356,8 @@ class Reconciler(Generic[K, V]):
 _GROWTH = {Op.DELETE: -1, Op.REPLACE: 0, Op.CREATE: 1}
 
 
-def _sorted(objects: Mapping[K, Owned[V]]) -> list[tuple[K, Owned[V]]]:
-    return sorted(objects.items(), key=_key)
-
-
-def _key(item: tuple[Any, object]) -> Any:
-    return item[0]
+def _run(keys: Sequence[K], objects: Mapping[K, Owned[V]]) -> Iterator[tuple[K, Owned[V]]]:
+    return ((key, objects[key]) for key in keys if key in objects)
 
 
 def _batches(changes: Sequence[Change[K, V]], size: int) -> Iterator[Sequence[Change[K, V]]]:

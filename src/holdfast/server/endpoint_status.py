@@ -46,9 +46,12 @@ class Endpoints:
         self.prefix = ENDPOINT_STATUS.prefix(region)
         self._start = len(self.prefix)
         self._wanted = WANTED.prefix(region)
+        self._namespace = region.namespace
         self.reports: Mapping[bytes, Said] = {}
         self.bad: Mapping[bytes, Bad] = {}
-        self._bound: dict[bytes, set[bytes]] = {}
+        self._bound: dict[bytes, bytes] = {}
+        """Each endpoint of the inventory, with the key at which its host's agent says that it lives."""
+        self._of_agent: dict[bytes, set[bytes]] = {}
         self._decoded: dict[bytes, EndpointStatus] = {}
         self._heard: set[str] = set()
         self.strays = 0
@@ -70,24 +73,32 @@ class Endpoints:
 
     def bind(self, keys: Iterable[bytes]) -> None:
         """The endpoints of the inventory, by the keys at which their own hosts speak of them."""
-        self._bound = {}
+        self._bound, self._of_agent = {}, {}
         for key in keys:
-            self._bound.setdefault(self._host(key), set()).add(key)
+            self._bind(key)
 
     def rebind(self, key: bytes, *, bound: bool) -> None:
-        host = self._host(key)
+        agent = self._bound.pop(key, None)
+        if agent is not None:
+            self._of_agent[agent].discard(key)
         if bound:
-            self._bound.setdefault(host, set()).add(key)
-        elif host in self._bound:
-            self._bound[host].discard(key)
+            self._bind(key)
+
+    def _bind(self, key: bytes) -> None:
+        agent = self._agent(key)
+        siblings = self._of_agent.get(agent)
+        if siblings is None:
+            siblings = self._of_agent[agent] = set()
+        siblings.add(key)
+        self._bound[key] = agent
 
     def is_bound(self, key: bytes) -> bool:
         """C24: whether the inventory has this endpoint on the host that speaks of it."""
-        return key in self._bound.get(self._host(key), ())
+        return key in self._bound
 
     def affected(self, key: bytes, old: Said | None, new: Said | None) -> Iterable[bytes]:
         if isinstance(new or old, Alive):
-            return self._bound.get(self._host(key), ())
+            return self._of_agent.get(key, ())
         if self.is_bound(key):
             return (key,)
         self.strays += new is not None
@@ -99,16 +110,16 @@ class Endpoints:
         return heard
 
     def reporting(self) -> int:
-        return sum(1 for host in self._bound if self._lives(host))
+        return sum(1 for agent in self._of_agent if agent in self.reports)
 
     def keys(self) -> Collection[bytes]:
-        return {key for keys in self._bound.values() for key in keys}
+        return self._bound.keys()
 
     def want(self, key: bytes, last: EndpointSeen | None) -> EndpointSeen | None:
         if not self.is_bound(key):
             return None
         said = self.reports.get(key)
-        if not self._lives(self._host(key)):
+        if (self._bound.get(key) or self._agent(key)) not in self.reports:
             return _UNKNOWN[last.status if last is not None else _word(said)]
         if key in self.bad:
             # What the inventory says, before what this server remembers: the next leader may remember something else.
@@ -123,7 +134,7 @@ class Endpoints:
         return False
 
     def host(self, key: bytes) -> str:
-        return self._host(key).decode(errors="replace")
+        return key[self._start : key.find(b"/", self._start)].decode(errors="replace")
 
     def name(self, key: bytes) -> str:
         """What the inventory calls it, wherever it is."""
@@ -132,18 +143,18 @@ class Endpoints:
 
     def show(self, key: bytes) -> str:
         """As the syncer shows it, so that all that was decided about it stands under one name."""
-        parts = self._parts(key)
-        return f"endpoint {_joined(parts)}" if parts else key.decode(errors="backslashreplace")
+        if key.count(b"%") == 1:  # only the one after the namespace: nothing else needs to be unescaped
+            parts = key[self._start :].decode(errors="replace").replace("-", "--").split("/")
+            if len(parts) == _PARTS:
+                return f"endpoint {parts[0]}-{parts[2]}-{parts[3].rpartition('%2f')[2]}-{parts[5]}"
+        name = self._parts(key)
+        return f"endpoint {_joined(name)}" if name else key.decode(errors="backslashreplace")
 
     def words(self, value: EndpointSeen) -> str:
         return value.words
 
     def _parts(self, key: bytes) -> Sequence[str]:
         """Host, orchestrator, workload and endpoint; nothing for a key of another form."""
-        if key.count(b"%") == 1:  # only the one after the namespace: nothing else needs to be unescaped
-            parts = key[self._start :].decode(errors="replace").split("/")
-            if len(parts) == _PARTS:
-                return parts[0], parts[2], parts[3].rpartition("%2f")[2], parts[5]
         name = ENDPOINT_STATUS.parse(key, self.region)
         return () if isinstance(name, Bad) else (name.host, name.orchestrator, name.device, name.endpoint)
 
@@ -161,9 +172,9 @@ class Endpoints:
         parts = name.replace("--", "\0").split("-")
         if len(parts) != 4 or "" in parts or parts[1] not in ("openstack", "holdfast"):
             return None
-        node, orchestrator, device, endpoint = [part.replace("\0", "-") for part in parts]
-        rest = f"{node}/workload/{orchestrator}/{self.region.namespace}%2f{device}/endpoint/{endpoint}"
-        return self.prefix + rest.encode()
+        node, orchestrator, device, endpoint = parts
+        rest = f"{node}/workload/{orchestrator}/{self._namespace}%2f{device}/endpoint/{endpoint}"
+        return self.prefix + rest.replace("\0", "-").encode()
 
     def _any_status_key(self, key: bytes) -> bytes | None:
         name = WANTED.parse(key, self.region)
@@ -173,14 +184,12 @@ class Endpoints:
 
     def orphans(self) -> Mapping[str, int]:
         """Hosts without a live agent that have endpoints, and how many: nobody will program these."""
-        lonely = {host: len(keys) for host, keys in self._bound.items() if keys and not self._lives(host)}
-        return {host.decode(errors="replace"): count for host, count in sorted(lonely.items())}
+        lonely = {agent: len(keys) for agent, keys in self._of_agent.items() if keys and agent not in self.reports}
+        return {self.host(agent): count for agent, count in sorted(lonely.items())}
 
-    def _lives(self, host: bytes) -> bool:
-        return self.prefix + host + _STATUS in self.reports
-
-    def _host(self, key: bytes) -> bytes:
-        return key[self._start : key.find(b"/", self._start)]
+    def _agent(self, key: bytes) -> bytes:
+        """Where the agent of the host that speaks of this endpoint says that it lives."""
+        return key[: key.find(b"/", self._start)] + _STATUS
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -146,6 +146,8 @@ class Reign(Generic[T, V]):
         not gone through."""
         ledger, mirror = self.reconciler.ledger, self.topic.mirror
         keys = {*self.feed.taken, *self.reconciler.dirty, *(story.change.key for story in ledger)}
+        if not mirror.backlog:
+            return len(keys)
         return mirror.backlog + sum(1 for key in keys if not mirror.is_pending(key))
 
     def oldest(self) -> Instant:
