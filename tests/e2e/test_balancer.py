@@ -64,6 +64,11 @@ def failures(before: Counts, after: Counts) -> list[str]:
     return [after.why] * (after.failed - before.failed)
 
 
+def broken(before: Counts, after: Counts) -> set[str]:
+    """The servers that had flows which broke between the two."""
+    return {server for server, count in after.broken.items() if count > before.broken.get(server, 0)}
+
+
 @pytest.mark.parametrize("family", [4, 6])
 def test_a_vip_spreads_its_clients_over_all_servers(here: Stage, family: int) -> None:
     with crowd(here.client, VIP[family], 80, requests=1, pause=0) as clients:
@@ -80,9 +85,11 @@ def tracked(here: Stage, server: str) -> int:
 
 
 def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(here: Stage, clients: Crowd) -> None:
+    before = clients.counts()
     here.servers["web-2"].kill()
     here.balancer.comes_to({**ALL, "web-2": 0})
     settled = clients.after(50)
+    assert broken(before, settled) <= {"web-2"}
     without = clients.after(300)
     assert failures(settled, without) == []
     assert set(without.established) <= {"web-1", "web-3"}

@@ -41,7 +41,7 @@ class Crowd:
 
     def counts(self) -> Counts:
         shown = self._traffic.show()
-        return msgspec.structs.replace(shown, opened=dict(shown.opened))
+        return msgspec.structs.replace(shown, opened=dict(shown.opened), broken=dict(shown.broken))
 
     def after(self, requests: int) -> Counts:
         """The counts when that many more requests are over."""

@@ -34,6 +34,8 @@ class Counts(msgspec.Struct):
     """Flows that the dataplane ended between two requests."""
     opened: dict[str, int] = {}
     """Flows that got an answer, by the server that gave it."""
+    broken: dict[str, int] = {}
+    """Flows that failed after an answer, by the server that had given it."""
     established: dict[str, int] = {}
     """Flows by server, now."""
 
@@ -109,7 +111,10 @@ class Traffic:
         try:
             await self._talk(number, await self._way.connect(number))
         except NoAnswer as failure:
-            self._failed(f"{self._servers.get(number, 'a new flow')}: {failure}")
+            server = self._servers.get(number)
+            if server is not None:
+                self.counts.broken[server] = self.counts.broken.get(server, 0) + 1
+            self._failed(f"{server or 'a new flow'}: {failure}")
             await asyncio.sleep(self._pause)
         finally:
             self._servers.pop(number, None)
