@@ -17,27 +17,27 @@ from typing import TypeVar
 from sqlalchemy import Engine
 
 from holdfast.config.server import Server as Timings
-from holdfast.inventory.edit import Did, Editor, Wanted, wanted
+from holdfast.inventory.claims import KINDS
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
 from holdfast.inventory.sql import SqlInventory, SqlSnapshot
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.time import Duration, seconds
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.vitals import Vitals
+from holdfast.server.layout import Layout
 from holdfast.server.leadership import Leadership, Leading
 from holdfast.server.syncer import Surroundings, begin
-from holdfast.store.api import Store, StoreAway, StoreError
+from holdfast.store.api import Store, StoreAway, StoreError, prefix_end
 from holdfast.testing import Node, World, Write
 from tests.server.syncing import differing
 from tests.sim.judge import Broken, Judge
+from tests.sim.people import edit
 from tests.sim.reign import timings
 from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer
 from tests.sim.weather import Fleet, trouble
 
 T = TypeVar("T")
-OBJECTS = 25
 TROUBLE = 40.0
 REST = seconds(60)
 POLL = seconds(2)
@@ -167,7 +167,7 @@ async def _sync_reign(world: World, database: Database) -> Synced:
     writes = _judge_writes(world, fleet)
     for server in servers:
         server.start()
-    people = asyncio.create_task(_edit(world, database.connect()))
+    people = asyncio.create_task(edit(world, database.connect()))
     await trouble(fleet, lasting=TROUBLE)
     people.cancel()
     world.note("the trouble is over, and nobody edits any more")
@@ -194,8 +194,10 @@ def _judge_writes(world: World, fleet: Fleet) -> list[Write]:
     """Only the server whose term it is writes what the inventory wants."""
     seen: list[Write] = []
 
+    layout = Layout(REGION, KINDS)
+
     def judge(write: Write) -> None:
-        if not any(event.key.startswith(b"/calico/") for event in write.events):
+        if not any(layout.has(event.key) for event in write.events):
             return
         seen.append(write)
         led = fleet.judge.led
@@ -206,29 +208,6 @@ def _judge_writes(world: World, fleet: Fleet) -> list[Write]:
     return seen
 
 
-async def _edit(world: World, engine: Engine) -> None:
-    editor, dice = Editor(engine, REGION), world.stream("people")
-    while True:
-        await asyncio.sleep(dice.uniform(0.05, 1.5))
-        number = dice.randrange(OBJECTS)
-        wish = Wanted(ENDPOINT, f"holdfast-w{number}-eth0") if dice.random() < 0.25 else _endpoint(number, dice)
-        (edit,) = editor.change([wish], who="people")
-        if edit.did is not Did.UNCHANGED:
-            world.note(f"people: {edit.name} {edit.did.value}, revision {edit.revision}")
-
-
-def _endpoint(number: int, dice: object) -> Wanted:
-    spec = EndpointSpec(
-        orchestrator="holdfast",
-        workload=f"w{number}",
-        node=f"h{dice.randrange(4)}",  # type: ignore[attr-defined]
-        endpoint="eth0",
-        ipv4_gateway=f"10.255.0.{dice.randrange(250)}",  # type: ignore[attr-defined]
-        ip_networks=(f"10.0.0.{number}/32",),
-    )
-    return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))
-
-
 def _wanted(inventory: SqlInventory) -> dict[bytes, bytes]:
     snapshot = inventory.snapshot()
     rows = snapshot.read(None, 10_000)
@@ -237,8 +216,9 @@ def _wanted(inventory: SqlInventory) -> dict[bytes, bytes]:
 
 
 def _stored(world: World) -> dict[bytes, bytes]:
-    prefix = ENDPOINT.prefix(REGION)
-    return {entry.key: entry.value for entry in world.store.keys.range(prefix, prefix + b"\xff")}
+    prefixes = Layout(REGION, KINDS).prefixes
+    found = (entry for prefix in prefixes for entry in world.store.keys.range(prefix, prefix_end(prefix)))
+    return {entry.key: entry.value for entry in found}
 
 
 def _at_rest(world: World, inventory: SqlInventory) -> bool:

@@ -1,0 +1,109 @@
+"""People who edit the inventory of a simulated fleet: hosts, networks, endpoints that move, frontends with all they need.
+
+What breaks a rule is refused, as it would be outside; so some of their wishes come to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Engine
+
+from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
+from holdfast.model.backend import BACKEND, Backend
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
+from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
+from holdfast.testing import World
+from tests.sim.servers import REGION
+
+ENDPOINTS = 25
+HOSTS = 4
+FEW = 3
+"""Networks, frontends and backends."""
+
+Wishes = Sequence[Wanted]
+
+
+async def edit(world: World, engine: Engine) -> None:
+    """Changes something every now and then, until cancelled."""
+    editor, dice = Editor(engine, REGION), world.stream("people")
+    while True:
+        await asyncio.sleep(dice.uniform(0.05, 1.5))
+        wish: Callable[[random.Random], Wishes] = dice.choices(
+            [_endpoint, _gone, _host, _network, _frontend, _backend, _drawn], weights=[9, 3, 1, 2, 2, 1, 1]
+        )[0]
+        try:
+            edits = editor.change(wish(dice), who="people")
+        except Refused as refusal:
+            world.note(f"people are refused: {refusal}")
+            continue
+        for one in edits:
+            if one.did is not Did.UNCHANGED:
+                world.note(f"people: {one.kind.name} {one.name} {one.did.value}, revision {one.revision}")
+
+
+def _endpoint(dice: random.Random) -> Wishes:
+    number, on = dice.randrange(ENDPOINTS), dice.randrange(-FEW, FEW)
+    spec = EndpointSpec(
+        orchestrator="holdfast",
+        workload=f"w{number}",
+        node=f"h{dice.randrange(HOSTS)}",
+        endpoint="eth0",
+        ipv4_gateway=f"10.255.0.{dice.randrange(250)}",
+        ip_networks=(f"10.0.0.{number}/32",),
+    )
+    labels = {NETWORK_LABEL: f"net-{on}"} if on >= 0 else {}
+    here = wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec, labels=labels))
+    return [_as_network(on, dice), here] if on >= 0 and dice.random() < 0.3 else [here]
+
+
+def _gone(dice: random.Random) -> Wishes:
+    return [Wanted(ENDPOINT, f"holdfast-w{dice.randrange(ENDPOINTS)}-eth0")]
+
+
+def _host(dice: random.Random) -> Wishes:
+    number = dice.randrange(HOSTS)
+    if dice.random() < 0.3:
+        return [Wanted(HOST, f"h{number}")]
+    spec = HostSpec(bgp=Bgp(ipv4_address=f"192.0.2.{10 * number + dice.randrange(10)}/24"))
+    return [wanted(HOST, REGION, f"h{number}", Host.of(f"h{number}", spec))]
+
+
+def _network(dice: random.Random) -> Wishes:
+    number = dice.randrange(FEW)
+    return [Wanted(NETWORK, f"net-{number}") if dice.random() < 0.3 else _as_network(number, dice)]
+
+
+def _as_network(number: int, dice: random.Random) -> Wanted:
+    prefixes = ("10.0.0.0/24", *([f"10.{dice.randrange(1, 9)}.0.0/16"] if dice.random() < 0.5 else ()))
+    return wanted(NETWORK, REGION, f"net-{number}", Network(prefixes=prefixes))
+
+
+def _frontend(dice: random.Random) -> Wishes:
+    """With all that it needs: none of it can come alone."""
+    numbers = dice.sample(range(FEW), dice.randint(1, FEW))
+    pool = Pool(backends={f"b{number}": PoolMember(weight=dice.randint(1, 100)) for number in numbers})
+    made = Frontend(address="203.0.113.1", port=80 + (port := dice.randrange(FEW)), pools=(pool,))
+    frontend = wanted(FRONTEND, REGION, f"f{port}", made)
+    check = wanted(HEALTH_CHECK, REGION, "http", HealthCheck(type="http"))
+    return [frontend, check, *(_as_backend(number, dice) for number in numbers)]
+
+
+def _backend(dice: random.Random) -> Wishes:
+    return [_as_backend(dice.randrange(FEW), dice)]
+
+
+def _as_backend(number: int, dice: random.Random) -> Wanted:
+    made = Backend(address=f"198.51.100.{dice.randrange(1, 250)}", port=80, healthcheck=("http",))
+    return wanted(BACKEND, REGION, f"b{number}", made)
+
+
+def _drawn(dice: random.Random) -> Wishes:
+    """A frontend goes; sometimes with its backends, which others may need."""
+    gone = [Wanted(FRONTEND, f"f{dice.randrange(FEW)}")]
+    return gone + ([Wanted(BACKEND, f"b{number}") for number in range(FEW)] if dice.random() < 0.5 else [])
