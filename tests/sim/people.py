@@ -1,4 +1,4 @@
-"""People who edit the inventory of a simulated fleet: hosts, networks, endpoints that move, frontends with all they need.
+"""People who edit the inventory of a simulated fleet: hosts, networks, endpoints that move, frontends with all theirs.
 
 What breaks a rule is refused, as it would be outside; so some of their wishes come to nothing.
 """
