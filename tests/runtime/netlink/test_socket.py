@@ -25,8 +25,29 @@ def narrow(namespaces: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[net
     made.close()
 
 
+def test_a_batch_that_is_refused_as_a_whole_is_no_more_than_there_is_room_for(narrow: netlink.Netlink) -> None:
+    nobody_has = nexthops.removals(range(1, MANY + 1))
+    assert [one.index for one in narrow.transact(nobody_has)] == list(range(MANY))
+
+
+def test_where_refusals_take_more_room_than_thought_less_is_asked_the_next_time(narrow: netlink.Netlink) -> None:
+    nobody_has = nexthops.removals(range(1, MANY + 1))
+    narrow._in_one_send = MANY
+    failures = 0
+    while failures < 10:
+        try:
+            refused = narrow.transact(nobody_has)
+            break
+        except OSError as full:
+            assert full.errno == errno.ENOBUFS
+            failures += 1
+    assert failures > 0
+    assert [one.index for one in refused] == list(range(MANY))
+
+
 def test_refusals_that_found_no_room_are_not_taken_for_the_next_answers(narrow: netlink.Netlink) -> None:
     nobody_has = nexthops.removals(range(1, MANY + 1))
+    narrow._in_one_send = MANY
     with pytest.raises(OSError, match="buffer") as full:
         narrow.transact(nobody_has)
     assert full.value.errno == errno.ENOBUFS

@@ -90,6 +90,7 @@ class Scripted(Netlink):
     def __init__(self, *answers: bytes) -> None:
         self._socket, self._kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(10)
+        self._in_one_send = 100
         for answer in answers:
             self._kernel.send(answer)
 

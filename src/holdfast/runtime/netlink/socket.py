@@ -1,6 +1,7 @@
 """A netlink socket: batches in, refusals out; dumps that are whole or not at all.
 
-`transact` returns when the kernel has gone through the whole batch. A dump during which the kernel's table changed is
+`transact` returns when the kernel has gone through the whole batch. No more is sent at once than there is room for
+refusals: who may not force its buffers larger, as in a container, sends fewer requests at a time. A dump during which the kernel's table changed is
 taken again; `Interrupted` says that it never held still long enough, and nobody gets a part of a table for the whole.
 """
 
@@ -25,7 +26,9 @@ _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _SO_ATTACH_FILTER = 26
 _BUFFER = 8 << 20
 _LARGEST_ANSWER = 1 << 20
-_IN_ONE_SEND = 2_048  # each may be refused, and a refusal occupies about a kilobyte of the receive buffer
+_IN_ONE_SEND = 2_048
+_ROOM_FOR_A_REFUSAL = 2_048
+"""What a refusal with its words occupies of the receive buffer, about a kilobyte, with a margin."""
 _IN_ONE_STEP = 8  # datagrams of a dump, of up to 32 KiB
 _TRIES = 20
 
@@ -50,6 +53,7 @@ class Netlink:
             self._enlarge(option)
         for option in (_CAP_ACK, _EXT_ACK, _STRICT_CHECK):
             self._socket.setsockopt(_SOL_NETLINK, option, 1)
+        self._in_one_send = _fitting(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
         self._socket.bind((0, 0))
         for group in groups:
             self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
@@ -81,8 +85,8 @@ class Netlink:
     def transact(self, batch: Batch) -> list[Refusal]:
         """Has the kernel do every request of the batch, in order; what it did not do, and why."""
         refused: list[Refusal] = []
-        for start in range(0, len(batch), _IN_ONE_SEND):
-            refused += self._transact(batch[start : start + _IN_ONE_SEND])
+        for start in range(0, len(batch), self._in_one_send):
+            refused += self._transact(batch[start : start + self._in_one_send])
         return refused
 
     def _transact(self, part: Batch) -> list[Refusal]:
@@ -165,8 +169,10 @@ class Netlink:
     def _answer(self) -> bytes:
         try:
             return self._receive()
-        except OSError:
+        except OSError as error:
             self._forget()
+            if error.errno == errno.ENOBUFS:  # what was done is not known; whoever looks and asks again asks for less
+                self._in_one_send = max(1, self._in_one_send // 2)
             raise
 
     def _forget(self) -> None:
@@ -177,6 +183,11 @@ class Netlink:
 
     def _receive(self) -> bytes:
         return self._socket.recv(_LARGEST_ANSWER)
+
+
+def _fitting(room: int) -> int:
+    """How many requests may all be refused before anybody reads the answers."""
+    return max(1, min(_IN_ONE_SEND, room // _ROOM_FOR_A_REFUSAL))
 
 
 def _raise_if_refused(message: Message) -> None:
