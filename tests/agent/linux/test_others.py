@@ -331,6 +331,39 @@ def test_routes_that_went_with_the_last_address_of_an_interface_are_missed(
     asyncio.run(scene())
 
 
+def test_a_second_nexthop_for_a_gateway_goes_when_no_route_leads_through_it(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
+    wanted = {**vxlan_peer(7), route("10.28.0.77/32"): Remote("10.9.0.7")}
+    key, strayed = nexthop("10.9.0.7"), route("10.28.0.77/32")
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        _second_nexthop(site, "10.28.0.77/32")
+        there = await dataplane.read()
+        assert there[strayed] == Local("nexthop 760000000")
+        assert await dataplane.apply([replace(key, there[key], wanted[key])]) == [
+            "routes lead through a second nexthop for it: they move first, then it is deleted"
+        ]
+        assert await dataplane.apply([replace(strayed, there[strayed], wanted[strayed])]) == [None]
+        assert await dataplane.apply([replace(key, there[key], wanted[key])]) == [None]
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+    assert "760000000" not in site.ip("nexthop show")
+
+
+def test_a_gateway_that_goes_takes_its_second_nexthop_with_it(site: Site, dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        await programmed(dataplane, vxlan_peer(7))
+        site.ip("nexthop add id 760000000 via 10.9.0.7 dev holdfast4 onlink proto 175")
+        assert not any(await dataplane.apply(deletes(vxlan_peer(7))))
+        assert await dataplane.read() == {}
+
+    asyncio.run(scene())
+    assert site.ip("nexthop show") == ""
+
+
 @pytest.mark.parametrize("priority", [19_000, 20_000])
 def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: Site, priority: int) -> None:
     for each in (19_000, 20_000):
@@ -374,6 +407,12 @@ async def quiet(dataplane: LinuxDataplane) -> None:
     """Until nothing is left that was heard."""
     while dataplane.is_disturbed():
         await disturbed(dataplane)
+
+
+def _second_nexthop(site: Site, prefix: str) -> None:
+    """Of ours, for a gateway that has one; and a route that leads through it."""
+    site.ip("nexthop add id 760000000 via 10.9.0.7 dev holdfast4 onlink proto 175")
+    site.ip(f"route replace {prefix} nhid 760000000 table 7500 proto 175")
 
 
 def _number(site: Site, device: str) -> int:

@@ -1,12 +1,13 @@
 """Numbers of nexthop objects: which gateway has which, and which is free.
 
 A number is given once and stays with its gateway as long as the kernel holds the object; after a restart of the agent
-it is read from the kernel. A number that anybody uses, ours or not, is not free.
+it is read from the kernel. A number that anybody uses, ours or not, is not free. Should a gateway have two objects of
+ours, the one with the lower number is its own, and the others are spare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.agent.claims import Remote
 from holdfast.runtime.netlink.addresses import text
@@ -22,6 +23,7 @@ class Numbers:
         self._of: dict[bytes, int] = {}
         self.ways: dict[int, Remote] = {}
         """The way of routes by each number of ours; routes by one number share it."""
+        self._spare: dict[bytes, list[int]] = {}
         self._known: Mapping[bytes, Remote] = before._made if before is not None else {}
         self._made: dict[bytes, Remote] = {}
 
@@ -30,10 +32,11 @@ class Numbers:
         self._taken.add(number)
 
     def learn(self, gateway: bytes, number: int) -> bool:
-        """A gateway that is in the kernel under that number; False when it is there under another one already."""
+        """A gateway that is in the kernel under that number; False when it is there under a lower one already."""
         self._taken.add(number)
         if gateway in self._of:
-            return self._of[gateway] == number
+            self._spare.setdefault(gateway, []).append(number)
+            return False
         self._of[gateway] = number
         self.ways[number] = self._made[gateway] = self._known.get(gateway) or Remote(text(gateway))
         return True
@@ -41,6 +44,10 @@ class Numbers:
     def of(self, gateway: bytes) -> int | None:
         """Its number, if there is one."""
         return self._of.get(gateway)
+
+    def spare(self, gateway: bytes) -> Sequence[int]:
+        """Those of further objects for it."""
+        return self._spare.get(gateway, ())
 
     def give(self, gateway: bytes) -> int:
         """Its number, if need be a new one."""
@@ -51,6 +58,15 @@ class Numbers:
             self._next += 1
         self.learn(gateway, self._next)
         return self._of[gateway]
+
+    def drop_spare(self, gateway: bytes, numbers: Collection[int]) -> None:
+        """These further objects are gone."""
+        self._taken.difference_update(numbers)
+        left = [number for number in self.spare(gateway) if number not in numbers]
+        if left:
+            self._spare[gateway] = left
+        else:
+            self._spare.pop(gateway, None)
 
     def free(self, gateway: bytes) -> None:
         """The object is gone. Its number may be given again, but not before all others."""

@@ -129,15 +129,17 @@ def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Pict
             yield
         if protocol != settings.protocol or not gateway:
             into.numbers.take(number)
-        elif into.numbers.learn(gateway, number):
-            into.carriers.add(device)
-            key = Key(Sort.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
-            if device in tunnels:
-                into.shapes[key] = through
-            elif devices.number_towards(gateway) in (device, None):
-                into.shapes[key] = straight
-            else:  # straight into a device behind which the peer is no more: ours, and certainly not as wanted
-                into.shapes[key] = Local(names.get(device, f"device {device}"))
+            continue
+        into.carriers.add(device)
+        key = Key(Sort.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
+        if not into.numbers.learn(gateway, number):
+            into.shapes[key] = Local(f"a second nexthop, {number}")  # ours, and certainly not as wanted
+        elif device in tunnels:
+            into.shapes[key] = through
+        elif devices.number_towards(gateway) in (device, None):
+            into.shapes[key] = straight
+        else:  # straight into a device behind which the peer is no more: likewise
+            into.shapes[key] = Local(names.get(device, f"device {device}"))
 
 
 def take_routes(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> Steps[None]:
@@ -151,9 +153,14 @@ def take_routes(kernel: Netlink, settings: Linux, devices: Devices, family: int,
 
 
 def _strange_way(table: routes.Table, at: int, names: Mapping[int, str]) -> Shape:
-    """To a device; or by a nexthop object of somebody else: ours all the same, and certainly not as wanted."""
+    """To a device; or by another nexthop object than its gateway's: ours all the same, and certainly not as wanted."""
     number, device = table.nexthops[at], table.devices[at]
-    return Local(f"nexthop {number}") if number else Local(names.get(device, f"device {device}"))
+    return by_number(number) if number else Local(names.get(device, f"device {device}"))
+
+
+def by_number(number: int) -> Local:
+    """What is shown of a route that leads through a nexthop object that nobody wants."""
+    return Local(f"nexthop {number}")
 
 
 def _forwardings(hosts: Sequence[bytes]) -> Iterable[Shape]:

@@ -19,6 +19,7 @@ from holdfast.runtime.netlink.routes import Mark, Route
 from holdfast.runtime.netlink.socket import NetlinkError, is_gone
 
 Wanted = Sequence[tuple[Key, Shape]]
+_SPARE_IN_USE = "routes lead through a second nexthop for it: they move first, then it is deleted"
 _NO_NEXTHOP = "its nexthop is not in the kernel"
 
 
@@ -86,6 +87,7 @@ class Nexthops:
                 refused[key] = device
                 continue
             gateway = octets(key)
+            refused |= self._rid_of_spare(ground, key)
             is_there = ground.picture.numbers.of(gateway) is not None
             number = ground.picture.numbers.give(gateway)
             found = nexthops.Nexthop(number, gateway, device, ground.settings.protocol)
@@ -105,11 +107,28 @@ class Nexthops:
         if not numbered:
             return {}
         refused = ground.remove([key for key, _ in numbered], nexthops.removals([number for _, number in numbered]))
+        for key, _ in numbered:
+            refused |= self._rid_of_spare(ground, key)
         gone = [key for key, _ in numbered if key not in refused]
         for key in gone:
             ground.picture.numbers.free(octets(key))
         ground.picture.lose_routes_via({key.text for key in gone})
         return refused
+
+    def _rid_of_spare(self, ground: Ground, key: Key) -> Refused:
+        """Deletes further objects for the same gateway; one that routes lead through stays until they lead elsewhere,
+        because the kernel would delete them with it."""
+        numbers = ground.picture.numbers
+        spare = numbers.spare(octets(key))
+        if not spare:
+            return {}
+        shapes = ground.picture.shapes.values()
+        unused = [number for number in spare if picture.by_number(number) not in shapes]
+        refused = ground.remove([key] * len(unused), nexthops.removals(unused)) if unused else {}
+        if refused:
+            return refused
+        numbers.drop_spare(octets(key), unused)
+        return {key: _SPARE_IN_USE} if len(unused) < len(spare) else {}
 
     def _tunnel(self, ground: Ground, family: int) -> int | str:
         try:
