@@ -45,7 +45,7 @@ class Aspect(Enum):
     LEASE = "LEASE"
 
 
-class Compare(msgspec.Struct, frozen=True):
+class Compare(msgspec.Struct, frozen=True, gc=False):
     """A condition of a transaction. A key that does not exist has revision, version and lease 0."""
 
     key: bytes
@@ -54,20 +54,20 @@ class Compare(msgspec.Struct, frozen=True):
     relation: Literal["EQUAL", "GREATER", "LESS", "NOT_EQUAL"] = "EQUAL"
 
 
-class Put(msgspec.Struct, frozen=True):
+class Put(msgspec.Struct, frozen=True, gc=False):
     key: bytes
     value: bytes
     lease: int = 0
 
 
-class Delete(msgspec.Struct, frozen=True):
+class Delete(msgspec.Struct, frozen=True, gc=False):
     """Deletes one key, or with `end` every key in [key, end)."""
 
     key: bytes
     end: bytes | None = None
 
 
-class Get(msgspec.Struct, frozen=True):
+class Get(msgspec.Struct, frozen=True, gc=False):
     """Reads one key, or with `end` every key in [key, end)."""
 
     key: bytes

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.store.api import (
     Aspect,
@@ -40,8 +41,7 @@ TRIES = 3
 Failure = StoreError | StoreAway
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What became of one write of a plan: the revision it was written at, or why it was not.
 
     `error` is per object (`TooLarge`, `Conflict`, `LeaseGone`) or, where `stop` is set, the end of the whole plan:

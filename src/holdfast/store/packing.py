@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
@@ -28,7 +27,7 @@ QUICK_IN_A_ROW = 8
 LOOK_AHEAD = 1_000
 
 
-class Write(msgspec.Struct, frozen=True):
+class Write(msgspec.Struct, frozen=True, gc=False):
     """What happens to one object, atomically: a put, a delete, or a move (both), under its comparisons."""
 
     operations: Sequence[Put | Delete]
@@ -40,27 +39,21 @@ class Write(msgspec.Struct, frozen=True):
         return self.operations[0].key
 
 
-class _Measure(NamedTuple):
-    """What a write takes of a transaction."""
-
-    keys: Sequence[bytes]
-    weight: int
-    size: int
-
-
-def _measure(write: Write) -> _Measure:
+def _measure(write: Write) -> tuple[int, int]:
+    """What a write takes of a transaction: operations or comparisons, and bytes."""
     operations = write.operations
     weight = max(len(operations), len(write.compares))
     if weight > MOST_OPERATIONS or not operations:
         raise ValueError(f"one object takes 1 to {MOST_OPERATIONS} operations and comparisons, not {weight}")
     size = 0
     for op in operations:
-        size += len(op.key) + OVERHEAD
         if isinstance(op, Put):
-            size += len(op.value)
-        elif op.end is not None:
+            size += len(op.key) + len(op.value) + OVERHEAD
+        elif op.end is None:
+            size += len(op.key) + OVERHEAD
+        else:
             raise ValueError("a plan deletes keys, not ranges: each delete must be one that somebody decided")
-    return _Measure([op.key for op in operations], weight, size)
+    return weight, size
 
 
 @dataclass(slots=True)
@@ -87,7 +80,7 @@ class Packing:
 
     writes: Sequence[Write]
     window: Window = field(default_factory=Window)
-    _measures: Sequence[_Measure] = field(init=False)
+    _measures: Sequence[tuple[int, int]] = field(init=False)
     _waiting: deque[int] = field(init=False)
     _busy: set[bytes] = field(default_factory=set)
     _alone: set[int] = field(default_factory=set)
@@ -100,30 +93,30 @@ class Packing:
         """The writes of the next transaction; empty when all that wait touch keys that are under way."""
         pack: list[int] = []
         passed: list[int] = []
-        held: set[bytes] = set()
+        behind: set[bytes] = set()  # keys of what is passed over: what comes after it has to stay after it
+        waiting, busy = self._waiting, self._busy
         weight_left, size_left = self.window.operations, MOST_BYTES
-        while self._waiting and len(passed) < LOOK_AHEAD:
-            number = self._waiting[0]
-            keys, weight, size = self._measures[number]
+        while waiting and len(passed) < LOOK_AHEAD:
+            number = waiting[0]
+            weight, size = self._measures[number]
             if pack and (weight > weight_left or size > size_left or number in self._alone or pack[0] in self._alone):
                 break
-            self._waiting.popleft()
-            if self._busy.isdisjoint(keys) and held.isdisjoint(keys):
+            waiting.popleft()
+            keys = [op.key for op in self.writes[number].operations]
+            if busy.isdisjoint(keys) and behind.isdisjoint(keys):
                 pack.append(number)
+                busy.update(keys)
                 weight_left -= weight
                 size_left -= size
             else:
                 passed.append(number)
-            held.update(keys)
-        self._waiting.extendleft(reversed(passed))
-        for number in pack:
-            self._busy.update(self._measures[number].keys)
+                behind.update(keys)
+        waiting.extendleft(reversed(passed))
         return pack
 
     def done(self, pack: Sequence[int]) -> None:
         """The transaction is over; its keys are free again."""
-        for number in pack:
-            self._busy.difference_update(self._measures[number].keys)
+        self._busy.difference_update([op.key for number in pack for op in self.writes[number].operations])
 
     def again(self, numbers: Sequence[int], *, alone: bool = False) -> None:
         """These were not written and have to be sent again, before all others; `alone` each in its own transaction."""
