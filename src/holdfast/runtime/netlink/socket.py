@@ -1,8 +1,9 @@
 """A netlink socket: batches in, refusals out; dumps that are whole or not at all.
 
 `transact` returns when the kernel has gone through the whole batch. No more is sent at once than there is room for
-refusals: who may not force its buffers larger, as in a container, sends fewer requests at a time. A dump during which the kernel's table changed is
-taken again; `Interrupted` says that it never held still long enough, and nobody gets a part of a table for the whole.
+refusals: who may not force its buffers larger, as in a container, sends fewer requests at a time. A dump during which
+the kernel's table changed is taken again; `Interrupted` says that it never held still long enough, and nobody gets a
+part of a table for the whole.
 """
 
 from __future__ import annotations
