@@ -178,9 +178,19 @@ async def restart(told: Restart) -> AsyncIterator[Restarted]:
     if known != CLAIMS * told.nodes:
         raise Unmeasurable(f"{known:,} objects of {told.nodes:,} nodes were remembered: {journal.opening.sentence}")
     dataplane.objects = {key: claim.shape for host in hosts(told.nodes) for key, claim in peer(host, HERE).claims()}
-    have, _ = await kernel.read(None)
+    have = await _read(kernel)
     journal.close()
     yield Restarted(restore, _pruned(kernel, have), resident)
+
+
+async def _read(kernel: Kernel) -> Run:
+    """All pages of it."""
+    page, upto = await kernel.read(None)
+    have = list(page)
+    while upto is not None:
+        page, upto = await kernel.read(upto)
+        have += page
+    return have
 
 
 def _pruned(kernel: Kernel, have: Run) -> float:

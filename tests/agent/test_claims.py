@@ -69,6 +69,11 @@ def test_any_bytes_are_a_record_or_none(data: bytes) -> None:
     assert what is None or isinstance(what, Owned)
 
 
+@given(st.lists(keys.map(record.write_key) | st.binary(max_size=12)))
+def test_many_keys_are_read_as_each_of_them_is(texts: list[bytes]) -> None:
+    assert record.read_keys(texts) == [record.read_key(text) for text in texts]
+
+
 def test_what_a_later_release_adds_to_a_record_is_not_looked_at() -> None:
     plain = Owned(Claim(Local("tap1"), Owner("a")), "region", 7)
     longer = record.write(plain)[:-1] + b', "something new"]'

@@ -3,7 +3,8 @@
 A frame is magic, version, operation, lengths, sequence, key, body, and a CRC-32C over all of it. `scan` takes any bytes
 at all and yields the records that are certainly ours, in order, and the ranges that are not: after damage it goes on at
 the next frame whose magic, lengths, checksum and sequence fit. It never raises for damage, only for a whole frame of a
-newer version.
+newer version. `read_whole` tells the same of a file that is nothing but frames, as nearly every file is, in a third of
+the time.
 
 The envelope (magic, version, lengths, where the checksum is) is the same for ever, so that an older release can tell
 a newer frame from a damaged one. A new operation or meaning is a new version; a release writes `WRITES`, which is never
@@ -18,8 +19,9 @@ The checksum is google-crc32c's: 0.4 µs per record of 1.3 kB, where zlib's CRC-
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import repeat
 from typing import NamedTuple
 
 from google_crc32c import extend
@@ -34,8 +36,16 @@ LONGEST_BODY = 1 << 20
 
 _HEAD = struct.Struct("<4sBBHIQ")  # magic, version, operation, length of key, length of body, sequence
 _CHECKSUM = struct.Struct("<I")
+_REST = struct.Struct("<BBHIQ")  # the head behind the magic
+_START, _END = _REST.size, -_CHECKSUM.size
+_AFTER_MAGIC = extend(0, MAGIC)
+_RESIDUE = extend(0, _CHECKSUM.pack(extend(0, b"")))
+"""What the checksum comes to over any bytes with their own checksum behind them, none for example."""
 OVERHEAD = _HEAD.size + _CHECKSUM.size
 """Bytes that a frame adds to its key and body."""
+_SHORTEST = OVERHEAD - len(MAGIC)
+_STRETCH = 1 << 16
+"""Bytes that are looked at together: few enough for a processor's cache."""
 
 
 class Op(IntEnum):
@@ -71,6 +81,14 @@ class Record(NamedTuple):
     sequence: int
 
 
+class Run(NamedTuple):
+    """Records one behind the other, as columns: fifty thousand hosts are read like this."""
+
+    ops: Sequence[int]
+    keys: Sequence[bytes]
+    bodies: Sequence[bytes]
+
+
 class Bad(NamedTuple):
     """Bytes that are no record of ours."""
 
@@ -80,6 +98,10 @@ class Bad(NamedTuple):
 
 class TooLong(ValueError):
     """The object cannot be written down, so it must not be put into the kernel. The message is one sentence."""
+
+
+class NotWhole(Exception):
+    """The bytes are not what `read_whole` is for: `scan` knows what to make of them."""
 
 
 class Newer(Exception):
@@ -123,6 +145,41 @@ def scan(data: bytes) -> Iterator[Record | Bad]:
         yield Bad(good_until, size)
 
 
+def read_whole(data: bytes) -> Iterator[Run]:
+    """What `scan` yields of bytes that are nothing but records without a gap, in runs. Raises `NotWhole` where they are
+    not, at any point."""
+    at = last = 0
+    while at < len(data):
+        end = next_start(data, at + _STRETCH)
+        run = _run(data[at:end], last)
+        yield run
+        at, last = end, last + len(run.ops)
+
+
+def _run(stretch: bytes, last: int) -> Run:
+    """Everything stands between two magics, so that one cut finds all frames. A magic inside a frame leaves two pieces
+    that are not intact."""
+    first, *pieces = stretch.split(MAGIC)
+    if first or not are_intact(pieces) or min(map(len, pieces)) < _SHORTEST:
+        raise NotWhole
+    versions, ops, keys, bodies, sequences = zip(*map(_REST.unpack_from, pieces), strict=True)
+    if (
+        max(versions) > READS
+        or not _OPS.keys() >= set(ops)
+        or max(keys) > LONGEST_KEY
+        or max(bodies) > LONGEST_BODY
+        or list(map(len, pieces)) != [_SHORTEST + key + body for key, body in zip(keys, bodies, strict=True)]
+        or sequences != tuple(range(last + 1, last + 1 + len(pieces)))
+    ):
+        raise NotWhole
+    middles = [_START + key for key in keys]
+    return Run(
+        ops,
+        [piece[_START:middle] for piece, middle in zip(pieces, middles, strict=True)],
+        [piece[middle:_END] for piece, middle in zip(pieces, middles, strict=True)],
+    )
+
+
 def cut_short(tail: bytes) -> bool:
     """Whether these last bytes of a file begin as a frame does and then just stop: a write that was interrupted."""
     if len(tail) < _HEAD.size:
@@ -140,6 +197,11 @@ def next_start(data: bytes, at: int) -> int:
 def intact(text: bytes, checksum: int) -> bool:
     # N6: a file that was cut, zeroed or flipped is neither believed nor thrown away; it is looked at frame by frame.
     return bool(extend(0, text) == checksum)
+
+
+def are_intact(pieces: Iterable[bytes]) -> bool:
+    # N6, of many frames at once, each without its magic.
+    return not set(map(extend, repeat(_AFTER_MAGIC), pieces)) - {_RESIDUE}
 
 
 def _record_at(data: bytes, at: int, size: int, last: int) -> Record | None:

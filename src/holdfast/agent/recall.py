@@ -6,11 +6,11 @@ another boot of the kernel, whose state went with it; one that cannot say so any
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from holdfast.agent.frames import OVERHEAD, Bad, Entry, Op, cut_short, scan
+from holdfast.agent.frames import OVERHEAD, Bad, Entry, NotWhole, Op, cut_short, read_whole, scan
 
 
 class Found(Enum):
@@ -48,11 +48,6 @@ class Remembered:
         return news
 
     def take(self, op: Op, key: bytes, body: bytes) -> None:
-        if op is Op.ADD and key not in self.live and key not in self.going:
-            # What most of a journal is: a restart with fifty thousand peers goes this way only.
-            self.live[key] = body
-            self.size += OVERHEAD + len(key) + len(body)
-            return
         old = self.live.pop(key, None)
         if old is None:
             old = self.going.pop(key, None)
@@ -62,6 +57,20 @@ class Remembered:
             return
         (self.live if op is Op.ADD else self.going)[key] = body
         self.size += OVERHEAD + len(key) + len(body)
+
+    def add_all(self, keys: Sequence[bytes], bodies: Sequence[bytes]) -> None:
+        """The same as `take` of so many additions, but for the size: `weigh` when all is told."""
+        self.live.update(zip(keys, bodies, strict=True))
+        if self.going:
+            for key in keys:
+                self.going.pop(key, None)
+
+    def weigh(self) -> None:
+        """Finds the size."""
+        self.size = sum(
+            OVERHEAD * len(objects) + sum(map(len, objects)) + sum(map(len, objects.values()))
+            for objects in (self.live, self.going)
+        )
 
     def entry(self, key: bytes) -> Entry | None:
         """How to write down what is known of this key now."""
@@ -101,11 +110,38 @@ class Recalled:
     torn: bool = False
     """The bad bytes are an interrupted write at the end and nothing else."""
 
+    def take(self, op: Op, key: bytes, body: bytes) -> None:
+        if op is Op.BEGIN or op is Op.END:
+            self.boots.add(key)
+            self.marks += 1
+        else:
+            self.remembered.take(op, key, body)
+
 
 def recall(data: bytes) -> Recalled:
     """Raises `Newer`."""
+    try:
+        return _recall_whole(data)
+    except NotWhole:
+        return _recall_damaged(data)
+
+
+def _recall_whole(data: bytes) -> Recalled:
+    """Of a file as we wrote it, which nearly every file is. Raises `NotWhole`."""
     told = Recalled()
-    take = told.remembered.take
+    for run in read_whole(data):
+        told.last += len(run.ops)
+        if run.ops.count(Op.ADD) == len(run.ops):
+            told.remembered.add_all(run.keys, run.bodies)
+        else:
+            for op, key, body in zip(*run, strict=True):
+                told.take(Op(op), key, body)
+    told.remembered.weigh()
+    return told
+
+
+def _recall_damaged(data: bytes) -> Recalled:
+    told = Recalled()
     for found in scan(data):
         if isinstance(found, Bad):
             told.bad.append(found)
@@ -113,11 +149,7 @@ def recall(data: bytes) -> Recalled:
         op, key, body, sequence = found
         told.missing += sequence - told.last - 1
         told.last = sequence
-        if op is Op.BEGIN or op is Op.END:
-            told.boots.add(key)
-            told.marks += 1
-        else:
-            take(op, key, body)
+        told.take(op, key, body)
     told.torn = len(told.bad) == 1 and told.bad[0].end == len(data) and cut_short(data[told.bad[0].start :])
     return told
 

@@ -57,11 +57,10 @@ class Kernel:
 
     def _recall(self) -> None:
         """What earlier lives have left: remembered, and nothing of it is programmed. Bodies are read when needed."""
-        with resting(len(self.journal.live)):
-            for text, body in self.journal.live.items():
-                key = record.read_key(text)
-                if key is not None:
-                    self._remembered[key] = body
+        live = self.journal.live
+        with resting(len(live)):
+            keys = record.read_keys(live)
+            self._remembered = {key: body for key, body in zip(keys, live.values(), strict=True) if key is not None}
         if len(self.handlers) > 1:
             self._unsettled.update(self._remembered)  # what only the kernel can show, only the kernel is sure to have
         for text, body in self.journal.going.items():
@@ -69,7 +68,7 @@ class Kernel:
             if key is not None:
                 self._remembered[key] = body
                 self.deletions.begin([key])
-        unknown = len(self.journal.live) + len(self.journal.going) - len(self._remembered)
+        unknown = len(live) + len(self.journal.going) - len(self._remembered)
         if unknown:
             log.error(f"{unknown:,} records of the journal are of another release: they stay, and are not used")
 

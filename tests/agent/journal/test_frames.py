@@ -48,6 +48,40 @@ def test_what_was_packed_is_found(entries: list[Entry]) -> None:
     assert found == [Record(*entry, sequence) for sequence, entry in enumerate(entries, 5)]
 
 
+@given(ANY_ENTRIES, st.integers(1, 3))
+def test_a_whole_file_is_read_in_runs_exactly_as_it_is_read_record_by_record(entries: list[Entry], first: int) -> None:
+    data = pack(entries, first)
+    assert in_runs(data) in (records(data), None)
+    if first == 1 and not any(frames.MAGIC in entry.key + entry.body for entry in entries):
+        assert in_runs(data) == records(data)
+
+
+@settings(max_examples=150)
+@given(ANY_ENTRIES, NOISE, st.integers(0, 400), st.integers(0, 60))
+def test_what_is_not_whole_is_never_read_in_runs(entries: list[Entry], noise: bytes, at: int, removed: int) -> None:
+    data = pack(entries, 1)
+    spoilt = data[:at] + noise + data[at + removed :]
+    found = list(scan(spoilt))
+    assert in_runs(spoilt) in (found, None)
+
+
+def test_runs_end_where_a_frame_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stretch in range(1, len(WHOLE)):
+        monkeypatch.setattr(frames, "_STRETCH", stretch)
+        assert in_runs(WHOLE) == records(WHOLE)
+
+
+def in_runs(data: bytes) -> list[Record] | None:
+    found: list[Record] = []
+    try:
+        for run in frames.read_whole(data):
+            entries = [(Op(op), key, body) for op, key, body in zip(*run, strict=True)]
+            found += [Record(*entry, sequence) for sequence, entry in enumerate(entries, len(found) + 1)]
+    except frames.NotWhole:
+        return None
+    return found
+
+
 def test_torn_at_every_byte_the_records_before_the_tear_are_found() -> None:
     for cut in range(len(WHOLE)):
         told = recall(WHOLE[:cut])
