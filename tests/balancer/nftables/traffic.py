@@ -118,11 +118,22 @@ class Flow:
 
     def asked(self) -> str:
         """What the server answers: its name, and whom it sees. Raises OSError when the flow is dead."""
-        self.socket.send(b"?")
-        answer = self.socket.recv(64)
+        answer = self._answer() if self.socket.type is socket.SOCK_STREAM else self._answer_to_one_of_many()
         if not answer:
             raise ConnectionResetError("the server has ended it")
         return answer.decode().strip()
+
+    def _answer(self) -> bytes:
+        self.socket.send(b"?")
+        return self.socket.recv(64)
+
+    def _answer_to_one_of_many(self) -> bytes:
+        """Datagrams may get lost, and so may the word that nobody takes them: a busy kernel leaves it out."""
+        self.socket.settimeout(1.0)
+        for _ in range(int(_PATIENCE)):
+            with contextlib.suppress(TimeoutError):
+                return self._answer()
+        raise TimeoutError("no answer, and no refusal")
 
     def server(self) -> str:
         return self.asked().partition(" ")[0]
