@@ -65,7 +65,8 @@ def frame_rules(shape: Shape) -> Rules:
         _REFUSE: ["ct mark set 0", "meta l4proto tcp reject with tcp reset", "reject"],
         "prerouting": dispatch,
         "output": dispatch,
-        "counted-in": [f'iifname != "lo" ct mark @{TRAFFIC}'],
+        # By index, not by name: of all rules only this one, and its like for what comes from here, sees every packet.
+        "counted-in": [f'iif != "lo" ct mark @{TRAFFIC}'],
         "counted-out": [f"ct mark @{TRAFFIC}"],
         # A client on this node may have the VIP itself for its address; replies to that may end at another balancer.
         "postrouting": [f"{ours} masquerade" if shape.snat else f"{ours} fib saddr type local masquerade"],
