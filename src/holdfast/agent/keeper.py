@@ -44,6 +44,8 @@ NAME = "agent"
 LOOK = Duration(seconds=5)
 """Between two looks at whose stores these are."""
 TEND = Duration(seconds=1)
+BREATH = Duration(milliseconds=100)
+"""Between two repairs of what others keep breaking."""
 _POLL = Duration(milliseconds=100)
 _QUIET = ("footing",)
 
@@ -209,15 +211,18 @@ class Keeper:
                 await asyncio.wait_for(self.belonging.doubted.wait(), LOOK.total_seconds())
 
     async def _watch_kernel(self) -> None:
+        """A disturbance is repaired at once. Somebody who disturbs without end gets a repair every `BREATH` with all that
+        has come together meanwhile, and where everything must be compared, half of our time and not all of it."""
         while True:
             disturbed = await self.kernel.dataplane.disturbed()
+            pause = BREATH
             if disturbed is None:
                 self.metrics.disturbed.inc()
                 self.reconciler.dirty.mark_all()
-                # Somebody who disturbs without end gets half of our time, not all of it.
-                await asyncio.sleep(self.reconciler.pass_took.total_seconds())
+                pause = max(BREATH, self.reconciler.pass_took)
             else:
                 self.reconciler.dirty.mark(disturbed)
+            await asyncio.sleep(pause.total_seconds())
 
     async def _tend(self) -> None:
         """What no event tells: a bad value that went away, a journal that has grown."""
