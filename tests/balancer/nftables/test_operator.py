@@ -58,7 +58,8 @@ def doctor(ground: Ground, base: Path, config: str) -> str:
     file = base / "doctor.yaml"
     file.write_text(config.format(base=base))
     command = ground.namespace.command(HOLDFAST, "doctor", "--config", str(file))
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
 
 
 @pytest.fixture
