@@ -18,10 +18,10 @@ from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST, Host, HostSpec
 from holdfast.model.identity import Identity
 from holdfast.model.region import Region
-from holdfast.model.time import seconds
+from holdfast.model.time import Duration, seconds
 from holdfast.reconcile import Change, Outcome
 from holdfast.runtime.control import Request, Who
-from holdfast.server import syncer_target
+from holdfast.server import syncer, syncer_target
 from holdfast.server.allowing import Allowing
 from holdfast.server.belonging import BelongingReason
 from holdfast.store.api import Deposed, Entry
@@ -461,3 +461,32 @@ async def meanwhile(target: syncer_target.EtcdTarget, what: Callable[[], Awaitab
         return list(await apply(ready))
 
     target.apply = happens_first  # type: ignore[assignment,method-assign]
+
+
+class Deaf:
+    """An ear that hears nothing."""
+
+    async def wait(self, most: Duration) -> None:
+        await asyncio.sleep(3_600)
+
+    async def close(self) -> None:
+        return None
+
+
+def test_a_new_inventory_is_named_at_once_however_short_the_term_will_be(
+    here: Realm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syncer, "LOOK_EVERY", seconds(3_600))
+    here.editor.change([endpoint(1)], who="alice")
+
+    async def scenario() -> None:
+        reign = await here.lead()
+        reign.around.waker = Deaf()
+        running = asyncio.create_task(reign.run(asyncio.Event()))
+        async with asyncio.timeout(30):
+            while not here.stored():
+                await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(scenario())
+    assert here.inventory.fleet() is not None

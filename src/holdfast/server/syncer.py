@@ -165,8 +165,8 @@ class Reign:
             self.reconciler.dirty.wake()
 
     async def _look_around(self) -> None:
+        """At once, too: where terms are short, an inventory that waits for its id would otherwise wait for ever."""
         while True:
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
             try:
                 await self.hear()
                 await self.words.keep_up(self.fenced, self.target.known)
@@ -177,6 +177,7 @@ class Reign:
                 raise
             except (Away, StoreError) as obstacle:  # out of space, too: the identity is written when there is some
                 log.debug(f"inventory and store cannot be compared now: {obstacle}")
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
 
     async def hear(self) -> None:
         """What operators said, here or to another server, takes effect."""
