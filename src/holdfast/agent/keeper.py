@@ -211,8 +211,8 @@ class Keeper:
                 await asyncio.wait_for(self.belonging.doubted.wait(), LOOK.total_seconds())
 
     async def _watch_kernel(self) -> None:
-        """A disturbance is repaired at once. Somebody who disturbs without end gets a repair every `BREATH` with all that
-        has come together meanwhile, and where everything must be compared, half of our time and not all of it."""
+        """A disturbance is repaired at once. Somebody who disturbs without end gets a repair every `BREATH`, with all
+        that has come together meanwhile; where everything must be compared, half of our time and not all of it."""
         while True:
             disturbed = await self.kernel.dataplane.disturbed()
             pause = BREATH

@@ -15,10 +15,12 @@ from holdfast.agent.keeper import Around, Keeper, Settings
 from holdfast.agent.peers import Encapsulation, Here
 from holdfast.agent.target import Kernel
 from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.time import Duration
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.place import Pace
 from holdfast.runtime.vitals import Vitals
 from holdfast.store.api import Put
 from holdfast.testing import FakeStore
@@ -26,6 +28,7 @@ from tests.agent.linux.site import Site
 from tests.agent.site import BOOT, ME, REGION, UNLIMITED, Fleet, inline
 
 PATIENCE_S = 60
+FIVE_MINUTES = Duration(minutes=5)
 
 
 class Machine:
@@ -34,21 +37,22 @@ class Machine:
     def __init__(self, site: Site, folder: Path) -> None:
         self.site = site
         self._folder = folder
-        self._store = FakeStore()
-        self.fleet = Fleet(self._store)
+        self.store = FakeStore()
+        self.fleet = Fleet(self.store)
         self.fleet.name_it()
 
     @contextlib.asynccontextmanager
-    async def agent(self) -> AsyncIterator[Keeper]:
+    async def agent(self, audit: Duration = FIVE_MINUTES) -> AsyncIterator[Keeper]:
         """One life of the agent; with the block it is gone at once, without a chance to clean up."""
         with self.site.dataplane() as dataplane, contextlib.closing(self._journal()) as journal:
             clock = SystemClock()
             here = Here(ME, Encapsulation.ALWAYS)
-            following = Following("region", self._store.client("agent"), REGION, here, clock)
+            following = Following("region", self.store.client("agent"), REGION, here, clock)
             decisions = DecisionLog(self._folder / "decisions", "agent")
             around = Around(clock, Vitals(clock), decisions, WorkerMetrics(), inline)
             belonging = Belonging({"region": StoreMemory(self._folder, "region")}, inline)
-            keeper = Keeper(ME, [following], Kernel(journal, dataplane), belonging, around, Settings(UNLIMITED))
+            settings = Settings(UNLIMITED, pace=Pace(audit=audit))
+            keeper = Keeper(ME, [following], Kernel(journal, dataplane), belonging, around, settings)
             life = asyncio.create_task(keeper.run(asyncio.Event()))
             try:
                 yield keeper
