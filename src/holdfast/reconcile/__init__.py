@@ -8,7 +8,7 @@ Read in this order: `change` (the words), `diff`, `gate` (gates and the plan), `
 
 from holdfast.reconcile.brake import Brake, BrakeReason, Limits
 from holdfast.reconcile.change import Away, Change, Op, Outcome, Owned
-from holdfast.reconcile.diff import OutOfOrder, diff
+from holdfast.reconcile.diff import OutOfOrder, changed, diff
 from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan
 from holdfast.reconcile.intent import Intent, IntentReason, Pause
 from holdfast.reconcile.ledger import Backoff, Ledger, RetryReason, Story
@@ -39,6 +39,7 @@ __all__ = [
     "Sync",
     "SyncReason",
     "Synced",
+    "changed",
     "diff",
     "one_kind",
     "plan",

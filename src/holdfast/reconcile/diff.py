@@ -21,6 +21,26 @@ def diff(
     want: Iterable[tuple[K, Owned[V]]], have: Iterable[tuple[K, Owned[V]]], same: Callable[[V, V], bool]
 ) -> Iterator[Change[K, V]]:
     """Yields the changes that turn `have` into `want`, in key order. `same` decides whether two values are equal."""
+    return changed(_merged(want, have), same)
+
+
+def changed(
+    sides: Iterable[tuple[K, Owned[V] | None, Owned[V] | None]], same: Callable[[V, V], bool]
+) -> Iterator[Change[K, V]]:
+    """The same for objects of which both sides are at hand: key, what is wanted, what is there."""
+    for key, new, old in sides:
+        if new is None:
+            if old is not None:
+                yield Change(Op.DELETE, key, old, None)
+        elif old is None:
+            yield Change(Op.CREATE, key, None, new)
+        elif not same(new.value, old.value):
+            yield Change(Op.REPLACE, key, old, new)
+
+
+def _merged(
+    want: Iterable[tuple[K, Owned[V]]], have: Iterable[tuple[K, Owned[V]]]
+) -> Iterator[tuple[K, Owned[V] | None, Owned[V] | None]]:
     # Keys are ordered by contract; Python 3.11 cannot say so about a plain TypeVar without losing tuples.
     wants: Iterator[tuple[Any, Owned[V]]] = iter(want)
     haves: Iterator[tuple[Any, Owned[V]]] = iter(have)
@@ -38,13 +58,8 @@ def diff(
         if last is not None and not last < key:
             raise OutOfOrder(f"key {key!r} came after {last!r}: the run is not sorted, so nothing is concluded from it")
         last = key
-        if new is None:
-            yield Change(Op.DELETE, key, old, None)
-            h = next(haves, None)
-        elif old is None:
-            yield Change(Op.CREATE, key, None, new)
+        yield key, new, old
+        if new is not None:
             w = next(wants, None)
-        else:
-            if not same(new.value, old.value):
-                yield Change(Op.REPLACE, key, old, new)
-            w, h = next(wants, None), next(haves, None)
+        if old is not None:
+            h = next(haves, None)

@@ -19,7 +19,22 @@ from typing import Any, Generic
 import structlog
 
 from holdfast.model.time import NEVER, Duration, Instant
-from holdfast.reconcile import Away, Brake, Change, Closed, Gate, Intent, Ledger, Op, Outcome, Owned, Plan, diff, plan
+from holdfast.reconcile import (
+    Away,
+    Brake,
+    Change,
+    Closed,
+    Gate,
+    Intent,
+    Ledger,
+    Op,
+    Outcome,
+    Owned,
+    Plan,
+    changed,
+    diff,
+    plan,
+)
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
@@ -277,12 +292,14 @@ class Reconciler(Generic[K, V]):
         present = await self.place.target.look(keys)
         wanted = await self.place.source.look(keys)
         ordered: list[Any] = sorted(keys)
-        return list(diff(_run(ordered, wanted), _run(ordered, present), self.place.same))
+        return list(changed(((key, wanted.get(key), present.get(key)) for key in ordered), self.place.same))
 
     async def _still_wanted(self, batch: Sequence[Change[K, V]]) -> list[Change[K, V]]:
         """Drops the deletes whose object is wanted again by now (N4: liveness is looked at for each deletion)."""
         deletes = {change.key for change in batch if change.op is Op.DELETE}
-        back = set(await self.place.source.look(deletes)) if deletes else set()
+        if not deletes:
+            return list(batch)
+        back = set(await self.place.source.look(deletes))
         self.dirty.mark(back)
         return [change for change in batch if change.op is not Op.DELETE or change.key not in back]
 
@@ -354,10 +371,6 @@ class Reconciler(Generic[K, V]):
 
 
 _GROWTH = {Op.DELETE: -1, Op.REPLACE: 0, Op.CREATE: 1}
-
-
-def _run(keys: Sequence[K], objects: Mapping[K, Owned[V]]) -> Iterator[tuple[K, Owned[V]]]:
-    return ((key, objects[key]) for key in keys if key in objects)
 
 
 def _batches(changes: Sequence[Change[K, V]], size: int) -> Iterator[Sequence[Change[K, V]]]:

@@ -97,7 +97,7 @@ class StatusFeed(Generic[T, V]):
 
     def take(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
         """Notes which objects have to be looked at, and what the reports say about themselves."""
-        hear(self._subject, self._mass_loss, [one.key for one in deltas if one.live and one.new is not None])
+        hear(self._subject, self._mass_loss, (one.key for one in deltas if one.live and one.new is not None))
         wall, now = self._clock.wall(), self._clock.now()
         for delta in deltas:
             for key in self._subject.affected(delta.key, delta.old, delta.new):

@@ -72,13 +72,11 @@ class ObservedTarget(Generic[V]):
         gone = [change.key for change in ready if change.new is None]
         at = self._clock.wall()
         await self._aside(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
-        for change in ready:
-            self._stale.discard(change.key)
-            if change.new is not None:
-                self.memory[change.key] = change.new.value
-                self.times[change.key] = at
-            else:
-                self._forget(change.key)
+        self._stale.difference_update([key for key, _ in rows], gone)
+        self.memory.update((change.key, change.new.value) for change in ready if change.new is not None)
+        self.times.update(dict.fromkeys([key for key, _ in rows], at))
+        for key in gone:
+            self._forget(key)
         self.writes += len(ready)
         return [Outcome(change) for change in ready]
 

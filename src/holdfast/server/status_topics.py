@@ -52,5 +52,7 @@ def agent_states(rows: Mapping[bytes, AgentSeen]) -> Mapping[str, int]:
 
 
 def endpoint_states(rows: Mapping[bytes, EndpointSeen]) -> Mapping[str, int]:
-    counts = Counter(seen.shown for seen in rows.values())
-    return {state: counts[state] for state in ("up", "down", "error", "unknown")}
+    states = dict.fromkeys(("up", "down", "error", "unknown"), 0)
+    for seen, count in Counter(rows.values()).items():
+        states[seen.shown] += count
+    return states
