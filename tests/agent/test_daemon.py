@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.agent import frames
@@ -132,6 +133,12 @@ class Agent:
         command = [HOLDFAST, *words, "--runtime", str(self.base / "run")]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
+    def rehearses(self, *flags: str) -> str:
+        """What a dry run says."""
+        command = [HOLDFAST, "agent", "--dry-run", *self._flags, *flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
     def is_alive(self) -> bool:
         return self.get(AGENT_STATUS.key(self.region, self.host)) is not None
 
@@ -176,6 +183,24 @@ def test_a_dry_run_tells_what_would_be_done_and_does_none_of_it(agent: Agent) ->
     assert f"create   route 10.65.0.1/32                       of {agent.host}-b, endpoint" in told.stdout
     assert "held     " not in told.stdout
     assert (agent.kernel.exists(), (agent.base / "run").exists()) == (False, False)
+
+
+def test_a_dry_run_heeds_a_pause_and_a_source_that_was_forgotten(agent: Agent) -> None:
+    agent.process.start()
+    agent.comes_to_have("10.65.0.1/32")
+    assert agent.ask("pause", "agent", "--reason", "the rack is moved").returncode == 0
+    agent.runs(f"{agent.host}-b", "late", "10.65.0.2/32")
+    told = agent.rehearses()
+    assert "held     create route 10.65.0.2/32" in told
+    assert "“the rack is moved”" in told
+    agent.process.stop()
+    wishes = {"forgotten": {agent.region.segment: {"who": "alice", "why": "gone", "at": "2026-01-01T00:00:00Z"}}}
+    book = agent.base / "state" / "intents" / "agent.peers.json"
+    book.write_bytes(msgspec.json.encode(wishes))
+    unreachable = agent.rehearses("--set", "store.endpoints=http://127.0.0.1:1", "--set", "store.call_deadline=1s")
+    assert "delete route 10.65.0.9/32" in " ".join(unreachable.split())
+    book.write_bytes(b"{")
+    assert "mend it, or delete it to forget it" in agent.rehearses()
 
 
 def test_N17_a_worker_that_hangs_is_replaced_and_goes_on_where_it_was(agent: Agent) -> None:

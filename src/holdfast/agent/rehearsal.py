@@ -1,7 +1,8 @@
 """A rehearsal: what this host's agent would change now, found out by the shipped keeper, and nothing is changed.
 
-It reads the store and the kernel for real, works on copies of the journal and of what is remembered of the store, and
-its kernel only writes down what it is told. It can be had beside an agent that runs.
+It reads the store, the kernel and what operators asked for (pause, allow, forget) for real, works on copies of the
+journal and of what is remembered of the store, and its kernel only writes down what it is told. It can be had beside an
+agent that runs.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from holdfast.agent.dataplane import ClaimChange, Dataplane, Description
 from holdfast.agent.job import following, journal_file, settings
 from holdfast.agent.journal import Journal
 from holdfast.agent.keeper import Around, Keeper
-from holdfast.agent.reporter_job import ROLE, host_name
+from holdfast.agent.reporter_job import ROLE, SPEAKER, host_name
 from holdfast.agent.target import Kernel
 from holdfast.agent.way import WayToStore
 from holdfast.config.root import Config
-from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.intents import take_effect
 from holdfast.runtime.memory import StoreMemory
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import Paths
 from holdfast.runtime.process import boot_id
 from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.wishes import WishBook, Wishes
 from holdfast.store.api import Store
 
 
@@ -88,11 +91,19 @@ async def rehearse(config: Config, store: Store, real: Dataplane, folder: Path) 
     around = Around(clock, Vitals(clock), DecisionLog(folder / "decisions", ROLE), WorkerMetrics())
     kernel = Kernel(journal, plane)
     keeper = Keeper(host_name(config), [source], kernel, belonging, around, settings(config, way))
+    _heed(WishBook(paths, SPEAKER).wishes, keeper, clock)
     try:
         return await _played(keeper, plane, config)
     finally:
         around.decisions.close()
         journal.close()
+
+
+def _heed(wishes: Wishes, keeper: Keeper, clock: Clock) -> None:
+    """As the agent that would do it: what it was told to keep its hands off is not told as a change."""
+    take_effect(wishes, clock, keeper.intent, keeper.reconciler.place.brake)
+    for name in wishes.forgotten:
+        keeper.sync.forget(name)
 
 
 async def _played(keeper: Keeper, plane: Rehearsed, config: Config) -> Rehearsal | None:
@@ -111,10 +122,11 @@ async def _played(keeper: Keeper, plane: Rehearsed, config: Config) -> Rehearsal
 
 
 async def _looked_at_everything(keeper: Keeper) -> None:
-    """Until a whole comparison has been made by a keeper that knows whose store it follows."""
+    """Until a whole comparison has been made by a keeper that knows whose store it follows, if it has one to follow."""
     passes: int | None = None
     while passes is None or keeper.reconciler.passes <= passes:
-        if passes is None and any(known.judgement for known in keeper.belonging.known.values()):
+        known = not keeper.sync.sources or any(known.judgement for known in keeper.belonging.known.values())
+        if passes is None and known:
             passes = keeper.reconciler.passes
             keeper.reconciler.dirty.mark_all()
         await asyncio.sleep(0.02)

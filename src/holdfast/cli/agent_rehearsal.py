@@ -20,6 +20,7 @@ from holdfast.config import Config, Flag
 from holdfast.reconcile import Away
 from holdfast.runtime import log as logging
 from holdfast.runtime.connect import open_store
+from holdfast.runtime.wishes import WishesUnreadable
 from holdfast.store.api import StoreError
 
 
@@ -29,7 +30,7 @@ def print_rehearsal(config_file: str | None, settings: Sequence[Flag]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-rehearsal-") as folder:
             found = asyncio.run(_rehearsed(config, Path(folder)))
-    except (Away, StoreError, JournalUnreadable) as error:
+    except (Away, StoreError, JournalUnreadable, WishesUnreadable) as error:
         raise click.ClickException(str(error)) from error
     if found is None:
         raise click.ClickException("the store has not said what is wanted: holdfast doctor tells how it is")

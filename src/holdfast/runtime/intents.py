@@ -145,16 +145,20 @@ class Intents(Generic[K, V]):
         self._worker.decisions.write([record])
 
     def _take_effect(self) -> None:
-        pause, allow = self._wishes.pause, self._wishes.allow
-        self._intent.pause = None
-        if pause is not None:
-            self._intent.pause = Pause(pause.who, pause.why, self._instant(pause.at), self._deadline(pause))
-        if allow is not None and self._brake is not None:
-            self._brake.allow(until=self._deadline(allow))
+        take_effect(self._wishes, self._clock, self._intent, self._brake)
 
-    def _deadline(self, wish: Wish) -> Instant | None:
-        return None if wish.until is None else self._instant(wish.until)
 
-    def _instant(self, at: datetime) -> Instant:
+def take_effect(wishes: Wishes, clock: Clock, intent: Intent[K], brake: Brake[K, V] | None) -> None:
+    """What was asked for, put to the gates that it is about."""
+
+    def instant(at: datetime) -> Instant:
         """A wall-clock time of this same machine on the boot clock."""
-        return self._clock.now() + (at - self._clock.wall())
+        return clock.now() + (at - clock.wall())
+
+    def deadline(wish: Wish) -> Instant | None:
+        return None if wish.until is None else instant(wish.until)
+
+    pause, allow = wishes.pause, wishes.allow
+    intent.pause = None if pause is None else Pause(pause.who, pause.why, instant(pause.at), deadline(pause))
+    if allow is not None and brake is not None:
+        brake.allow(until=deadline(allow))

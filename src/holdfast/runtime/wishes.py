@@ -54,6 +54,10 @@ def wish(request: Request, who: Who, clock: Clock) -> Wish:
     return Wish(who.name, why.strip(), clock.wall(), until)
 
 
+class WishesUnreadable(RuntimeError):
+    """What was asked for is not known. The message is one sentence for the operator."""
+
+
 class WishBook:
     """One worker's file of wishes."""
 
@@ -72,4 +76,5 @@ class WishBook:
         except FileNotFoundError:
             return Wishes()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            raise RuntimeError(f"{self._path} cannot be read ({error}): mend it, or delete it to forget it") from error
+            sentence = f"{self._path} cannot be read ({error}): mend it, or delete it to forget it"
+            raise WishesUnreadable(sentence) from error
