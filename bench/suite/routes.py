@@ -46,9 +46,9 @@ from holdfast.agent.linux.picture import Picture, take, take_routes
 from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Change, Op, Owned, diff
+from holdfast.runtime.namespace import inside
 from holdfast.runtime.netlink.socket import Netlink
 from holdfast.runtime.steps import at_once
-from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, network
 from holdfast.testing.processes import Unavailable
 

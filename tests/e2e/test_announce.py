@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from holdfast.balancer.announce_target import MARK
+from holdfast.runtime.namespace import inside
 from holdfast.runtime.netlink import ifaddr
 from holdfast.runtime.netlink.addresses import text
 from holdfast.runtime.netlink.socket import Netlink
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.inside import inside
 from holdfast.testing.netns import network
 from holdfast.testing.processes import Process, children, wait_until
 from tests.e2e.balancing import ALL, VIP, Stage, stage, wait

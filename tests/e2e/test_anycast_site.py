@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
+from holdfast.runtime.namespace import inside
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.flows import answered, connected
-from holdfast.testing.inside import inside
 from holdfast.testing.netns import Network
 from holdfast.testing.nginx import PORT, Nginx
 from holdfast.testing.processes import Unavailable

@@ -23,10 +23,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from holdfast.balancer.line import ProberEnd
-from holdfast.balancer.namespace import NamespaceError, Whereabouts
 from holdfast.balancer.prober import Prober
 from holdfast.balancer.results import REPORT_EVERY, Assignment, Order, Report, Result
 from holdfast.model.time import Duration
+from holdfast.reconcile import Away
+from holdfast.runtime.namespace import Whereabouts
 from holdfast.runtime.worker import Spec, Worker
 
 log = structlog.get_logger(__name__)
@@ -130,7 +131,7 @@ class ProberJob:
         try:
             moved = self._whereabouts.settle(self._wanted.namespace)
             self._trouble = ""
-        except NamespaceError as sentence:
+        except Away as sentence:
             self._trouble = str(sentence)
             if not before:
                 log.error(f"nothing is probed: {sentence}")

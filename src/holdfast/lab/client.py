@@ -19,9 +19,9 @@ from holdfast.lab.dataplane import VipsFile
 from holdfast.lab.site import ADDRESS, HOME, VIP, vips_file
 from holdfast.model.time import Duration
 from holdfast.runtime.control import Request, Who
+from holdfast.runtime.namespace import enter
 from holdfast.runtime.worker import Spec, Worker
 from holdfast.testing.flows import KernelWay, NoAnswer, Stream, Traffic, Way, connected
-from holdfast.testing.inside import enter
 
 CLIENT = Spec("client", "holdfast.lab.client:run")
 FLOWS = 8

@@ -18,9 +18,9 @@ from holdfast.lab import hosts, netns
 from holdfast.lab.agents import ROLE
 from holdfast.lab.stage import Broken, Lab, Say, Scene, promise, send, until
 from holdfast.runtime.control import Request, ask
+from holdfast.runtime.namespace import inside
 from holdfast.runtime.netlink import nexthops, routes
 from holdfast.runtime.netlink.socket import Netlink
-from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace
 from holdfast.testing.pinger import Pinger
 

@@ -20,9 +20,9 @@ from holdfast.balancer.dataplane.nftables.kernel import Kernel
 from holdfast.balancer.vip import Entry, shown
 from holdfast.config.balancer import Dataplane
 from holdfast.lab import hosts
+from holdfast.runtime.namespace import inside
 from holdfast.runtime.paths import write_atomically
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.inside import inside
 from holdfast.testing.netns import network
 from holdfast.testing.processes import Unavailable
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from holdfast.balancer.dataplane.nftables.kernel import Kernel
 from holdfast.runtime.control import Request, ask
+from holdfast.runtime.namespace import inside
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, Network
 from holdfast.testing.nginx import Nginx
 from holdfast.testing.processes import Process, children, run, running, wait_until

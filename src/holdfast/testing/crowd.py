@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.runtime.namespace import enter
 from holdfast.testing.flows import Counts, KernelWay, Traffic
-from holdfast.testing.inside import enter
 from holdfast.testing.netns import Namespace
 from holdfast.testing.processes import wait_until
 

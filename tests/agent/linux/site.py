@@ -25,7 +25,7 @@ from holdfast.agent.linux import LinuxDataplane
 from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.testing.inside import inside
+from holdfast.runtime.namespace import inside
 from holdfast.testing.netns import Namespace, Network
 
 _CLEAR = """

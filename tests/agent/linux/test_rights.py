@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
 
 from holdfast.agent.linux import LinuxDataplane
 from holdfast.reconcile import Away
-from holdfast.runtime import namespace
-from holdfast.testing.inside import inside
+from holdfast.runtime.namespace import inside
 from holdfast.testing.netns import Network
-from tests.agent.linux.site import Site
+from tests.agent.linux.site import Site, creates, deletes, vxlan_peer
 
 _ASKS = "from holdfast.agent.linux import LinuxDataplane; print(LinuxDataplane().ready())"
 
@@ -29,9 +29,19 @@ def test_a_second_agent_in_the_namespace_waits_until_the_first_is_gone(site: Sit
 
 
 def test_agents_of_two_namespaces_do_not_know_of_each_other(namespaces: Network) -> None:
-    agents = [the_agent(Site(namespaces, name)) for name in ("one", "two")]
-    for agent in agents:
-        agent.close()
+    one, two = (the_agent(Site(namespaces, name)) for name in ("one", "two"))
+
+    async def scene() -> None:
+        assert (one.ready(), two.ready()) == (None, None)
+        for agent, wanted in ((one, vxlan_peer(7)), (two, vxlan_peer(8))):
+            assert not any(await agent.apply(creates(wanted)))
+        assert await one.read() == vxlan_peer(7)
+        assert not any(await one.apply(deletes(vxlan_peer(7))))
+        assert await two.read() == vxlan_peer(8)
+
+    asyncio.run(scene())
+    one.close()
+    two.close()
 
 
 def test_whoever_only_looks_may_look_beside_the_agent(site: Site) -> None:
@@ -52,4 +62,4 @@ def test_without_the_right_one_sentence_says_which_and_how_to_give_it(site: Site
 
 def test_a_namespace_that_does_not_exist_is_waited_for_with_a_sentence() -> None:
     with pytest.raises(Away, match="network namespace nowhere is away: No such file or directory; ip netns lists"):
-        namespace.inside("nowhere", LinuxDataplane)
+        inside("nowhere", LinuxDataplane)

@@ -21,9 +21,9 @@ from holdfast.model.endpoint import EndpointName
 from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.model.time import Duration
 from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.namespace import inside
 from holdfast.runtime.netlink import links
 from holdfast.runtime.netlink.socket import Netlink
-from holdfast.testing.inside import inside
 from tests.agent.linux.agent import PATIENCE_S, Machine, settled, until
 from tests.agent.linux.site import Site
 from tests.agent.site import BOOT, ME, REGION

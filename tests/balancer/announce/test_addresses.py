@@ -14,7 +14,7 @@ import pytest
 from holdfast.balancer.announce import Spot
 from holdfast.balancer.announce_target import Addresses, keeps_marks
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.testing.inside import inside
+from holdfast.runtime.namespace import inside
 from holdfast.testing.netns import Namespace, Network
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
+from holdfast.runtime.namespace import inside
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, Network, network
 from holdfast.testing.processes import tool
 from tests.balancer.conformance import CASES, Case

@@ -20,8 +20,8 @@ from holdfast.balancer.dataplane.nftables.flow import bucket
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
+from holdfast.runtime.namespace import inside
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.inside import inside
 from holdfast.testing.netns import Namespace, network
 from holdfast.testing.processes import tool
 from tests.balancer.conformance import change, made
