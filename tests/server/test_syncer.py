@@ -484,7 +484,7 @@ def test_a_new_inventory_is_named_at_once_however_short_the_term_will_be(
         reign.around.waker = Deaf()
         running = asyncio.create_task(reign.run(asyncio.Event()))
         async with asyncio.timeout(30):
-            while not here.stored():
+            while not here.stored():  # noqa: ASYNC110 -- the store tells nobody here
                 await asyncio.sleep(0.01)
         running.cancel()
 

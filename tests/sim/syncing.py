@@ -8,7 +8,6 @@ happened; and while it happens, only the server whose term it is writes.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from holdfast.server.leadership import Leadership, Leading
 from holdfast.server.syncer import Surroundings, begin
 from holdfast.store.api import Store, StoreAway, StoreError, prefix_end
 from holdfast.testing import Node, World, Write
+from holdfast.testing.processes import folder
 from tests.server.syncing import differing
 from tests.sim.judge import Broken, Judge
 from tests.sim.people import edit
@@ -147,8 +147,8 @@ class Synced:
 
 
 async def sync_reign(world: World) -> Synced:
-    with tempfile.TemporaryDirectory(prefix="holdfast-sim-") as folder:
-        database = Database(Path(folder))
+    with folder() as home:  # in memory: a disk would take most of the time
+        database = Database(home)
         try:
             migrate(database.connect())
             return await _sync_reign(world, database)

@@ -34,11 +34,13 @@ _ROLES = ("server", "agent", "balancer")
 @click.command()
 @store_flags
 def doctor(**given: str | None) -> None:
-    """Check what Holdfast stands on: the store, its version, its identity, unreadable keys; a balancer's machine."""
+    """Check what Holdfast stands on: the store, its version, its identity, unreadable keys; the inventory; a balancer's
+    machine."""
     reach = Reach(given)
-    local = list(doctor_balancer.examine(reach.config.balancer, Path(reach.config.paths.runtime)))
+    balancer = list(doctor_balancer.examine(reach.config.balancer, Path(reach.config.paths.runtime)))
+    local = [*balancer, *_inventory(reach)]
     _show(local)
-    if local and reach.config.balancer.source == "file" and not reach.is_named:
+    if balancer and reach.config.balancer.source == "file" and not reach.is_named:
         raise click.exceptions.Exit(int(any(finding.mark is Mark.WRONG for finding in local)))  # it needs no store
     try:
         findings = reach.ask(lambda store: examine(store, reach))
@@ -47,6 +49,14 @@ def doctor(**given: str | None) -> None:
         raise click.exceptions.Exit(CANNOT_TELL) from error
     _show(findings)
     raise click.exceptions.Exit(int(any(finding.mark is Mark.WRONG for finding in [*local, *findings])))
+
+
+def _inventory(reach: Reach) -> Sequence[Finding]:
+    if reach.config.inventory.database is None:
+        return ()
+    from holdfast.cli import doctor_inventory
+
+    return list(doctor_inventory.examine(reach.config.inventory, reach.region))
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, text
@@ -95,6 +95,13 @@ class SqlInventory:
         with reading(self.engine) as connection:
             rows = connection.execute(question).all()
         return [Past(row.revision, row.old_key, row.old, row.new, row.who, row.why, row.at) for row in rows]
+
+    def changed_at(self, revision: int) -> datetime | None:
+        """When that change was made; None when its history was tidied away."""
+        question = select(CHANGES.c.at).where(CHANGES.c.revision == revision)
+        with reading(self.engine) as connection:
+            at = connection.execute(question).scalar_one_or_none()
+        return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at  # SQLite keeps no time zone
 
     def networks(self) -> Mapping[str, int]:
         question = select(OBJECTS.c.network, func.count()).where(OBJECTS.c.kind == ENDPOINT.name)

@@ -1,0 +1,68 @@
+"""What `holdfast doctor` says of the inventory: whether it answers, and which changes nobody brings to the store.
+
+Imported where an inventory is configured: the base install has no SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from holdfast.cli.finding import Finding, Mark
+from holdfast.cli.text import short
+from holdfast.config.inventory import Inventory as InventoryConfig
+from holdfast.config.text import printable
+from holdfast.inventory.api import DatabaseAway, Noted
+from holdfast.inventory.claims import KINDS
+from holdfast.inventory.connect import configured_engine
+from holdfast.inventory.sql import SqlInventory
+from holdfast.model.region import Region
+from holdfast.runtime.configuration import SecretRefused
+from holdfast.server.layout import Layout
+
+_PORTION = 5_000
+_USUAL = timedelta(seconds=30)
+"""A change that is younger is on its way."""
+
+
+def examine(config: InventoryConfig, region: Region) -> Iterator[Finding]:
+    try:
+        inventory = SqlInventory(configured_engine(config))
+    except (SecretRefused, ValueError) as error:
+        yield Finding(Mark.WRONG, "inventory", str(error))
+        return
+    try:
+        yield from _waiting(inventory, region)
+    except DatabaseAway as away:
+        yield Finding(Mark.WRONG, "inventory", str(away))
+    finally:
+        inventory.close()
+
+
+def _waiting(inventory: SqlInventory, region: Region) -> Iterator[Finding]:
+    layout = Layout(region, KINDS)
+    ours, others, foreign = 0, 0, b""
+    since = datetime.now(UTC)
+    for row in _outbox(inventory):
+        if layout.has(row.key) or (row.before is not None and layout.has(row.before)):
+            since = since if ours else inventory.changed_at(row.id) or since
+            ours += 1
+        else:
+            others, foreign = others + 1, row.key
+    age = datetime.now(UTC) - since
+    if age > _USUAL:
+        waits = f"changes that wait for the store: {ours:,}, the first for {short(age.total_seconds())}"
+        yield Finding(Mark.WRONG, "inventory", f"{waits}; holdfast status says whether somebody leads, and what holds")
+    else:
+        yield Finding(Mark.GOOD, "inventory", f"it answers; changes on their way to the store: {ours:,}")
+    if others:
+        where = printable(foreign.decode(errors="replace"))
+        said = f"changes of another region, which no server of this one settles: {others:,}, the last at {where}"
+        yield Finding(Mark.WRONG, "inventory", f"{said}; each region has a database of its own")
+
+
+def _outbox(inventory: SqlInventory) -> Iterator[Noted]:
+    after = 0
+    while rows := inventory.outbox(_PORTION, after):
+        yield from rows
+        after = rows[-1].id

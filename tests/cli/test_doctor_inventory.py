@@ -1,0 +1,76 @@
+"""`holdfast doctor` on the inventory: whether it answers, and which changes nobody brings to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import Engine, insert, update
+
+from holdfast.cli import main
+from holdfast.cli.doctor_inventory import examine
+from holdfast.cli.finding import Mark
+from holdfast.config.inventory import Inventory as InventoryConfig
+from holdfast.inventory.edit import Editor
+from holdfast.inventory.engine import writing
+from holdfast.inventory.schema import CHANGES, OUTBOX
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.region import Region
+from holdfast.testing.inventory import fresh_engine
+from tests.inventory.things import REGION, endpoint
+
+
+def address(folder: Path) -> str:
+    return f"sqlite:///{folder}/inventory.db"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with fresh_engine(address(tmp_path)) as made:
+        yield made
+
+
+def said(folder: Path) -> list[tuple[Mark, str]]:
+    return [(one.mark, one.sentence) for one in examine(InventoryConfig(database=address(folder)), REGION)]
+
+
+def test_changes_of_a_moment_ago_are_on_their_way(engine: Engine, tmp_path: Path) -> None:
+    Editor(engine, REGION).change([endpoint(1)], who="ada")
+    assert said(tmp_path) == [(Mark.GOOD, "it answers; changes on their way to the store: 1")]
+
+
+def test_changes_that_nobody_brings_to_the_store_are_counted(engine: Engine, tmp_path: Path) -> None:
+    Editor(engine, REGION).change([endpoint(1), endpoint(2)], who="ada")
+    with writing(engine) as connection:
+        connection.execute(update(CHANGES).values(at=datetime.now(UTC) - timedelta(hours=5)))
+    ((mark, sentence),) = said(tmp_path)
+    assert mark is Mark.WRONG
+    assert sentence.startswith("changes that wait for the store: 2, the first for 5h00m; holdfast status says")
+
+
+def test_changes_of_another_region_that_nobody_here_settles_are_counted(engine: Engine, tmp_path: Path) -> None:
+    with writing(engine) as connection:
+        connection.execute(insert(OUTBOX).values(key=ENDPOINT.prefix(Region("fra")) + b"x"))
+    (_, (mark, sentence)) = said(tmp_path)
+    assert mark is Mark.WRONG
+    assert sentence.startswith(
+        "changes of another region, which no server of this one settles: 1, the last at /calico/"
+    )
+    assert sentence.endswith("openstack-region-fra/x; each region has a database of its own")
+
+
+def test_an_inventory_that_is_away_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "inventory.db").mkdir()
+    assert said(tmp_path) == [(Mark.WRONG, "database is away: unable to open database file")]
+
+
+def test_the_inventory_is_looked_at_also_where_the_store_cannot_be_asked(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_INVENTORY_DATABASE", address(tmp_path))
+    told = CliRunner().invoke(main, ["doctor", "--endpoints", "http://127.0.0.1:1"])
+    assert "ok    inventory  it answers; changes on their way to the store: 0" in told.output
+    assert told.exit_code == 2
