@@ -63,6 +63,7 @@ class Workshop:
         pace: Pace | None = None,
         read_back: bool = True,
         braked: bool = True,
+        live_first: bool = False,
         clock: HandClock | None = None,
     ) -> None:
         self.clock = clock or HandClock()
@@ -81,6 +82,7 @@ class Workshop:
             show=lambda key: f"r{key}",
             same=str.__eq__,
             brake=self.brake,
+            live_first=live_first,
             read_back=read_back,
             term=lambda: 42,
         )

@@ -631,3 +631,54 @@ async def test_what_is_held_is_counted_by_gate_and_reason_and_vanishes_when_it_f
     await shop.turn(after=1.1, times=2)
     assert "holdfast_gate_closed{" not in shop.metrics.text()
     assert 'holdfast_changes_total{op="delete",outcome="applied"} 10.0' in shop.metrics.text()
+
+
+# What changes during a full pass
+
+
+@runs
+async def test_what_changes_during_a_pass_is_done_before_its_next_page_where_news_goes_first(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, numbered(9), {}, page=3, braked=False, live_first=True)
+    shop.target.objects = owned(dict.fromkeys(range(9), "old"))
+    change_once(shop, when=0, to={8: "news"})
+    await shop.turn()
+    assert [change.key for change in shop.target.calls] == [0, 1, 2, 8, 3, 4, 5, 6, 7]
+    assert shop.there == {**numbered(9), 8: "news"}
+
+
+@runs
+async def test_elsewhere_it_waits_for_the_end_of_the_pass(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, numbered(9), {}, page=3, braked=False)
+    shop.target.objects = owned(dict.fromkeys(range(9), "old"))
+    change_once(shop, when=0, to={8: "news"})
+    await shop.turn()
+    assert [change.key for change in shop.target.calls] == [0, 1, 2, 3, 4, 5, 6, 7]
+    await shop.turn()
+    assert shop.there == {**numbered(9), 8: "news"}
+
+
+@runs
+async def test_news_that_is_held_stays_held_when_the_pass_is_over(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, numbered(9), numbered(9), page=3, braked=False, live_first=True)
+    shop.target.refuse = lambda change: "no room" if change.key == 0 else None
+    change_once(shop, when=3, to={0: "news"}, also={5: "other"})
+    shop.source.objects |= owned({4: "differs"})
+    await shop.turn()
+    story = shop.reconciler.ledger.story(0)
+    assert story is not None
+    assert story.error == "no room"
+    assert shop.there == {**numbered(9), 4: "differs", 5: "other"}
+
+
+def change_once(shop: Workshop, *, when: int, to: Mapping[int, str], also: Mapping[int, str] | None = None) -> None:
+    """While the page with that key is read, these objects change, and the loop is told."""
+    read, changed = shop.target.read, {**to, **(also or {})}
+
+    async def reading(after: int | None) -> tuple[Sequence[tuple[int, Owned[str]]], int | None]:
+        page, more = await read(after)
+        if any(key == when for key, _ in page):
+            shop.source.objects |= owned(changed)
+            shop.reconciler.dirty.mark(changed)
+        return page, more
+
+    shop.target.read = reading  # type: ignore[method-assign]

@@ -286,3 +286,32 @@ def test_old_reports_in_the_first_list_are_nothing_to_warn_about(here: Observato
 
 def test_hosts_are_those_of_this_region(here: Observatory) -> None:
     assert here.observed.hosts(REGION.name) == []
+
+
+def test_what_was_learned_of_a_clock_goes_with_its_agent(here: Observatory) -> None:
+    async def scenario() -> tuple[list[str], list[str]]:
+        async with here.agents() as working:
+            await working.turn()
+            staleness = working.reign.around.staleness
+            await here.report("r1", ago=40)
+            await working.turn()
+            before = list(staleness.offsets)
+            await here.silence("r1")
+            await working.turn()
+            return before, list(staleness.offsets)
+
+    assert asyncio.run(scenario()) == (["r1"], [])
+
+
+@pytest.mark.parametrize("doc", [b"{", b"[]", b'{"alive":"perhaps"}'])
+def test_a_row_that_cannot_be_read_is_written_anew_or_removed(here: Observatory, doc: bytes) -> None:
+    async def scenario() -> None:
+        here.editor.change([host(1)], who="alice")
+        async with here.agents() as working:
+            fence, at = working.reign.target._fence, here.clock.wall()
+            rows = [(agent_key("r1"), doc), (agent_key("gone"), doc)]
+            here.observed.write(fence, "agent", rows, (), at)
+            await working.turn()
+
+    asyncio.run(scenario())
+    assert here.rows("agent") == {agent_key("r1"): b'{"alive":false}'}

@@ -268,3 +268,14 @@ def test_whatever_the_figures_a_thousand_revisions_and_the_last_period_stay(
 
 def test_a_store_that_went_back_is_restored_also_when_it_forgot_its_last_check() -> None:
     assert judge(50, None, noted=100) == Verdict(Why.RESTORED)
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.REQUEST_LOST])
+def test_a_turn_that_could_not_be_taken_leaves_no_lease_behind(fate: Fate) -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        upkeep.client.link.next_calls(fate, count=20, of="txn")
+        await compactor.look()
+        assert not upkeep.fake.leases
+
+    play(scene)

@@ -131,3 +131,23 @@ def test_what_is_no_loss_passes() -> None:
 def test_one_batch_is_held_exactly_when_it_is_more_than_five_and_more_than_a_fifth(lost: int, reporting: int) -> None:
     found = judged(gate(), hosts(lost), reporting)
     assert all(found) is (lost == 0 or (lost > 5 and lost > 0.2 * (lost + reporting)))
+
+
+def test_of_how_many_is_counted_anew_once_all_have_reported_again() -> None:
+    found = gate()
+    judged(found, hosts(50), reporting=150)
+    for host in hosts(50):
+        found.reported(host)
+    (again, *_) = judged(found, hosts(10), reporting=20)
+    assert again is not None
+    assert again.sentence.startswith("10 of 30 agents")
+
+
+def test_a_hold_that_is_over_counts_no_more_also_where_nobody_asks_about_its_host() -> None:
+    found = gate()
+    judged(found, hosts(30), reporting=30)
+    found.reported("another")
+    found.look(START + seconds(29))
+    assert len(found.held) == 30
+    found.look(START + seconds(30))
+    assert not found.held

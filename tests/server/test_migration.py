@@ -279,3 +279,28 @@ def test_a_store_that_refuses_to_show_migrations_does_not_end_the_work_beside(
             return ended
 
     assert not asyncio.run(scenario())
+
+
+def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: Observatory, hook: Hook) -> None:
+    hook.answers = [503]
+
+    async def scenario() -> tuple[dict[str, Any], ...]:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await here.say(1, State.UP, on="r2")
+            await leader.turn()
+            refused, untold = leader.notices.view(), leader.notices.about("holdfast-w1-eth0")[0]
+            here.clock.advance(seconds(1))
+            await leader.turn()
+            return refused, untold, leader.notices.view(), leader.notices.about("holdfast-w1-eth0")[0]
+
+    refused, untold, taken, told = asyncio.run(scenario())
+    assert refused == {
+        "under_way": 1,
+        "told": 0,
+        "waiting": [{"endpoint": "holdfast-w1-eth0", "error": "the webhook answered 503"}],
+        "failing": 1,
+    }
+    assert untold == {"from": "r1", "to": "r2", "told": None, "error": "the webhook answered 503"}
+    assert (taken["told"], taken["failing"]) == (1, 0)
+    assert (told["told"], told["error"]) == ("2026-01-01T00:16:41+00:00", None)

@@ -68,6 +68,10 @@ def troubles(seen: Seen) -> Iterator[tuple[str, str, str]]:
             yield host, gone + rest, f"holdfast explain host {host}"
         if agents["silent_total"] > _NAMED:
             yield "hosts", f"{agents['silent_total'] - _NAMED:,} more agents are silent", "holdfast orphans"
+    untold = seen.get(ENDPOINTS, {}).get("migrations", {})
+    for one in untold.get("waiting", ())[:1]:
+        what = f"{untold['failing']:,} arrivals of live migrations are not told, {one['endpoint']}: {one['error']}"
+        yield ENDPOINTS, what, f"holdfast explain endpoint {one['endpoint']}"
     for name, said in seen.items():
         if said["behind"]["s"] > 60:
             behind = said["behind"]
@@ -124,3 +128,12 @@ def told(found: list[dict[str, Any]]) -> Iterator[str]:
                 f"held by {waits['gate']}: {waits['reason']}" if waits["gate"] else waits["error"] or "about to be done"
             )
             yield f"{'WAITS':<10}{waits['op']} for {clock(waits['since_s'])}, {why}"
+        for move in one.get("migrations", ()):
+            yield f"{'MIGRATION':<10}{move['from']} → {move['to']}, {_notice(move)}"
+
+
+def _notice(move: Mapping[str, Any]) -> str:
+    """Whether the webhook knows that it has arrived."""
+    if move["told"] is not None:
+        return f"arrived, the webhook was told {move['told']}"
+    return f"arrived, not told yet: {move['error']}" if move["error"] else "under way"

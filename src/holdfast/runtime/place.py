@@ -101,5 +101,8 @@ class Place(Generic[K, V]):
     """Changes that come all the time, such as heartbeats: counted, and nothing to tell anybody."""
     words: Callable[[V], str] = field(default=lambda _value: "")
     """How a value reads in a sentence, where the key does not say it all: `ACTIVE`, `alive`."""
+    live_first: bool = False
+    """Whether what changes during a full pass is done between two pages of it, instead of after the last: where a pass
+    is long and a change is news. For sources that answer with the present, not with one moment."""
     read_back: bool = True
     """Whether what was applied is looked up again at once; not needed where applying is itself a proof."""

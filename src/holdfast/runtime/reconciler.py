@@ -226,6 +226,7 @@ class Reconciler(Generic[K, V]):
         counts: Counter[str] = Counter()
         before = self._have.copy()
         settled = {story.change.key for story in self.ledger}
+        done: set[K] = set()
         after: K | None = None
         while True:
             present, upto = await self.place.target.read(after)
@@ -237,12 +238,16 @@ class Reconciler(Generic[K, V]):
             flowing = [change for change in changes if change.op is not Op.DELETE]
             if moves is not None:
                 flowing = moves.kept_back(changes)
-            flowing = await self._unchanged_since(flowing)
+            flowing = [change for change in await self._unchanged_since(flowing) if change.key not in done]
             await self._carry_out(flowing, {change.key for change in flowing})
+            if self.place.live_first:
+                done |= await self._do_live_ones()
             if upto is None:
                 break
             after = upto
         self._have = counts + (self._have - before)  # what was there, and what this pass has created since
+        settled -= done
+        deletes = [change for change in deletes if change.key not in done]
         self.ledger.note(Plan((), (), settled), self._clock.now())
         if moves is not None:
             deletes = await self._move(moves, deletes)
@@ -251,6 +256,16 @@ class Reconciler(Generic[K, V]):
         self.pass_took = self._clock.now() - began
         self._audit = self._clock.now() + self._pace.audit
         self._vitals.audited(self._pace.audit)
+
+    async def _do_live_ones(self) -> set[K]:
+        """Looks at what has changed since the pass began; the rest of the pass has nothing to add about these."""
+        await self._fetch()
+        everything, keys, since = self.dirty.take()
+        if everything:
+            self.dirty.mark_all(since)
+        if keys:
+            await self._carry_out(await self._compare(keys), keys)
+        return keys
 
     async def _unchanged_since(self, changes: list[Change[K, V]]) -> list[Change[K, V]]:
         """C22: what changed since the pass began gets a look of its own; written from the old list, it could come back

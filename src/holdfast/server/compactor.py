@@ -104,11 +104,19 @@ class Compactor:
     async def _take_turn(self, fenced: FencedStore, every: Duration) -> bool:
         """Whether the check that is due is ours."""
         lease = await self._store.grant(max(Duration(seconds=2), every))
-        absent = Compare(TRIGGER, Aspect.CREATE_REVISION, 0)
-        taken = (await fenced.txn([absent], [Put(TRIGGER, b"%d" % fenced.term, lease)])).succeeded
-        if not taken:
-            await self._store.revoke(lease)
+        absent, taken = Compare(TRIGGER, Aspect.CREATE_REVISION, 0), False
+        try:
+            taken = (await fenced.txn([absent], [Put(TRIGGER, b"%d" % fenced.term, lease)])).succeeded
+        finally:
+            if not taken:  # also where it failed: it is tried every ten seconds, and a lease lives for an hour
+                await self._let_go(lease)
         return taken
+
+    async def _let_go(self, lease: int) -> None:
+        try:
+            await self._store.revoke(lease)
+        except (StoreAway, StoreError) as error:
+            log.debug(f"lease {lease:x} stays until it runs out: {error}")
 
     async def _check(self, fenced: FencedStore, noted: int) -> None:
         verdict, last = await self._judged(noted)

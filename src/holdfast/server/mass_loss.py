@@ -76,8 +76,13 @@ class MassLoss(Generic[K, V]):
     def reported(self, host: str) -> None:
         """A fresh report, live: its host is there, and so is the store."""
         self._believed.discard(host)
-        self._held.pop(host, None)
+        self._release([host])
         self._unproven.clear()
+
+    def look(self, now: Instant) -> None:
+        """Ends holds whose time has come, also where nobody asks about their hosts any more: an endpoint that moved
+        away leaves nothing to be judged, and its host would count as held for ever."""
+        self._believe_the_proven(now)
 
     def allow(self) -> int:
         """An operator believes that they are gone; how many were held."""
@@ -114,6 +119,9 @@ class MassLoss(Generic[K, V]):
     def _believe(self, hosts: Collection[str]) -> None:
         """From here on they count as gone, until they report again."""
         self._believed.update(hosts)
+        self._release(hosts)
+
+    def _release(self, hosts: Collection[str]) -> None:
         self._unproven.difference_update(hosts)
         for host in hosts:
             self._held.pop(host, None)

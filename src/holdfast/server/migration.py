@@ -48,13 +48,19 @@ def wanted(
     return mine if last == mine or has_arrived(region, migration, reports) else None
 
 
+def of_endpoint(migration: Migration) -> str:
+    """What the inventory calls the endpoint that migrates."""
+    target = migration.target
+    return join((target.orchestrator, target.workload, target.endpoint))
+
+
 def notice(key: str, migration: Migration) -> dict[str, str]:
     """What is told."""
     target = migration.target
     return {
         "event": "live-migration-arrived",
         "idempotency_key": key,
-        "endpoint": join((target.orchestrator, target.workload, target.endpoint)),
+        "endpoint": of_endpoint(migration),
         "workload": target.workload,
         "port": target.endpoint,
         "from": migration.source.node,

@@ -31,7 +31,7 @@ from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.vitals import Vitals
 from holdfast.server.leadership import LeaderGate, Leading, NotLeading
-from holdfast.server.migration import KIND, Told, notice, wanted
+from holdfast.server.migration import KIND, Told, notice, of_endpoint, wanted
 from holdfast.server.status import Around
 from holdfast.server.status_feed import follow
 from holdfast.server.status_target import SOURCE, ObservedTarget
@@ -43,6 +43,8 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY = Duration(seconds=1)
 TIMEOUT_S = 5.0
+NAMED = 20
+"""Arrivals that are named while the webhook does not take them; the rest is counted."""
 
 Tell = Callable[[dict[str, str]], Awaitable[str | None]]
 """Tells one notice; what went wrong, if something did."""
@@ -171,7 +173,7 @@ class Notices:
     ) -> None:
         prefix = MIGRATION.prefix(region)
         self.mirror: Mirror[Migration] = Mirror(store, prefix, _decode, now=around.clock.now)
-        target = ObservedTarget(around.observed, around.aside, fence, KIND, prefix, Told, around.clock)
+        target = ObservedTarget(around.observed, around.aside, fence, KIND, prefix, Told(""), around.clock)
         self.target = target
         self.reconciler: Reconciler[bytes, Told] = Reconciler(
             Place(
@@ -181,7 +183,7 @@ class Notices:
                 [LeaderGate(around.leadership)],
                 one_kind("migrations"),
                 lambda key: f"migration {key.decode(errors='replace').rpartition('/')[2]}",
-                lambda new, old: new == old,
+                lambda new, old: new == old,  # never of one that cannot be read: no key is empty
                 term=lambda: fence.term,
                 read_back=False,
             ),
@@ -199,6 +201,36 @@ class Notices:
             "notices": self.reconciler.run(stopping),
         }
         await together(works)
+
+    def view(self) -> dict[str, Any]:
+        """For `holdfast status`: how many are under way, of how many the webhook knows, and what it does not take."""
+        waiting = [self._waiting(story.change.key, story.error) for story in self.reconciler.ledger if story.error]
+        told = sum(1 for key in self.mirror.objects if key in self.target.memory)
+        return {
+            "under_way": len(self.mirror.objects),
+            "told": told,
+            "waiting": waiting[:NAMED],
+            "failing": len(waiting),
+        }
+
+    def about(self, endpoint: str) -> list[dict[str, Any]]:
+        """For `holdfast explain`: each migration of that endpoint, and whether its arrival was told."""
+        return [self._story(key, one) for key, one in self.mirror.objects.items() if of_endpoint(one) == endpoint]
+
+    def _story(self, key: bytes, migration: Migration) -> dict[str, Any]:
+        story = self.reconciler.ledger.story(key)
+        at = self.target.times.get(key)
+        return {
+            "from": migration.source.node,
+            "to": migration.target.node,
+            "told": None if at is None else at.isoformat(timespec="seconds"),
+            "error": story.error if story is not None else None,
+        }
+
+    def _waiting(self, key: bytes, error: str | None) -> dict[str, Any]:
+        migration = self.mirror.objects.get(key)
+        name = self.reconciler.place.show(key) if migration is None else of_endpoint(migration)
+        return {"endpoint": name, "error": error}
 
     async def _look(self) -> None:
         """Migrations are few and short: while there are any, they are looked at every second."""

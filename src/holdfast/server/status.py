@@ -83,7 +83,8 @@ class Topic(Generic[T, V]):
     subject: Subject[T, V]
     mirror: Mirror[T]
     rows: Rows
-    struct: type[V]
+    blank: V
+    """A row without content: what stands for one that cannot be read."""
     states: Callable[[Mapping[bytes, V]], Mapping[str, int]]
     extra: Callable[[], Mapping[str, int]] = field(default=dict)
 
@@ -99,7 +100,7 @@ class Reign(Generic[T, V]):
         self.intent: Intent[bytes] = Intent(topic.name)
         self.sync = Sync()
         self.target = ObservedTarget(
-            around.observed, around.aside, fence, subject.kind, subject.prefix, topic.struct, clock
+            around.observed, around.aside, fence, subject.kind, subject.prefix, topic.blank, clock
         )
         self.source = StatusSource(subject, topic.mirror, topic.rows, self.target, self.mass_loss, clock.now)
         self.feed = StatusFeed(
@@ -133,13 +134,17 @@ class Reign(Generic[T, V]):
             [leader, self.mass_loss, self.intent],
             one_kind(self.topic.subject.plural),
             self.topic.subject.show,
-            same,
+            self._same,
             feed=self.feed,
             term=lambda: term,
             routine=self.topic.subject.is_routine,
             words=self.topic.subject.words,
+            live_first=True,
             read_back=False,  # a transaction that was committed is its own proof
         )
+
+    def _same(self, new: V, old: V) -> bool:
+        return old is not self.target.blank and same(new, old)
 
     def backlog(self) -> int:
         """Objects that wait, wherever they do: each counts once (rule 10). What waits at the mirror may be much, and is
@@ -186,6 +191,7 @@ class Reign(Generic[T, V]):
         """Says when something has waited for too long, and shows how things are."""
         self._seen.append((self.around.clock.now(), self.topic.mirror.revision))
         hear(self.topic.subject, self.mass_loss)  # where nothing changes agents still report, and that can end a hold
+        self.mass_loss.look(self.around.clock.now())
         late = self.around.staleness.waiting(self.behind(), self.around.clock.now())
         if late is not None:
             log.warning(late.sentence)

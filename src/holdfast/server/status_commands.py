@@ -14,6 +14,7 @@ from holdfast.runtime.intents import Intents
 from holdfast.runtime.wishes import wish
 from holdfast.runtime.worker import Worker
 from holdfast.server.mass_loss import GATE
+from holdfast.server.migration_notice import Notices
 from holdfast.server.status import Reign
 
 log = structlog.get_logger(__name__)
@@ -25,9 +26,10 @@ LISTED = 1_000
 
 
 class StatusCommands(Generic[T, V]):
-    def __init__(self, worker: Worker, reign: Reign[T, V]) -> None:
+    def __init__(self, worker: Worker, reign: Reign[T, V], notices: Notices | None = None) -> None:
         self._worker = worker
         self._reign = reign
+        self._notices = notices
 
     def offer(self) -> None:
         reign = self._reign
@@ -90,6 +92,7 @@ class StatusCommands(Generic[T, V]):
             "agent_alive": self._lives(key, seen),
             "revision": reign.topic.mirror.mod_revision(key),
             "outstanding": outstanding,
+            "migrations": self._notices.about(subject.name(key)) if self._notices else [],
         }
 
     def _lives(self, key: bytes, seen: V) -> bool:

@@ -104,6 +104,8 @@ class StatusFeed(Generic[T, V]):
                 self._taken[key] = None
             if isinstance(delta.new, AgentStatus):
                 self._judge(delta, delta.new, behind, wall, now)
+            elif isinstance(delta.old, AgentStatus):
+                self._staleness.forget(self._subject.host(delta.key))  # who comes back may have another clock
 
     def inventory_changed(self) -> None:
         self._inventory_changed = True

@@ -1,7 +1,8 @@
 """What the status workers write to: the inventory's `observed`, in fenced transactions, differences only.
 
 What was read and written is remembered, so that a comparison costs no question to the database: while a term lasts
-nobody else writes here, and every audit reads it all again.
+nobody else writes here, and every audit reads it all again. A row that cannot be read is there, and equal to nothing
+that is wanted: it is written anew, or removed.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ class ObservedTarget(Generic[V]):
     """The rows of one kind under one prefix."""
 
     def __init__(
-        self, observed: Observed, aside: Aside, fence: Fence, kind: str, prefix: bytes, struct: type[V], clock: Clock
+        self, observed: Observed, aside: Aside, fence: Fence, kind: str, prefix: bytes, blank: V, clock: Clock
     ) -> None:
         self._observed = observed
         self._aside = aside
         self._fence = fence
         self._kind = kind
         self._prefix = prefix
-        self._decoder = msgspec.json.Decoder(struct)
+        self.blank = blank
+        """Stands for rows that cannot be read."""
+        self._decoder = msgspec.json.Decoder(type(blank))
         self._clock = clock
         self.memory: dict[bytes, V] = {}
         self.times: dict[bytes, datetime] = {}
@@ -52,8 +55,9 @@ class ObservedTarget(Generic[V]):
         if after is None:
             self._stale = set(self.memory)
         rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, PAGE))
-        page = [(seen.key, value) for seen in rows if (value := self._decoded(seen)) is not None]
-        self.memory.update(page)
+        blank = self.blank
+        page = [(seen.key, self._decoded(seen)) for seen in rows]
+        self.memory.update((key, value) for key, value in page if value is not blank)
         self.times.update((seen.key, seen.at) for seen in rows)
         self._stale.difference_update(key for key, _ in page)
         if len(rows) < PAGE:
@@ -84,15 +88,14 @@ class ObservedTarget(Generic[V]):
         self.memory.pop(key, None)
         self.times.pop(key, None)
 
-    def _decoded(self, seen: Seen) -> V | None:
-        """None for a row that makes no sense: it is written anew if it is wanted."""
+    def _decoded(self, seen: Seen) -> V:
         known = self._documents.get(seen.doc)
         if known is not None:
             return known
         try:
             value = self._decoder.decode(seen.doc)
         except (msgspec.MsgspecError, RecursionError):
-            return None
+            return self.blank
         if len(self._documents) < _MOST_REMEMBERED:
             self._documents[seen.doc] = value
         return value

@@ -30,7 +30,7 @@ def agents(
 ) -> AgentTopic:
     subject = Agents(region)
     mirror = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now)
-    return Topic(AGENT_STATUS, subject, mirror, HostRows(subject, observed, aside), AgentSeen, agent_states)
+    return Topic(AGENT_STATUS, subject, mirror, HostRows(subject, observed, aside), AgentSeen(False), agent_states)
 
 
 def endpoints(
@@ -43,7 +43,7 @@ def endpoints(
     def extra() -> Mapping[str, int]:
         return {"lonely": sum(subject.orphans().values()), "strays": subject.strays}
 
-    return Topic(ENDPOINT_STATUS, subject, mirror, rows, EndpointSeen, endpoint_states, extra)
+    return Topic(ENDPOINT_STATUS, subject, mirror, rows, EndpointSeen(), endpoint_states, extra)
 
 
 def agent_states(rows: Mapping[bytes, AgentSeen]) -> Mapping[str, int]:

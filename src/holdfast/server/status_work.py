@@ -73,6 +73,7 @@ class StatusJob:
         self._inventory = inventory
         self._region = topic.subject.region
         self._reign: Reign[Any, Any] | None = None
+        self._notices: Notices | None = None
         self._letting_go = asyncio.Lock()
         self._key = LEADER.key(self._region, "leader")
         self._told = MigrationMetrics(worker.metrics.registry) if topic.subject.kind == ENDPOINT else None
@@ -92,22 +93,28 @@ class StatusJob:
             log.info(f"{self._topic.name} begins under term {fence.term}, epoch {fence.epoch}")
         try:
             self._reign = reign = Reign(self._around, self._topic, fence)
-            StatusCommands(self._worker, reign).offer()
-            await self._beside(reign, fence)
+            self._notices = self._telling(fence)
+            StatusCommands(self._worker, reign, self._notices).offer()
+            await self._beside(reign, self._notices)
         finally:
-            self._reign = None
+            self._reign = self._notices = None
             self._follow()
 
-    async def _beside(self, reign: Reign[Any, Any], fence: Fence) -> None:
-        """The reign, and for endpoints the notices of migrations beside it."""
-        url, stopping = self._worker.config.status.webhook, self._worker.stopping
+    def _telling(self, fence: Fence) -> Notices | None:
+        """The notices of migrations: for endpoints, where there is somebody to tell."""
+        url = self._worker.config.status.webhook
         if url is None or self._told is None:
-            await reign.run(stopping)
-            return
+            return None
         tell = counted(Webhook(url), self._told)
         confirm = partial(self._around.leadership.confirm, self._store, self._key)
-        notices = Notices(self._around, self._region, self._store, self._topic.mirror, fence, tell, confirm)
-        await together({"reign": reign.run(stopping), "notices": notices.run(stopping)})
+        return Notices(self._around, self._region, self._store, self._topic.mirror, fence, tell, confirm)
+
+    async def _beside(self, reign: Reign[Any, Any], notices: Notices | None) -> None:
+        stopping = self._worker.stopping
+        works = {"reign": reign.run(stopping)}
+        if notices is not None:
+            works["notices"] = notices.run(stopping)
+        await together(works)
 
     async def _fence(self, leading: Leading) -> Fence | None:
         """A new leader's first act. None: this server does not lead after all."""
@@ -172,7 +179,8 @@ class StatusJob:
     async def _about(self, _request: Request, _who: Who) -> Any:
         if self._reign is None:
             return {"leading": False, "warm": self._topic.mirror.synced}
-        return {"leading": True, **view(self._reign)}
+        migrations = {} if self._notices is None else {"migrations": self._notices.view()}
+        return {"leading": True, **view(self._reign), **migrations}
 
     async def _declined(self, _request: Request, _who: Who) -> Any:
         raise Declined(
