@@ -1,4 +1,4 @@
-"""Compaction on a real etcd of its own: two leaders, one after the other, and somebody else who compacts as well."""
+"""Compaction on a real etcd of its own: two leaders, somebody else who compacts as well, and an etcd that is full."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
+from structlog.testing import capture_logs
 
 from holdfast.config.compaction import Compaction
 from holdfast.model.leader import LEADER
@@ -15,16 +16,20 @@ from holdfast.model.time import Duration
 from holdfast.runtime.clock import SystemClock
 from holdfast.server.compaction import LAST, TRIGGER
 from holdfast.server.compactor import Compactor
-from holdfast.store.api import Compacted, Put
+from holdfast.store.api import Compacted, NoSpace, Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.fenced import FencedStore
 from holdfast.store.gateway import Connection
 from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.fixtures import or_skip
+from holdfast.testing.processes import wait_until
+from tests.server.syncing import HandClock
 
 REGION = Region()
 LEADER_KEY = LEADER.key(REGION, "leader")
 PERIOD = Compaction(every=Duration(hours=1))
+QUOTA = 16 << 20
+FAT = 256 << 10
 
 
 @pytest.fixture
@@ -87,3 +92,61 @@ def test_a_second_leader_compacts_what_the_first_one_noted(alone: Cluster) -> No
         await store.close()
 
     asyncio.run(scenario())
+
+
+@pytest.fixture
+def small() -> Iterator[Cluster]:
+    """One that is full after 16 MB."""
+    with or_skip(etcd_cluster(1, options=[f"--quota-backend-bytes={QUOTA}"])) as cluster:
+        yield cluster
+
+
+async def fill(store: EtcdStore) -> None:
+    """Until nothing more fits."""
+    for _ in range(2 * QUOTA // FAT):
+        try:
+            await store.put(b"/fat", b"x" * FAT)
+        except NoSpace:
+            return
+    raise AssertionError("etcd is not full after twice its quota")
+
+
+def make_room(cluster: Cluster) -> bool:
+    """What an operator does after a compaction: defragment, disarm; whether etcd takes writes again."""
+    (member,) = cluster.members
+    member.ask("/v3/maintenance/defragment", {})
+    for alarm in member.ask("/v3/maintenance/alarm", {"action": "GET"}).get("alarms", []):
+        member.ask("/v3/maintenance/alarm", {"action": "DEACTIVATE", **alarm})
+    return "header" in member.ask("/v3/kv/put", {"key": "YQ==", "value": "YQ=="})
+
+
+def test_a_full_etcd_is_compacted_without_a_put_and_has_room_once_it_is_defragmented(small: Cluster) -> None:
+    clock, registry = HandClock(), CollectorRegistry()
+
+    async def scenario() -> None:
+        store = EtcdStore(Connection(tuple(small.endpoints)))
+        fenced = FencedStore(store, LEADER_KEY, await store.put(LEADER_KEY, b"{}"))
+        config = Compaction(every=PERIOD.every, quota=QUOTA)
+        compactor = Compactor(store, REGION, config, clock, registry, lambda: fenced)
+        for _ in range(QUOTA // FAT // 2):
+            await store.put(b"/fat", b"x" * FAT)
+        await compactor.look()
+        noted = await store.get(LAST)
+        assert noted is not None
+        await write(store, 1_100)
+        await fill(store)
+        await store.delete(TRIGGER)  # the period is over
+        clock.advance(PERIOD.every)
+        before = (await store.txn([], [])).revision
+        await compactor.look()
+        assert not await is_kept(store, noted.mod_revision - 1)
+        assert (await store.txn([], [])).revision == before, "nothing was written"
+        await store.close()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    said = [str(one["event"]) for one in logs]
+    assert any("the store is full" in one and "defragment it" in one for one in said)
+    assert any("compacted the store's history" in one for one in said)
+    assert b"holdfast_store_full 1.0" in generate_latest(registry)
+    wait_until(lambda: make_room(small), "etcd takes writes again", within=30)

@@ -82,3 +82,35 @@ def test_status_that_is_behind_says_how_far() -> None:
 
 def test_without_a_leader_here_nothing_is_said_about_the_fleet() -> None:
     assert observed.lines({}) == []
+
+
+def test_arrivals_that_the_webhook_does_not_take_need_you() -> None:
+    waiting = [{"endpoint": "openstack-vm1-p1", "error": "the webhook answered 503"}]
+    untold = {"under_way": 3, "told": 1, "waiting": waiting, "failing": 2}
+    (trouble,) = observed.troubles({observed.ENDPOINTS: {**ENDPOINTS, "migrations": untold}})
+    assert trouble == (
+        "endpoint-status",
+        "2 arrivals of live migrations are not told, openstack-vm1-p1: the webhook answered 503",
+        "holdfast explain endpoint openstack-vm1-p1",
+    )
+
+
+def test_explain_says_whether_an_arrival_was_told() -> None:
+    seen = {
+        "seen": "ACTIVE",
+        "host": "r1",
+        "agent_alive": True,
+        "report": "",
+        "revision": 0,
+        "outstanding": [],
+        "migrations": [
+            {"from": "r1", "to": "r2", "told": None, "error": None},
+            {"from": "r1", "to": "r3", "told": None, "error": "the webhook answered 503"},
+            {"from": "r1", "to": "r4", "told": "2026-11-15T03:12:44+00:00", "error": None},
+        ],
+    }
+    assert list(observed.told([seen]))[2:] == [
+        "MIGRATION r1 → r2, under way",
+        "MIGRATION r1 → r3, arrived, not told yet: the webhook answered 503",
+        "MIGRATION r1 → r4, arrived, the webhook was told 2026-11-15T03:12:44+00:00",
+    ]
