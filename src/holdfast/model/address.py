@@ -21,14 +21,14 @@ _BITS = {4: 32, 6: 128}
 # Only a part of the canonical spellings, but a safe one: without a zero group nothing could be compressed differently,
 # and with at most six groups beside it `::` stands for at least two.
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_IPV4 = rf"(?:{_OCTET}\.){{3}}{_OCTET}"
+_IPV4 = rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}"  # written out, as the MAC below: a repeated group is slow
 _GROUP = r"[1-9a-f][0-9a-f]{0,3}"
 _GROUPS = rf"(?:{_GROUP}(?::{_GROUP}){{0,2}})?"
 _IPV6 = rf"(?!::ffff:){_GROUPS}::{_GROUPS}"
 _PLAIN_ADDRESS = re.compile(rf"{_IPV4}|{_IPV6}").fullmatch
 _PLAIN_PREFIX = re.compile(rf"{_IPV4}/32|{_IPV6}/128").fullmatch
 
-_PLAIN_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}").fullmatch
+_PLAIN_MAC = re.compile(":".join(["[0-9a-f][0-9a-f]"] * 6)).fullmatch
 _ANY_MAC = re.compile(r"[0-9a-fA-F]{2}(?:[:-]?[0-9a-fA-F]{2}){5}|[0-9a-fA-F]{4}(?:\.[0-9a-fA-F]{4}){2}").fullmatch
 
 
@@ -75,6 +75,8 @@ def interface(text: str) -> str:
 
 def prefixes(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Prefixes from the wire, canonical, in the order given; the same tuple when they are so already."""
+    if len(texts) == 1 and _PLAIN_PREFIX(texts[0]):  # most have one, and it is what a decoder spends its time on
+        return texts
     return texts if all(map(_PLAIN_PREFIX, texts)) else tuple([prefix(text, strict=False) for text in texts])
 
 

@@ -7,6 +7,7 @@ another host is another key. OpenStack's and Holdfast's own endpoints differ in 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -21,6 +22,9 @@ from holdfast.model.place import Place, namespaced
 from holdfast.model.region import Region
 
 Orchestrator = Literal["openstack", "holdfast"]
+
+_gateway = lru_cache(maxsize=1_024)(address)
+"""Thousands of endpoints share one gateway: it is looked at once, and all of them hold the same text."""
 
 _ORCHESTRATORS: dict[str, Orchestrator] = {"openstack": "openstack", "holdfast": "holdfast"}
 
@@ -93,9 +97,9 @@ class EndpointSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, re
         # Identity, not equality: canonical text comes back as the same object, and this runs for every value read.
         if self.mac and (canonical := mac(self.mac)) is not self.mac:
             force_setattr(self, "mac", canonical)
-        if self.ipv4_gateway and (canonical := address(self.ipv4_gateway)) is not self.ipv4_gateway:
+        if self.ipv4_gateway and (canonical := _gateway(self.ipv4_gateway)) is not self.ipv4_gateway:
             force_setattr(self, "ipv4_gateway", canonical)
-        if self.ipv6_gateway and (canonical := address(self.ipv6_gateway)) is not self.ipv6_gateway:
+        if self.ipv6_gateway and (canonical := _gateway(self.ipv6_gateway)) is not self.ipv6_gateway:
             force_setattr(self, "ipv6_gateway", canonical)
         if (networks := prefixes(self.ip_networks)) is not self.ip_networks:
             force_setattr(self, "ip_networks", networks)
