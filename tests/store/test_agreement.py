@@ -43,6 +43,16 @@ def test_a_quiet_store_agrees_at_once() -> None:
     play(scene)
 
 
+def test_a_key_that_only_the_mirror_has_is_named() -> None:
+    async def scene(world: World, reader: FakeClient, mirror: Mirror[str]) -> None:
+        reader.link.mute_watches()
+        await world.connect("another writer").delete(PREFIX + b"7")
+        with pytest.raises(Away, match="its watch is behind its list, as with /things/7"):
+            await agree(reader, PREFIX, mirror)
+
+    play(scene)
+
+
 def test_a_store_that_never_rests_agrees_all_the_same() -> None:
     async def scene(world: World, reader: FakeClient, mirror: Mirror[str]) -> None:
         writer = world.connect("another writer")

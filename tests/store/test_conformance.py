@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -13,11 +14,13 @@ from holdfast.store.api import (
     Compacted,
     Compare,
     Delete,
+    Events,
     Get,
     LeaseGone,
     NoSpace,
     Operation,
     Put,
+    Snapshot,
     Store,
     StoreError,
     TooLarge,
@@ -166,6 +169,16 @@ async def test_listing_nothing_is_one_empty_page_with_a_revision(store: Store) -
     now = await store.put(b"a", b"")
     (page,) = await pages(store, b"b")
     assert (page.revision, list(page.entries), page.more) == (now, [], False)
+
+
+@conforms
+async def test_a_list_of_keys_only_has_everything_but_the_values(store: Store) -> None:
+    for name in (b"p/1", b"p/2", b"p/3"):
+        await store.put(name, b"value")
+    whole = [entry async for page in store.list(b"p/") for entry in page.entries]
+    only = [entry async for page in store.list(b"p/", page=2, keys_only=True) for entry in page.entries]
+    assert [(entry.key, entry.mod_revision) for entry in only] == [(entry.key, entry.mod_revision) for entry in whole]
+    assert [entry.value for entry in only] == [b"", b"", b""]
 
 
 @conforms
@@ -539,6 +552,45 @@ async def test_a_watch_of_nothing_begins_with_an_empty_snapshot(store: Store) ->
     now = await store.put(b"other", b"")
     async with watching(store, b"w/") as view:
         assert (view.first.revision, list(view.first.items)) == (now, [])
+
+
+async def many(store: Store, count: int) -> list[bytes]:
+    """More keys than the first part of a list has."""
+    names = [b"w/%05d" % number for number in range(count)]
+    for start in range(0, count, 100):
+        await store.txn([], [Put(name, b"") for name in names[start : start + 100]])
+    return names
+
+
+@conforms
+async def test_a_reader_of_parts_gets_every_key_once_in_order_at_one_revision_and_then_the_events(store: Store) -> None:
+    names = await many(store, 2_500)
+    now = await revision(store)
+    parts: list[Snapshot] = []
+    async with contextlib.aclosing(store.watch(b"w/", parts=True)) as news:  # type: ignore[type-var]
+        while not parts or parts[-1].more:
+            part = await anext(news)
+            assert isinstance(part, Snapshot)
+            parts.append(part)
+            await store.put(b"w/00000", b"written meanwhile")
+        events = await anext(news)
+    assert len(parts) > 1
+    assert [part.first for part in parts] == [True] + [False] * (len(parts) - 1)
+    assert {part.revision for part in parts} == {now}
+    assert [entry.key for part in parts for entry in part.items] == names
+    assert isinstance(events, Events)
+    assert events.batch[0].mod_revision == now + 1
+
+
+@conforms
+async def test_a_watch_that_is_left_in_the_middle_of_a_list_leaves_nothing_behind(store: Store) -> None:
+    await many(store, 1_500)
+    before = asyncio.all_tasks()
+    async with contextlib.aclosing(store.watch(b"w/", parts=True)) as news:  # type: ignore[type-var]
+        part = await anext(news)
+        assert isinstance(part, Snapshot)
+        assert part.more
+    assert asyncio.all_tasks() == before
 
 
 @conforms

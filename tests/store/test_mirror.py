@@ -21,6 +21,7 @@ from holdfast.store.mirror import Delta, Mirror
 from holdfast.testing import FakeStore
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
+from holdfast.testing.link import Fate, fair_weather
 from tests.store.following import opened, until
 from tests.store.proxy import Proxy
 
@@ -307,11 +308,20 @@ def test_C13_a_status_that_is_json_but_no_object_does_not_stop_its_neighbours() 
 class Remembering(FakeClient):
     """A client that remembers what its watch has handed out."""
 
+    def __init__(self, fake: FakeStore) -> None:
+        super().__init__(fake, "reader", Duration(seconds=5))
+        self.handed_out: list[Snapshot | Events] = []
+
     async def watch(
-        self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
+        self,
+        prefix: bytes,
+        *,
+        own: OwnKey | None = None,
+        held: Mapping[bytes, int] | None = None,
+        parts: bool = False,
     ) -> AsyncGenerator[Snapshot | Events, None]:
-        async for seen in super().watch(prefix, own=own, held=held):
-            self.handed_out = seen
+        async for seen in super().watch(prefix, own=own, held=held, parts=parts):
+            self.handed_out.append(seen)
             yield seen
 
 
@@ -322,13 +332,45 @@ def test_a_snapshot_is_taken_over_in_key_order_and_leaves_memory_meanwhile() -> 
         fake = FakeStore()
         for key in reversed(keys):
             await fake.client("writer").put(key, b"x")
-        reader = Remembering(fake, "reader", Duration(seconds=5))
+        reader = Remembering(fake)
         mirror: Mirror[str] = Mirror(reader, PREFIX, text)
         task = asyncio.create_task(mirror.run())
         await mirror.wait_synced()
         assert list(mirror.objects) == keys
-        assert isinstance(reader.handed_out, Snapshot)
-        assert reader.handed_out.items == []
+        assert len(reader.handed_out) > 10
+        assert all(isinstance(part, Snapshot) and part.items == [] for part in reader.handed_out)
+        task.cancel()
+
+    asyncio.run(main())
+
+
+def test_C14_a_list_that_breaks_between_two_parts_changes_nothing_and_begins_anew() -> None:
+    async def main() -> None:
+        fake = FakeStore()
+        writer = fake.client("writer")
+
+        async def write(value: bytes) -> None:
+            for number in range(250):
+                await writer.put(PREFIX + b"%03d" % number, value)
+
+        await write(b"old")
+        reader = Remembering(fake)
+        mirror: Mirror[str] = Mirror(reader, PREFIX, text)
+        task = asyncio.create_task(mirror.run())
+        await mirror.wait_synced()
+        shown = dict(mirror.objects)
+        reader.link.mute_watches()
+        await write(b"new")
+        reader.handed_out.clear()
+        reader.link.weather = lambda method: Fate.REFUSED if method == "list" and reader.handed_out else Fate.ANSWERED
+        reader.link.lose_continuity()
+        await until(lambda: len(reader.handed_out) > 0)
+        await writer.delete(PREFIX + b"000")
+        assert mirror.objects == shown
+        reader.link.weather = fair_weather
+        await until(lambda: mirror.lists == 2)
+        assert mirror.objects == dict.fromkeys(sorted(shown)[1:], "new")
+        assert len([seen for seen in reader.handed_out if isinstance(seen, Snapshot) and seen.first]) == 2
         task.cancel()
 
     asyncio.run(main())
@@ -351,14 +393,14 @@ def test_lag_is_counted_in_revisions_and_in_the_age_of_the_oldest_change() -> No
     asyncio.run(main())
 
 
-async def half_a_list(gateway: Gateway, prefix: bytes) -> Snapshot:
+async def half_a_list(gateway: Gateway, prefix: bytes) -> AsyncGenerator[Snapshot, None]:
     """Stands in for a list that is complete or not at all: it delivers what it has when the connection breaks."""
     from holdfast.store import wire
     from holdfast.store.listing import read_range
 
     key, end = wire.span(prefix)
     reply = await read_range(gateway, wire.RangeRequest(key, end, 1_000))
-    return Snapshot(reply.header.revision, reply.kvs)
+    yield Snapshot(reply.header.revision, reply.kvs)
 
 
 @fault("C14", without="holdfast.store.watch:full_list", by="tests.store.test_mirror:half_a_list")

@@ -20,35 +20,40 @@ LOOKS = 10
 MOST = 1_000
 """Keys that are looked up one by one; a mirror that lacks more is far behind."""
 _PER_CALL = 100
+_PER_PAGE = 10_000
+"""Keys that are compared at a time, so that a large list does not block the event loop."""
 
 
 async def agree(store: Store, prefix: bytes, mirror: Mirror[Any]) -> None:
     """Returns when the mirror shows that prefix as the store has it. Raises `Away`."""
     try:
-        differing = _differing(mirror, await _listed(store, prefix))
+        differing = await _listed_otherwise(store, prefix, mirror)
         for _ in range(LOOKS):
             if not differing:
                 return
             if len(differing) > MOST:
                 break
             await asyncio.sleep(PAUSE.total_seconds())
-            differing = _differing(mirror, await _looked_up(store, differing), among=differing)
+            found = await _looked_up(store, differing)
+            differing = [key for key in differing if mirror.mod_revision(key) != found.get(key, 0)]
     except StoreError as error:
         raise Away("store", str(error)) from error
     if differing:
         raise Away("store", f"its watch is behind its list, as with {differing[0].decode(errors='backslashreplace')}")
 
 
-def _differing(mirror: Mirror[Any], found: dict[bytes, int], among: Sequence[bytes] | None = None) -> list[bytes]:
-    keys = {*mirror.objects, *mirror.bad, *found} if among is None else among
-    return sorted(key for key in keys if mirror.mod_revision(key) != found.get(key, 0))
-
-
-async def _listed(store: Store, prefix: bytes) -> dict[bytes, int]:
-    listed: dict[bytes, int] = {}
-    async for page in store.list(prefix):
-        listed |= {entry.key: entry.mod_revision for entry in page.entries}
-    return listed
+async def _listed_otherwise(store: Store, prefix: bytes, mirror: Mirror[Any]) -> list[bytes]:
+    """The keys that a list shows at another revision than the mirror, or that only one of them has."""
+    listed: set[bytes] = set()
+    differing: list[bytes] = []
+    async for page in store.list(prefix, page=_PER_PAGE, keys_only=True):
+        listed.update([entry.key for entry in page.entries])
+        differing += [entry.key for entry in page.entries if mirror.mod_revision(entry.key) != entry.mod_revision]
+    shown = [*mirror.objects, *mirror.bad]
+    for start in range(0, len(shown), _PER_PAGE):
+        differing += [key for key in shown[start : start + _PER_PAGE] if key not in listed]
+        await asyncio.sleep(0)
+    return sorted(set(differing))
 
 
 async def _looked_up(store: Store, keys: Sequence[bytes]) -> dict[bytes, int]:

@@ -92,11 +92,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     A reader that said what it holds (`watch(…, held=…)`) may get in `unchanged` the keys whose mod_revision is the one
     it holds; they exist too. For all other readers `unchanged` is empty and `items` is everything. The list is the
     reader's own: it may take the entries out as it goes.
+
+    A reader that asked for `parts` gets a large one piece by piece, with `more` until the last: only then is it
+    everything. What is `first` begins a list, also instead of one that failed half way and counts for nothing.
     """
 
     revision: int
     items: list[Entry]
     unchanged: Sequence[bytes] = ()
+    first: bool = True
+    more: bool = False
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -198,9 +203,16 @@ class Store(Protocol):
         ...
 
     def list(
-        self, prefix: bytes, *, after: bytes | None = None, revision: int = 0, page: int = 5_000
+        self,
+        prefix: bytes,
+        *,
+        after: bytes | None = None,
+        revision: int = 0,
+        page: int = 5_000,
+        keys_only: bool = False,
     ) -> AsyncIterator[Page]:
-        """Everything under `prefix` (above key `after`) in ascending pages, all at one revision; at least one page."""
+        """Everything under `prefix` (above key `after`) in ascending pages, all at one revision; at least one page.
+        With `keys_only` the values stay in the store, and the entries' are empty."""
         ...
 
     async def txn(
@@ -216,14 +228,20 @@ class Store(Protocol):
         ...
 
     def watch(
-        self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
+        self,
+        prefix: bytes,
+        *,
+        own: OwnKey | None = None,
+        held: Mapping[bytes, int] | None = None,
+        parts: bool = False,
     ) -> AsyncIterator[Snapshot | Events]:
         """A `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost. Never ends by
         itself, never raises `StoreAway`: while the store is away it is silent. A store that refuses us raises `Refused`
         before the first snapshot; later the watch keeps trying.
 
         `held` is the reader's live view of key → mod_revision: with it, a later `Snapshot` need not carry again what
-        the reader has (see `Snapshot.unchanged`).
+        the reader has (see `Snapshot.unchanged`). With `parts` a large `Snapshot` comes in several (see there): the
+        reader works on one while the next is fetched, and never has all of them in memory.
         """
         ...
 

@@ -87,6 +87,7 @@ class EtcdStore:
         after: bytes | None = None,
         revision: int = 0,
         page: int = 5_000,
+        keys_only: bool = False,
     ) -> AsyncIterator[Page]:
         first, end = wire.span(prefix)
         if after is not None:
@@ -94,7 +95,7 @@ class EtcdStore:
         size = min(page, FIRST_PAGE)
         more = True
         while more:
-            reply = await read_range(self._gateway, wire.RangeRequest(first, end, size, revision))
+            reply = await read_range(self._gateway, wire.RangeRequest(first, end, size, revision, keys_only))
             revision = revision or reply.header.revision
             more = reply.more
             if more:
@@ -125,9 +126,14 @@ class EtcdStore:
         return (await self._gateway.call(Question(wire.DELETE, body, _DELETE, effect=True))).deleted
 
     def watch(
-        self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
+        self,
+        prefix: bytes,
+        *,
+        own: OwnKey | None = None,
+        held: Mapping[bytes, int] | None = None,
+        parts: bool = False,
     ) -> AsyncIterator[Snapshot | Events]:
-        return Watch(self._gateway, self._own, self._rng, prefix, own, held, self._relist_spread).run()
+        return Watch(self._gateway, self._own, self._rng, prefix, own, held, parts, self._relist_spread).run()
 
     async def grant(self, ttl: Duration) -> int:
         if ttl < MIN_TTL:

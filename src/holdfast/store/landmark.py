@@ -60,12 +60,23 @@ def at_event(event: Event) -> Landmark:
     return Landmark([Look(before, 1), Look(now, 0)])
 
 
-def at_snapshot(prefix: bytes, snapshot: Snapshot) -> Landmark:
+@dataclass(slots=True)
+class Listed:
+    """What the parts of one list have shown so far."""
+
+    count: int = 0
+    newest: Entry | None = None
+
+    def add(self, part: Snapshot) -> None:
+        self.count += len(part.items) + len(part.unchanged)
+        entries = part.items if self.newest is None else [self.newest, *part.items]
+        self.newest = max(entries, key=lambda entry: entry.mod_revision, default=None)
+
+
+def at_snapshot(prefix: bytes, revision: int, listed: Listed) -> Landmark:
     """As many keys as the list had, and the newest of those whose value came with it."""
     first, end = wire.span(prefix)
-    many = wire.RangeRequest(first, end, revision=snapshot.revision, count_only=True)
-    looks = [Look(many, len(snapshot.items) + len(snapshot.unchanged))]
-    newest = max(snapshot.items, key=lambda entry: entry.mod_revision, default=None)
-    if newest is not None:
-        looks.append(Look(wire.RangeRequest(newest.key, revision=snapshot.revision), 1, newest))
+    looks = [Look(wire.RangeRequest(first, end, revision=revision, count_only=True), listed.count)]
+    if listed.newest is not None:
+        looks.append(Look(wire.RangeRequest(listed.newest.key, revision=revision), 1, listed.newest))
     return Landmark(looks)

@@ -1,12 +1,15 @@
 """A complete list of a prefix at one revision, and a cheaper one for a reader that has most of it already.
 
-A list that fails half way yields nothing at all (C14). The second time, keys and mod_revisions are listed first and
-only values that differ from what the reader holds are fetched, at the same revision.
+Both come in parts, and only with the last is a list complete: one that fails half way raises instead, and its parts
+count for nothing (C14). While the reader works on a part, the next is under way. The second time, keys and
+mod_revisions are listed first and only values that differ from what the reader holds are fetched, at the same revision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 
 from holdfast.store import wire
 from holdfast.store.api import Entry, Snapshot
@@ -29,27 +32,55 @@ async def read_range(gateway: Gateway, request: wire.RangeRequest) -> wire.Range
 
 def next_page(entries: Sequence[Entry], most: int) -> int:
     """How many keys the next page should ask for, so that a page of large values stays small in memory."""
-    size = sum([len(entry.value) + len(entry.key) + 64 for entry in entries])
+    size = sum([len(entry.value) for entry in entries]) + len(entries) * (len(entries[-1].key) + 64)
     return max(1, min(most, PAGE_BYTES * len(entries) // size))
 
 
-async def full_list(gateway: Gateway, prefix: bytes) -> Snapshot:
+async def full_list(gateway: Gateway, prefix: bytes) -> AsyncGenerator[Snapshot, None]:
     """Everything under `prefix`, with values."""
-    first, end = wire.span(prefix)
-    items: list[Entry] = []
-    revision, size = 0, FIRST_PAGE
-    while True:
-        reply = await read_range(gateway, wire.RangeRequest(first, end, size, revision))
-        revision = revision or reply.header.revision
-        items += reply.kvs
-        if not reply.more:
-            return Snapshot(revision, items)
-        first = reply.kvs[-1].key + b"\0"
-        size = next_page(reply.kvs, PAGE)
+    start, end = wire.span(prefix)
+    asked = asyncio.create_task(read_range(gateway, wire.RangeRequest(start, end, FIRST_PAGE)))
+    revision, first, more = 0, True, True
+    try:
+        while more:
+            reply = await asked
+            revision, more = revision or reply.header.revision, reply.more
+            if more:
+                start, size = reply.kvs[-1].key + b"\0", next_page(reply.kvs, PAGE)
+                asked = asyncio.create_task(read_range(gateway, wire.RangeRequest(start, end, size, revision)))
+            yield Snapshot(revision, reply.kvs, first=first, more=more)
+            first = False
+    finally:
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
 
 
-async def changed_list(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int]) -> Snapshot:
+async def whole(parts: AsyncGenerator[Snapshot, None]) -> Snapshot:
+    """A list in one."""
+    revision, items, unchanged = 0, list[Entry](), list[bytes]()
+    async for part in parts:
+        revision = part.revision
+        items += part.items
+        unchanged += part.unchanged
+    return Snapshot(revision, items, unchanged)
+
+
+async def changed_list(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int]) -> AsyncGenerator[Snapshot, None]:
     """Everything under `prefix`, values only where they differ from what is held."""
+    revision, changed, unchanged = await _compared(gateway, prefix, held)
+    if len(changed) > REFETCH_ABOVE * (len(changed) + len(unchanged)):
+        async with aclosing(full_list(gateway, prefix)) as parts:
+            async for part in parts:
+                yield part
+        return
+    yield Snapshot(revision, [], unchanged, more=bool(changed))
+    for done in range(0, len(changed), VALUES_PER_CALL):
+        entries = await _values(gateway, changed[done : done + VALUES_PER_CALL], revision)
+        yield Snapshot(revision, entries, first=False, more=done + VALUES_PER_CALL < len(changed))
+
+
+async def _compared(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int]) -> tuple[int, list[bytes], list[bytes]]:
+    """At which revision which keys differ from what is held, and which do not."""
     first, end = wire.span(prefix)
     changed: list[bytes] = []
     unchanged: list[bytes] = []
@@ -63,20 +94,10 @@ async def changed_list(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int
         more = reply.more
         if more:
             first = reply.kvs[-1].key + b"\0"
-    if len(changed) > REFETCH_ABOVE * (len(changed) + len(unchanged)):
-        return await full_list(gateway, prefix)
-    return Snapshot(revision, await _values(gateway, changed, revision), unchanged)
+    return revision, changed, unchanged
 
 
 async def _values(gateway: Gateway, keys: Sequence[bytes], revision: int) -> list[Entry]:
-    entries: list[Entry] = []
-    for i in range(0, len(keys), VALUES_PER_CALL):
-        reads = [
-            wire.RequestOp(request_range=wire.RangeRequest(key, revision=revision))
-            for key in keys[i : i + VALUES_PER_CALL]
-        ]
-        reply = await gateway.call(Question(wire.TXN, wire.encode(wire.TxnRequest(success=reads)), _TXN))
-        for response in reply.responses:
-            if response.response_range is not None:
-                entries += response.response_range.kvs
-    return entries
+    reads = [wire.RequestOp(request_range=wire.RangeRequest(key, revision=revision)) for key in keys]
+    reply = await gateway.call(Question(wire.TXN, wire.encode(wire.TxnRequest(success=reads)), _TXN))
+    return [entry for each in reply.responses if each.response_range is not None for entry in each.response_range.kvs]

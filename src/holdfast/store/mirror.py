@@ -9,7 +9,7 @@ how far behind it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -19,12 +19,16 @@ from holdfast.model.time import Duration, Instant
 from holdfast.store.api import Entry, Event, Events, OwnKey, Snapshot, Store
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.garbage import resting
-from holdfast.store.pending import Pending
+from holdfast.store.pending import Pending, Waiting
 
 T = TypeVar("T")
 
 SLICE = 500
 """Objects handled between two turns of the event loop, so that a large snapshot never blocks it for long."""
+TURN_S = 0.01
+"""Time after which the loop gets its turn earlier than that, where objects are large or the machine is slow."""
+LOOK = 50
+"""Objects between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class _State(Generic[T]):
     objects: dict[bytes, T] = field(default_factory=dict)
     bad: dict[bytes, Bad] = field(default_factory=dict)
     revisions: dict[bytes, int] = field(default_factory=dict)
+    made: int = 0
+    """Objects that were decoded for it."""
 
 
 class Mirror(Generic[T]):
@@ -73,6 +79,8 @@ class Mirror(Generic[T]):
         self._own = own
         self._now = now
         self._state: _State[T] = _State()
+        self._fresh: _State[T] = _State()
+        """What the parts of a list that is under way have shown so far."""
         self._pending: Pending[T] = Pending()
         self._arrived = asyncio.Event()
         self._synced = asyncio.Event()
@@ -153,10 +161,10 @@ class Mirror(Generic[T]):
 
     async def run(self) -> None:
         """Follows the store for ever. While the store is away, everything stays as it is."""
-        async for seen in self._store.watch(self._prefix, own=self._own, held=_Held(self)):
+        async for seen in self._store.watch(self._prefix, own=self._own, held=_Held(self), parts=True):
             self._settled = False
             if isinstance(seen, Snapshot):
-                await self._take_over(seen)
+                await self._take_in(seen)
             else:
                 await self._follow(seen)
             self._settled = True
@@ -169,35 +177,42 @@ class Mirror(Generic[T]):
             if new is not waiting.known and new != waiting.known:
                 yield Delta(key, waiting.known, new, live)
 
-    async def _take_over(self, snapshot: Snapshot) -> None:
-        with resting(len(snapshot.items)):
-            fresh = await self._built(snapshot)
-            before, self._state = self._state.objects, fresh
-            self._revision = self._head = snapshot.revision
-            now = self._now()
-            for keys in _slices([*(key for key in before if key not in fresh.objects), *fresh.objects]):
-                for key in keys:
-                    known = before.get(key)
-                    if fresh.objects.get(key) is not known:
-                        self._pending.listed(key, known, snapshot.revision, now)
-                await asyncio.sleep(0)
+    async def _take_in(self, part: Snapshot) -> None:
+        """Builds a new state beside the present one, part by part; what has not changed is the very same object."""
+        if part.first:
+            await self._let_go()
+        fresh = self._fresh
+        fresh.made += len(part.items)
+        with resting(fresh.made):
+            await _in_turns(part.unchanged, self._carry)
+            await _in_turns(_taken_out(part.items), lambda entry: self._settle(entry, fresh))
+            if not part.more:
+                await self._take_over(part.revision)
+
+    async def _let_go(self) -> None:
+        """Of a list that failed half way nothing stays; all at once it would block the loop."""
+        left, self._fresh = self._fresh, _State()
+        await _in_turns(list(left.objects), left.objects.pop)
+
+    async def _take_over(self, revision: int) -> None:
+        """The list is complete: from now on it is what the mirror shows, and what differs waits for the reader."""
+        before, fresh = self._state.objects, self._fresh
+        self._state, self._fresh = fresh, _State()
+        self._revision = self._head = revision
+        now = self._now()
+        new: Waiting[T] = Waiting(None, now, revision)  # one for all of them: mostly they are nearly all there is
+
+        def compare(key: bytes) -> None:
+            known = before.get(key)
+            if fresh.objects.get(key) is not known:
+                self._pending.listed(key, new if known is None else Waiting(known, now, revision))
+
+        await _in_turns([*(key for key in before if key not in fresh.objects), *fresh.objects], compare)
         self._lists += 1
         self._synced.set()
 
-    async def _built(self, snapshot: Snapshot) -> _State[T]:
-        """The state that the snapshot describes; what has not changed is the very same object as before."""
-        fresh: _State[T] = _State()
-        for keys in _slices(snapshot.unchanged):
-            for key in keys:
-                self._carry(key, fresh)
-            await asyncio.sleep(0)
-        for entries in _taken_out(snapshot.items):
-            for entry in entries:
-                self._settle(entry, fresh)
-            await asyncio.sleep(0)
-        return fresh
-
-    def _carry(self, key: bytes, into: _State[T]) -> None:
+    def _carry(self, key: bytes) -> None:
+        into = self._fresh
         into.revisions[key] = self._state.revisions[key]
         if key in self._state.objects:
             into.objects[key] = self._state.objects[key]
@@ -211,7 +226,8 @@ class Mirror(Generic[T]):
         into.revisions[key] = entry.mod_revision
         known = self._state.objects.get(key)
         if not isinstance(decoded, Bad):
-            into.bad.pop(key, None)
+            if into.bad:
+                into.bad.pop(key, None)
             into.objects[key] = known if known is not None and known == decoded else decoded  # C15
         elif decoded.reason is not BadReason.OTHER_KIND:
             into.bad[key] = decoded
@@ -249,13 +265,24 @@ def _slices(items: Sequence[V]) -> Iterator[Sequence[V]]:
     return (items[i : i + SLICE] for i in range(0, len(items), SLICE))
 
 
-def _taken_out(entries: list[Entry]) -> Iterator[Sequence[Entry]]:
-    """The entries in slices, in order. Each slice leaves memory before the next is handled: all at once would block
-    the loop, and kept they would double what the mirror needs."""
+def _taken_out(entries: list[Entry]) -> Iterator[Entry]:
+    """The entries in order. Each leaves memory before the next is handled: all at once would block the loop, and kept
+    they would add to what the mirror needs."""
     entries.reverse()
     while entries:
-        yield entries[: -SLICE - 1 : -1]
-        del entries[-SLICE:]
+        yield entries.pop()
+
+
+async def _in_turns(items: Iterable[V], handle: Callable[[V], object]) -> None:
+    """Handles one item after the other; in between, the event loop gets its turn."""
+    clock = asyncio.get_running_loop().time
+    handled, since = 0, clock()
+    for item in items:
+        handle(item)
+        handled += 1
+        if handled >= SLICE or (handled % LOOK == 0 and clock() - since > TURN_S):
+            await asyncio.sleep(0)
+            handled, since = 0, clock()
 
 
 class _Held(Mapping[bytes, int]):

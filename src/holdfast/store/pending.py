@@ -43,10 +43,10 @@ class Pending(Generic[T]):
             waiting = self._listed.pop(key) if key in self._listed else Waiting(known, now, revision)
             self._live[key] = waiting
 
-    def listed(self, key: bytes, known: T | None, revision: int, now: Instant) -> None:
+    def listed(self, key: bytes, waiting: Waiting[T]) -> None:
         """A change that a snapshot has brought."""
-        if key not in self._live and key not in self._listed:
-            self._listed[key] = Waiting(known, now, revision)
+        if key not in self._live:
+            self._listed.setdefault(key, waiting)
 
     def oldest(self) -> Waiting[T] | None:
         firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]

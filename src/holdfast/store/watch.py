@@ -13,8 +13,8 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -26,8 +26,8 @@ from holdfast.store.echo import Echo, OwnWrites
 from holdfast.store.explain import Failed, StaleToken
 from holdfast.store.gateway import Gateway, Question, verdict
 from holdfast.store.http import Endpoint, Lost, NotSent, connect
-from holdfast.store.landmark import NOWHERE, Landmark, at_event, at_snapshot
-from holdfast.store.listing import changed_list, full_list
+from holdfast.store.landmark import NOWHERE, Landmark, Listed, at_event, at_snapshot
+from holdfast.store.listing import changed_list, full_list, whole
 from holdfast.store.stream import Rejected, Stream
 from holdfast.store.vigil import Vigil
 
@@ -63,8 +63,10 @@ class Watch:
     prefix: bytes
     own: OwnKey | None = None
     held: Mapping[bytes, int] | None = None
+    parts: bool = False
     relist_spread: Duration = RELIST_SPREAD
     _next: int = 0
+    _listed: Listed = field(default_factory=Listed)
     _landmark: Landmark = NOWHERE
     _echo: Echo | None = None
     _attempts: int = 0
@@ -73,7 +75,9 @@ class Watch:
     _opened_at: float = math.inf
 
     async def run(self) -> AsyncGenerator[Snapshot | Events, None]:
-        yield await self._first_snapshot()
+        async with aclosing(self._first_list()) as listed:
+            async for part in listed:
+                yield part
         if self.own is not None:
             self._echo = Echo(self.own)
             self.writes.add(self._echo)
@@ -86,37 +90,60 @@ class Watch:
                             if events is not None:
                                 yield events
                 except Compacted:
-                    yield await self._later_snapshot()
+                    async with aclosing(self._later_list()) as listed:
+                        async for part in listed:
+                            yield part
                 except (StoreAway, StoreError, Lost) as error:
                     await self._wait(str(error))
         finally:
             if self._echo is not None:
                 self.writes.remove(self._echo)
 
-    async def _first_snapshot(self) -> Snapshot:
+    async def _first_list(self) -> AsyncGenerator[Snapshot, None]:
         while True:
             try:
-                return self._taken(await full_list(self.gateway, self.prefix))
+                async with aclosing(self._handed_out(full_list(self.gateway, self.prefix))) as listed:
+                    async for part in listed:
+                        yield part
+                return
             except (StoreAway, Compacted) as error:
                 await self._wait(str(error))
 
-    async def _later_snapshot(self) -> Snapshot:
+    async def _later_list(self) -> AsyncGenerator[Snapshot, None]:
         # Thousands of watchers lose the same revision at the same moment: they must not list at the same moment.
         await asyncio.sleep(self.rng.uniform(0, self.relist_spread.total_seconds()))
         while True:
+            # After a restore the same revision can name another value: then nothing that is held counts.
+            if self.held is None or self._rewound:
+                listing = full_list(self.gateway, self.prefix)
+            else:
+                listing = changed_list(self.gateway, self.prefix, self.held)
             try:
-                # After a restore the same revision can name another value: then nothing that is held counts.
-                if self.held is None or self._rewound:
-                    return self._taken(await full_list(self.gateway, self.prefix))
-                return self._taken(await changed_list(self.gateway, self.prefix, self.held))
+                async with aclosing(self._handed_out(listing)) as listed:
+                    async for part in listed:
+                        yield part
+                return
             except (StoreAway, StoreError) as error:
                 await self._wait(str(error))
 
-    def _taken(self, snapshot: Snapshot) -> Snapshot:
-        self._next = snapshot.revision + 1
-        self._landmark = at_snapshot(self.prefix, snapshot)
-        self._rewound = False
-        return snapshot
+    async def _handed_out(self, listing: AsyncGenerator[Snapshot, None]) -> AsyncGenerator[Snapshot, None]:
+        """A list as its reader has asked for it: in parts, or whole."""
+        async with aclosing(listing):
+            if not self.parts:
+                yield self._taken(await whole(listing))
+                return
+            async for part in listing:
+                yield self._taken(part)
+
+    def _taken(self, part: Snapshot) -> Snapshot:
+        if part.first:
+            self._listed = Listed()
+        self._listed.add(part)
+        if not part.more:
+            self._next = part.revision + 1
+            self._landmark = at_snapshot(self.prefix, part.revision, self._listed)
+            self._rewound = False
+        return part
 
     @asynccontextmanager
     async def _opened(self) -> AsyncGenerator[Opened, None]:

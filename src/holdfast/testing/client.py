@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from holdfast.model.time import Duration, seconds
 from holdfast.store.api import (
@@ -61,14 +64,20 @@ class FakeClient:
         return await self._call("get", lambda: self._read(key, revision))
 
     async def list(
-        self, prefix: bytes, *, after: bytes | None = None, revision: int = 0, page: int = 5_000
+        self,
+        prefix: bytes,
+        *,
+        after: bytes | None = None,
+        revision: int = 0,
+        page: int = 5_000,
+        keys_only: bool = False,
     ) -> AsyncGenerator[Page, None]:
         start = prefix or b"\0"
         if after is not None:
             start = max(start, after + b"\0")
         while True:
             found = await self._call("list", partial(self._page, start, prefix_end(prefix), revision, page))
-            yield found
+            yield _without_values(found) if keys_only else found
             if not found.more:
                 return
             start, revision = found.entries[-1].key + b"\0", found.revision
@@ -85,13 +94,21 @@ class FakeClient:
         return await self._call("delete", lambda: self.fake.delete(self.name, key, end))
 
     async def watch(
-        self, prefix: bytes, *, own: OwnKey | None = None, held: Mapping[bytes, int] | None = None
+        self,
+        prefix: bytes,
+        *,
+        own: OwnKey | None = None,
+        held: Mapping[bytes, int] | None = None,
+        parts: bool = False,
     ) -> AsyncGenerator[Snapshot | Events, None]:
-        watching = Watching(self, prefix, own, held)
+        watching = Watching(self, prefix, own, held, parts)
         try:
-            yield await watching.snapshot()
             while True:
-                yield await watching.news()
+                async with aclosing(watching.snapshot()) as listed:
+                    async for part in listed:
+                        yield part
+                while (events := await watching.news()) is not None:
+                    yield events
         finally:
             watching.close()
 
@@ -123,6 +140,10 @@ class FakeClient:
         page = await self._call("list", lambda: self._page(prefix or b"\0", prefix_end(prefix), 0, sys.maxsize))
         return Snapshot(page.revision, list(page.entries))
 
+    async def reached(self) -> None:
+        """Returns when the store could be asked for more of a list."""
+        await self._call("list", lambda: None)
+
     def _read(self, key: bytes, revision: int) -> Entry | None:
         self.fake.expire()
         if not key:
@@ -138,3 +159,7 @@ class FakeClient:
         if self._closed:
             raise StoreAway("this client is closed")
         return await self.link.carry(method, work, self.deadline)
+
+
+def _without_values(page: Page) -> Page:
+    return Page(page.revision, [replace(entry, value=b"") for entry in page.entries], page.more)

@@ -7,7 +7,8 @@ that is half-open is noticed only as the protocol says: by an own write that doe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.store.api import Compacted, Entry, Event, Events, OwnKey, Snapshot, StoreAway, prefix_end
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast.testing.link import Link
 
 RETRY_SECONDS = 0.1
+PART = 100
+"""Keys in one part of a list, for a reader that asks for parts."""
 
 
 class _Reader(Protocol):
@@ -28,37 +31,49 @@ class _Reader(Protocol):
     def keys(self) -> Keyspace: ...
     async def get(self, key: bytes, *, revision: int = 0) -> Entry | None: ...
     async def everything(self, prefix: bytes) -> Snapshot: ...
+    async def reached(self) -> None: ...
 
 
 class Watching:
     """The state of one watch between two looks at it."""
 
-    def __init__(self, client: _Reader, prefix: bytes, own: OwnKey | None, held: Mapping[bytes, int] | None) -> None:
+    def __init__(
+        self, client: _Reader, prefix: bytes, own: OwnKey | None, held: Mapping[bytes, int] | None, parts: bool
+    ) -> None:
         self._client = client
         self._prefix = prefix
         self._own = own
         self._held: Mapping[bytes, int] = {} if held is None else held  # live: it may still be empty now
         self._stream = client.link.open(client.keys.revision, prefix)
         self._seen = 0
-        self._listed = client.keys
+        self._listed: Keyspace | None = None
+        self._part = PART if parts else sys.maxsize
 
     def close(self) -> None:
         self._client.link.close(self._stream)
 
-    async def snapshot(self) -> Snapshot:
-        """Everything under the prefix, however long it takes to get it."""
+    async def snapshot(self) -> AsyncGenerator[Snapshot, None]:
+        """Everything under the prefix, however long it takes to get it. It is of one moment; the way to its later parts
+        can be lost all the same, and then it begins anew."""
         while True:
             self._stream.continuous = True
             try:
                 found = await self._client.everything(self._prefix)
+                keys = self._client.keys
+                # After a restore the same revision can name another value (C29): then nothing that is held counts.
+                snapshot = _without(found, self._held) if self._listed is keys else found
+                for part in _parts(snapshot, self._part):
+                    if not part.first:
+                        await self._client.reached()
+                    yield part
             except StoreAway:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._seen, self._listed = found.revision, self._client.keys
-                return found
+                self._seen, self._listed = found.revision, keys
+                return
 
-    async def news(self) -> Snapshot | Events:
-        """What comes next."""
+    async def news(self) -> Events | None:
+        """What comes next; None when continuity was lost."""
         while True:
             await self._hear()
             try:
@@ -66,15 +81,9 @@ class Watching:
             except Compacted:
                 batch = None
             if batch is None:
-                return await self._snapshot_again()
+                return None
             if batch:
                 return Events(batch[-1].mod_revision, batch, self._client.keys.revision)
-
-    async def _snapshot_again(self) -> Snapshot:
-        """After a restore the same revision can name another value (C29): then nothing that is held counts."""
-        before = self._listed
-        snapshot = await self.snapshot()
-        return _without(snapshot, self._held) if self._listed is before else snapshot
 
     def _batch(self) -> Sequence[Event]:
         until = self._reachable()
@@ -122,3 +131,11 @@ def _without(snapshot: Snapshot, held: Mapping[bytes, int]) -> Snapshot:
         return snapshot
     items = [entry for entry in snapshot.items if held.get(entry.key) != entry.mod_revision]
     return Snapshot(snapshot.revision, items, unchanged)
+
+
+def _parts(snapshot: Snapshot, size: int) -> Iterator[Snapshot]:
+    items = snapshot.items
+    yield Snapshot(snapshot.revision, items[:size], snapshot.unchanged, more=len(items) > size)
+    for start in range(size, len(items), size):
+        more = len(items) > start + size
+        yield Snapshot(snapshot.revision, items[start : start + size], first=False, more=more)
