@@ -4,7 +4,8 @@ The keys are endpoints (bench/fleet.py). Everything that writes does so in a pro
 of the reader are the reader's. Ranges and decoding are the median of three rounds, memory and blocked loop the worst.
 
 - range: `Store.list`, every page dropped as it comes; memory is the peak above what the process had before.
-- decode: from an empty Mirror to one that holds every endpoint decoded.
+- decode: from an empty Mirror to one that holds every endpoint decoded, as a worker has it after its start: fetching
+  included. How long the loop was blocked meanwhile is found in rounds of its own: looking costs time too.
 - write: one plan through `FencedStore.bulk`, every transaction comparing the term.
 - watch, batched: events of such a plan as `Store.watch` delivers them, from when its writer begins.
 - watch, single: the same for single puts at 2,500/s.
@@ -16,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import statistics
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Annotated
 
 import msgspec
@@ -54,6 +55,7 @@ class Figures(msgspec.Struct, frozen=True):
     range_keys_per_s: float
     range_rss_growth_mb: float
     decode_keys_per_s: float
+    decode_cpu_us_per_key: float
     loop_block_max_ms: float
     write_keys_per_s: float
     write_cpu_us_per_key: float
@@ -74,7 +76,7 @@ async def _measure(keys: int) -> Figures:
         store = EtcdStore(etcd.connection(PATIENCE))
         try:
             ranged, growth_mb = await _range(store, keys)
-            mirrored, block_s = await _mirror(store, keys)
+            mirrored, block_s = await _mirrored(store, keys), await _blocked(store, keys)
             batched = await _watched(store, bulk_writer, Work(etcd.endpoint, keys, 1))
             bare_read = await _bare(bare_reader, Work(etcd.endpoint, keys))
             single = await _watched(store, single_writer, Work(etcd.endpoint, min(keys, SINGLE_PUTS), 2))
@@ -85,6 +87,7 @@ async def _measure(keys: int) -> Figures:
         range_keys_per_s=ranged.per_s,
         range_rss_growth_mb=growth_mb,
         decode_keys_per_s=mirrored.per_s,
+        decode_cpu_us_per_key=mirrored.cpu_us,
         loop_block_max_ms=block_s * 1e3,
         write_keys_per_s=written.per_s,
         write_cpu_us_per_key=written.cpu_us,
@@ -113,39 +116,49 @@ async def _range(store: Store, keys: int) -> tuple[Cost, float]:
     await store.get(LEADER_KEY)  # connections and code are there; what grows from now on is the list
     memory = PeakMemory()
 
-    async def once() -> None:
-        found = 0
+    costs = []
+    for _ in range(ROUNDS):
+        found, watch = 0, Stopwatch()
         async for page in store.list(fleet.ENDPOINTS):
             found += len(page.entries)
+        costs.append(Cost(keys, watch.wall_s, watch.cpu_s))
         _expect(found, keys, "keys listed")
-
-    return await _median(once, keys), memory.growth_mb
-
-
-async def _mirror(store: Store, keys: int) -> tuple[Cost, float]:
-    blocks = []
-
-    async def once() -> None:
-        mirror = Mirror(store, fleet.ENDPOINTS, ENDPOINT.decode)
-        async with LoopBlock.watched() as block:
-            running = asyncio.create_task(mirror.run())
-            try:
-                await mirror.wait_synced()
-            finally:
-                running.cancel()
-            blocks.append(block.max_s)  # before the mirror is let go: a real one is never
-        _expect(len(mirror.objects), keys, "endpoints decoded")
-
-    return await _median(once, keys), max(blocks)
+    return _median(costs), memory.growth_mb
 
 
-async def _median(once: Callable[[], Coroutine[None, None, None]], items: int) -> Cost:
+async def _mirrored(store: Store, keys: int) -> Cost:
     costs = []
     for _ in range(ROUNDS):
         watch = Stopwatch()
-        await once()
-        costs.append(Cost(items, watch.wall_s, watch.cpu_s))
-    return Cost(items, statistics.median(c.wall_s for c in costs), statistics.median(c.cpu_s for c in costs))
+        async with _mirror(store, keys):
+            costs.append(Cost(keys, watch.wall_s, watch.cpu_s))  # before the mirror is let go: a real one is never
+    return _median(costs)
+
+
+async def _blocked(store: Store, keys: int) -> float:
+    blocks = []
+    for _ in range(ROUNDS):
+        async with LoopBlock.watched() as block, _mirror(store, keys):
+            blocks.append(block.max_s)
+    return max(blocks)
+
+
+@asynccontextmanager
+async def _mirror(store: Store, keys: int) -> AsyncIterator[None]:
+    """A mirror that has taken in its first list."""
+    mirror = Mirror(store, fleet.ENDPOINTS, ENDPOINT.decode)
+    running = asyncio.create_task(mirror.run())
+    try:
+        await mirror.wait_synced()
+        yield
+    finally:
+        running.cancel()
+    _expect(len(mirror.objects), keys, "endpoints decoded")
+
+
+def _median(costs: Sequence[Cost]) -> Cost:
+    wall_s, cpu_s = (statistics.median(each) for each in zip(*((c.wall_s, c.cpu_s) for c in costs), strict=True))
+    return Cost(costs[0].items, wall_s, cpu_s)
 
 
 async def _watched(store: Store, writer: Callable[[Work], AsyncIterator[Cost]], work: Work) -> Cost:

@@ -23,6 +23,7 @@ KEYS: dict[str, list[str]] = {
         "range_keys_per_s",
         "range_rss_growth_mb",
         "decode_keys_per_s",
+        "decode_cpu_us_per_key",
         "loop_block_max_ms",
         "write_keys_per_s",
         "write_cpu_us_per_key",
