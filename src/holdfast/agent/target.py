@@ -30,7 +30,7 @@ from holdfast.store.garbage import resting
 log = structlog.get_logger(__name__)
 
 ClaimOutcome = Outcome[Key, Claim]
-_PAGE = 10_000
+_PAGE = 5_000
 TOO_LONG = "the name of its owner or its interface is too long to be written down in the journal"
 
 

@@ -16,6 +16,7 @@ from holdfast.agent.order import in_order
 from holdfast.agent.sources import Sources
 from holdfast.reconcile import Owned, Sync
 from holdfast.runtime.steps import in_turns
+from holdfast.store.garbage import resting
 
 
 class WantedClaims:
@@ -36,6 +37,7 @@ class WantedClaims:
         self._present = present
         self._listed_anew = listed_anew
         self._touched: set[Key] = set()
+        self._was_read = False
         self._ordered: list[Key] | None = None
         """All that is wanted, for the pages of one pass; None when something has been touched since."""
 
@@ -50,10 +52,17 @@ class WantedClaims:
     async def read(self, after: Key | None, upto: Key | None) -> Sequence[tuple[Key, Owned[Claim]]]:
         await self._catch_up()
         if after is None or self._ordered is None:
-            self._ordered = await in_turns(in_order(self.sources.keys()))
+            self._ordered = await self._in_order()
         start = 0 if after is None else bisect_right(self._ordered, after)
         end = len(self._ordered) if upto is None else bisect_right(self._ordered, upto)
         return list(self.sources.among(self._ordered[start:end]).items())
+
+    async def _in_order(self) -> list[Key]:
+        keys = self.sources.keys()
+        # Before the first time, the sources have taken over whole lists: the collector need not look at those again.
+        with resting(len(keys), lasting=not self._was_read):
+            self._was_read = True
+            return await in_turns(in_order(keys))
 
     async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
         await self._catch_up()
