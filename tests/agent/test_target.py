@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.agent.claims import Claim, Key
+from holdfast.agent.claims import Claim, Key, Local, route
 from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.journal import Journal
 from holdfast.agent.target import Kernel
@@ -15,6 +15,7 @@ from tests.agent.conformance import tunnel
 from tests.agent.site import BOOT
 
 PEERS = 40
+MANY = 8_000
 
 
 def peers() -> list[ClaimChange]:
@@ -70,3 +71,25 @@ def test_a_pass_that_broke_off_leaves_nothing_for_the_next(tmp_path: Path) -> No
 
     asyncio.run(scene())
     kernel.journal.close()
+
+
+def test_others_have_their_turns_while_thousands_of_objects_are_compared(tmp_path: Path) -> None:
+    keys = [route(f"10.{number >> 8}.{number & 255}.0/24") for number in range(MANY)]
+    dataplane = FakeKernel(objects={key: Local("tap1") for key in keys})
+    kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), dataplane)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def scene() -> None:
+        beside = asyncio.create_task(other())
+        assert sum(map(len, await pages(kernel))) == MANY
+        beside.cancel()
+
+    asyncio.run(scene())
+    kernel.journal.close()
+    assert turns >= 3 * MANY // 1_000  # to put them in order, to look whose they are, to remember them

@@ -22,6 +22,8 @@ from holdfast.agent.claims import (
 from holdfast.agent.linux import LinuxDataplane
 from tests.agent.linux.site import Site, creates, deletes, direct_peer, replace, vxlan_peer
 
+MANY = 3_000
+
 
 def test_what_was_made_reads_back_and_its_deletion_leaves_nothing(dataplane: LinuxDataplane) -> None:
     wanted = {**vxlan_peer(7), **vxlan_peer(8), **direct_peer(9), **dataplane.describe().own}
@@ -118,6 +120,32 @@ def test_refusals_go_to_their_objects_and_the_others_are_made(dataplane: LinuxDa
         assert await dataplane.read() == good
 
     asyncio.run(scene())
+
+
+def test_others_have_their_turns_while_thousands_of_objects_are_read(dataplane: LinuxDataplane) -> None:
+    wanted: dict[Key, Shape] = {}
+    for number in range(MANY):
+        place, mac = f"{number >> 8}.{number & 255}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+        wanted[forwarding(4, mac)] = Forwarding(f"172.16.{place}")
+        wanted[neighbour(f"10.9.{place}")] = Neighbour(mac)
+        wanted[nexthop(f"10.9.{place}")] = Nexthop(Mode.VXLAN)
+        wanted[route(f"10.28.{place}/32")] = Remote(f"10.9.{place}")
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def scene() -> None:
+        await _apply(dataplane, wanted)
+        beside = asyncio.create_task(other())
+        assert await dataplane.read() == wanted
+        beside.cancel()
+
+    asyncio.run(scene())
+    assert turns >= len(wanted) // 1_000
 
 
 async def _apply(dataplane: LinuxDataplane, wanted: Mapping[Key, Shape]) -> None:
