@@ -101,8 +101,9 @@ def plan(
     held: list[tuple[Change[K, V], Closed]] = []
     for change in changes:
         kind = kinds.of(change.key)
+        tally, there = tallies[kind], have.get(kind, 0)
         for judge in judges:
-            closed = judge(change, tallies[kind], have.get(kind, 0), now)
+            closed = judge(change, tally, there, now)
             if closed is not None:
                 held.append((change, closed))
                 break
