@@ -7,8 +7,7 @@ stays the journal until the new one is complete, on the disk, and renamed over i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.agent.files import Files
@@ -28,16 +27,16 @@ class Compaction:
         self._path = unfinished(path)
         self._final = path
         self._remembered = remembered
-        self._keys = iter(remembered.keys())
+        self._walk = walk_over(remembered)
         self.segment = Segment.create(files, self._path, boot)
         self.error: OSError | None = None
         """Why it cannot be completed; found out in the middle of an event, which is not to suffer from it."""
 
     def slices(self) -> Iterator[None]:
         """Writes the new file, and comes back after each slice. Raises `OSError`."""
-        while keys := next_slice(self._keys):
+        for keys in self._walk:
             self._check()
-            self.segment.write([entry for key in keys if (entry := self._remembered.entry(key)) is not None])
+            self.segment.write([self._remembered.entry(key) for key in keys])
             yield
         self._check()
         self.segment.write([Entry(Op.END, self._boot)])
@@ -58,6 +57,10 @@ class Compaction:
     def sync_folder(self) -> None:
         self._files.sync_folder(self._final.parent)
 
+    def end(self) -> None:
+        """No further slice is asked for."""
+        self._walk.close()
+
     def abandon(self) -> None:
         self.segment.close()
         self._files.remove(self._path)
@@ -72,6 +75,6 @@ def unfinished(path: Path) -> Path:
     return path.with_name(path.name + ".new")
 
 
-def next_slice(keys: Iterator[bytes]) -> list[bytes]:
+def walk_over(remembered: Remembered) -> Generator[Sequence[bytes], None, None]:
     # N15: what is written between two events is bounded, however much is known.
-    return list(islice(keys, SLICE))
+    return remembered.roll.walk(SLICE)

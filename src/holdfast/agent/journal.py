@@ -159,6 +159,7 @@ class Journal:
             installed = True
         finally:
             self._compaction = None
+            compaction.end()
             if not installed:
                 await offload(compaction.abandon)
         old, self._segment = self._segment, compaction.segment

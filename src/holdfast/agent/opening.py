@@ -124,6 +124,7 @@ def _anew(files: Files, path: Path, boot: bytes, remembered: Remembered) -> Segm
         compaction.segment.sync()
         compaction.install()
     except OSError:
+        compaction.end()
         compaction.abandon()
         raise
     return compaction.segment

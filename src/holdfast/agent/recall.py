@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from holdfast.agent.frames import OVERHEAD, Bad, Entry, NotWhole, Op, cut_short, read_whole, scan
+from holdfast.agent.roll import Roll
 
 
 class Found(Enum):
@@ -36,6 +37,8 @@ class Remembered:
     """Key → object of those that were being removed when last heard of."""
     size: int = 0
     """Bytes that it takes to write all this down."""
+    roll: Roll = field(default_factory=Roll)
+    """The keys of both, for a compaction."""
 
     def news(self, entries: Iterable[Entry]) -> list[Entry]:
         """Those of a batch that change what is remembered."""
@@ -54,40 +57,39 @@ class Remembered:
         if old is not None:
             self.size -= OVERHEAD + len(key) + len(old)
         if op is Op.DONE:
+            if old is not None:
+                self.roll.leave(key)
             return
+        if old is None:
+            self.roll.enter(key)
         (self.live if op is Op.ADD else self.going)[key] = body
         self.size += OVERHEAD + len(key) + len(body)
 
     def add_all(self, keys: Sequence[bytes], bodies: Sequence[bytes]) -> None:
-        """The same as `take` of so many additions, but for the size: `weigh` when all is told."""
+        """The same as `take` of so many additions, but for size and roll: `settle` when all is told."""
         self.live.update(zip(keys, bodies, strict=True))
         if self.going:
             for key in keys:
                 self.going.pop(key, None)
 
-    def weigh(self) -> None:
-        """Finds the size."""
+    def settle(self) -> None:
+        """Finds size and roll."""
+        self.roll = Roll([*self.live, *self.going])
         self.size = sum(
             OVERHEAD * len(objects) + sum(map(len, objects)) + sum(map(len, objects.values()))
             for objects in (self.live, self.going)
         )
 
-    def entry(self, key: bytes) -> Entry | None:
+    def entry(self, key: bytes) -> Entry:
         """How to write down what is known of this key now."""
-        if (body := self.live.get(key)) is not None:
-            return Entry(Op.ADD, key, body)
-        if (body := self.going.get(key)) is not None:
-            return Entry(Op.INTENT, key, body)
-        return None
+        body = self.live.get(key)
+        return Entry(Op.INTENT, key, self.going[key]) if body is None else Entry(Op.ADD, key, body)
 
     def _holds(self, entry: Entry) -> bool:
         op, key, body = entry
         if op is Op.DONE:
             return key not in self.live and key not in self.going
         return (self.live if op is Op.ADD else self.going).get(key) == body
-
-    def keys(self) -> list[bytes]:
-        return [*self.live, *self.going]
 
     def __len__(self) -> int:
         return len(self.live) + len(self.going)
@@ -136,7 +138,7 @@ def _recall_whole(data: bytes) -> Recalled:
         else:
             for op, key, body in zip(*run, strict=True):
                 told.take(Op(op), key, body)
-    told.remembered.weigh()
+    told.remembered.settle()
     return told
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from holdfast.agent.frames import Entry, pack
 from holdfast.agent.recall import Found, Recalled, Remembered
@@ -22,5 +22,5 @@ def written_later(self: Segment, entries: Sequence[Entry]) -> None:
         self.size += 32
 
 
-def all_at_once(keys: Iterator[bytes]) -> list[bytes]:
-    return list(keys)
+def all_at_once(remembered: Remembered) -> Generator[Sequence[bytes], None, None]:
+    return remembered.roll.walk(1 << 30)

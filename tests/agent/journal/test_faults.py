@@ -89,7 +89,7 @@ def test_N11_killed_right_after_an_add_the_object_is_known(path: Path) -> None:
     assert Journal.open(path, BOOT).live == {b"10.0.0.9/32": b"via 192.0.2.9"}
 
 
-@fault("N15", without="holdfast.agent.compaction:next_slice", by="tests.agent.journal.removals:all_at_once")
+@fault("N15", without="holdfast.agent.compaction:walk_over", by="tests.agent.journal.removals:all_at_once")
 def test_N15_no_event_waits_for_more_than_a_slice_of_a_compaction(path: Path) -> None:
     """Counted in bytes between two events, not in time: 2 MB in all, of which an event waits for a few."""
     disk = CountingDisk()

@@ -1,0 +1,61 @@
+"""Keys come and go during a walk: those that stay are met once, and afterwards the roll is those that are there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agent.roll import Roll
+
+KEYS = [b"%d" % number for number in range(6)]
+CHANGES = st.lists(st.sampled_from(KEYS), max_size=6)
+
+
+def toggle(roll: Roll, present: set[bytes], keys: list[bytes]) -> None:
+    """Who is there leaves, who is not comes."""
+    for key in keys:
+        if key in present:
+            roll.leave(key)
+            present.remove(key)
+        else:
+            roll.enter(key)
+            present.add(key)
+
+
+def all_of(roll: Roll) -> Counter[bytes]:
+    return Counter(chain.from_iterable(roll.walk(2)))
+
+
+@given(st.integers(1, 7), st.lists(CHANGES, max_size=5), st.integers(0, 8))
+def test_a_walk_meets_who_is_there_whatever_happens_meanwhile(
+    portion: int, changes: list[list[bytes]], given_up_after: int
+) -> None:
+    roll, present = Roll(KEYS[:4]), set(KEYS[:4])
+    for before in changes[:2]:
+        toggle(roll, present, before)
+    walk = roll.walk(portion)
+    staying, met = set(present), Counter[bytes]()
+    for number, keys in enumerate(walk):
+        assert present >= set(keys)
+        met.update(keys)
+        if number < len(changes):
+            toggle(roll, present, changes[number])
+            staying &= present
+        if number == given_up_after:
+            break
+    else:
+        assert staying <= met.keys()
+    walk.close()
+    assert all_of(roll) == Counter(present)
+
+
+def test_a_walk_ends_although_keys_come_all_the_time() -> None:
+    roll = Roll(KEYS)
+    met = 0
+    for number, keys in enumerate(roll.walk(1)):
+        roll.enter(b"new %d" % number)
+        met += len(keys)
+    assert met == len(KEYS)
