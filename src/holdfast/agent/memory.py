@@ -7,7 +7,7 @@ deletes the file has changed what is there, and the agent notices. Interfaces ex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -50,8 +50,15 @@ def load(path: Path) -> Content:
 
 def save(path: Path, content: Content) -> None:
     """Raises `Away`."""
+    _write(path, content.changes, content.absent, content.objects)
+
+
+def _write(path: Path, changes: int, absent: Sequence[str], objects: Iterable[Held]) -> None:
+    """One line for each object: for people, and because all of them at once would take as much memory as the agent."""
+    lines = b",\n".join(map(msgspec.json.encode, objects))
+    head = b'"changes": %d, "absent": %s' % (changes, msgspec.json.encode(absent))
     try:
-        write_atomically(path, msgspec.json.format(msgspec.json.encode(content), indent=1))
+        write_atomically(path, b'{%s, "objects": [\n%s\n]}\n' % (head, lines))
     except OSError as error:
         raise Away("dataplane", f"{path} cannot be written ({error.strerror})") from error
 
@@ -61,55 +68,69 @@ class MemoryDataplane:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = Content()
-        """As of our last look; what differs from it was changed behind our back."""
+        self._objects: dict[Key, Shape] = {}
+        """As of our last look; what differs from it was changed behind our back. So with the next two."""
+        self._absent: tuple[str, ...] = ()
+        self._changes = 0
         self._stamp = _stamp(path)
+        self._is_known = False
+        """Whether the file of that stamp could be read."""
 
     def ready(self) -> str | None:
         return None
 
     async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
-        self._stamp = _stamp(self._path)
-        self._known = load(self._path)
-        wanted = None if keys is None else set(keys)
-        return {one.key: one.shape for one in self._known.objects if wanted is None or one.key in wanted}
+        self._look()
+        objects = self._objects
+        return dict(objects) if keys is None else {key: objects[key] for key in keys if key in objects}
 
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
-        found = load(self._path)
-        objects = {one.key: one.shape for one in found.objects}
-        answers = [self._apply(objects, change, found.absent) for change in changes]
-        held = tuple(Held(str(key), key, objects[key]) for key in sorted(objects))
-        self._known = Content(found.changes + answers.count(None), found.absent, held)
-        save(self._path, self._known)
+        self._look()
+        objects = dict(self._objects)
+        answers = [self._apply(objects, change) for change in changes]
+        count = self._changes + answers.count(None)
+        _write(self._path, count, self._absent, (Held(str(key), key, objects[key]) for key in sorted(objects)))
+        self._objects, self._changes = objects, count
         self._stamp = _stamp(self._path)
         return answers
 
     def obstacle(self, key: Key, shape: Shape) -> str | None:
-        return _missing(shape, self._known.absent)
+        return _missing(shape, self._absent)
 
     async def disturbed(self) -> Collection[Key] | None:
         while True:
             await asyncio.sleep(LOOK.total_seconds())
             if _stamp(self._path) == self._stamp:
                 continue
-            self._stamp = _stamp(self._path)
             try:
-                found = load(self._path)
+                news = self._look()
             except Away:
                 return None  # whoever reads it next says what is wrong with it
-            if found != self._known:
-                self._known = found
+            if news:
                 return None
+
+    def _look(self) -> bool:
+        """Reads the file, unless it is the one that we know; whether it tells something else. Raises `Away`."""
+        stamp = _stamp(self._path)
+        if stamp == self._stamp and self._is_known:
+            return False
+        self._stamp, self._is_known = stamp, False
+        found = load(self._path)
+        objects = {one.key: one.shape for one in found.objects}
+        news = (found.absent, objects) != (self._absent, self._objects)
+        self._absent, self._objects, self._changes = found.absent, objects, found.changes
+        self._is_known = True
+        return news
 
     def describe(self) -> Description:
         return Description("memory")
 
-    def _apply(self, objects: dict[Key, Shape], change: ClaimChange, absent: Collection[str]) -> str | None:
+    def _apply(self, objects: dict[Key, Shape], change: ClaimChange) -> str | None:
         if change.new is None:
             _remove(objects, change.key)
             return None
         shape = change.new.value.shape
-        refusal = _missing(shape, absent) or _without_nexthop(shape, objects)
+        refusal = _missing(shape, self._absent) or _without_nexthop(shape, objects)
         if refusal is None:
             objects[change.key] = shape
         return refusal
@@ -130,13 +151,13 @@ def _without_nexthop(shape: Shape, objects: Mapping[Key, Shape]) -> str | None:
     return None
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Tells one state of the file from another: each is a new file."""
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Tells one state of the file from another: each that we write is a new file."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _missing(shape: Shape, absent: Collection[str]) -> str | None:
