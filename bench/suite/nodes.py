@@ -120,17 +120,16 @@ def hosts(count: int, generation: int = 0) -> Iterator[Host]:
         yield Host.of(f"compute-{number:06}", spec, uid=str(UUID(int=number + (generation << 64))))
 
 
-def _events(count: int, generation: int = 0) -> list[list[tuple[bytes, bytes]]]:
+def _events(count: int, generation: int = 0) -> Iterator[list[tuple[bytes, bytes]]]:
     """What the journal is told when these nodes join: all of a node at once."""
-    return [
-        [(record.write_key(key), record.write(Owned(claim, SOURCE, 1))) for key, claim in peer(host, HERE).claims()]
-        for host in hosts(count, generation)
-    ]
+    for host in hosts(count, generation):
+        claims = peer(host, HERE).claims()
+        yield [(record.write_key(key), record.write(Owned(claim, SOURCE, 1))) for key, claim in claims]
 
 
 def _appended(journal: Journal, count: int) -> float:
     """CPU seconds per event."""
-    events = _events(count)
+    events = list(_events(count))
     watch = Stopwatch()
     for event in events:
         journal.add(event)
@@ -139,7 +138,7 @@ def _appended(journal: Journal, count: int) -> float:
 
 async def _compacted(journal: Journal, count: int, generation: int) -> Waits:
     """How long events took during a compaction of all that is known."""
-    events = _events(count, generation + 1)
+    events = _events(count, generation + 1)  # made one by one: a large list would have the garbage collector at work
     waits: list[float] = []
     slices = 0
 
