@@ -40,10 +40,11 @@ def site(vip: str = "192.0.2.1", *, backends: tuple[str, ...] = SERVERS, extra: 
 
 
 class Truthful:
-    """Tells ten times a second that every target is well, but those in `down`."""
+    """Tells ten times a second that every target is well, but those in `down`; nothing at all while it is `silent`."""
 
     def __init__(self) -> None:
         self.down: set[str] = set()
+        self.silent = False
         self._targets = Assignment(())
 
     def assign(self, wanted: Assignment) -> None:
@@ -56,6 +57,8 @@ class Truthful:
         clock = SystemClock()
         while True:
             await asyncio.sleep(_EVERY)
+            if self.silent:
+                continue
             results = []
             for target in self._targets.targets:
                 well = target.id.partition("/")[0] not in self.down

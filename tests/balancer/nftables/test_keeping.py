@@ -80,6 +80,22 @@ def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground
     assert is_served(ground)
 
 
+def test_B15_a_table_that_is_deleted_while_the_prober_is_silent_does_not_wait_for_it(
+    ground: Ground, tmp_path: Path
+) -> None:
+    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+        await comes_true(lambda: keeper.target.held == ALL)
+        prober.silent = True
+        await comes_true(lambda: keeper.health.silent is not None)
+        await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
+        writes = plane.writes
+        await comes_true(lambda: plane.writes > writes and keeper.target.held == ALL)
+        assert keeper.health.silent is not None
+
+    kept(ground, tmp_path, story)
+    assert is_served(ground)
+
+
 @fault("B24", without="holdfast.reconcile.sync:Sync.judge")
 def test_B24_no_vip_goes_while_the_source_has_not_told_everything(ground: Ground, tmp_path: Path) -> None:
     other = Vip.of("192.0.2.99", "tcp", 80)
