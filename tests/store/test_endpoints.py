@@ -113,6 +113,22 @@ def test_a_member_that_has_answered_since_it_failed_still_speaks_for_the_store()
     assert endpoints.floor.revision == 10
 
 
+@pytest.mark.parametrize("fault", ["failed", "went backwards"])
+def test_C29_a_member_that_failed_long_ago_and_was_not_asked_since_still_speaks_for_the_store(fault: str) -> None:
+    endpoints = Endpoints(("a", "b"))
+    endpoints.judge("a", at(10), Floor(), NOW)
+    if fault == "failed":
+        endpoints.failed("b", NOW)
+    else:
+        endpoints.judge("b", at(2), endpoints.floor, NOW)
+    hours_later = NOW + 200 * GONE_AFTER
+    assert endpoints.judge("a", at(2), endpoints.floor, hours_later)
+    assert endpoints.floor.revision == 10
+    endpoints.failed("b", hours_later)
+    assert endpoints.judge("a", at(2), endpoints.floor, hours_later)
+    assert endpoints.floor.revision == 10
+
+
 def test_no_endpoint_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match=r"set store\.endpoints"):
         Endpoints(())

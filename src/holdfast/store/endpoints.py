@@ -44,16 +44,27 @@ class Floor:
 @dataclass(slots=True)
 class _Member:
     failures: int = 0
-    failing_since: Instant | None = None
+    failing_since: Instant = NEVER
+    failed_last: Instant = NEVER
     avoid_until: Instant = NEVER
     behind: bool = False
 
     def cleared(self) -> None:
-        self.failures, self.failing_since, self.avoid_until, self.behind = 0, None, NEVER, False
+        self.failures, self.failed_last, self.avoid_until, self.behind = 0, NEVER, NEVER, False
+
+    def failed(self, now: Instant) -> None:
+        if not self._lately(now):  # nobody knows what it would have said in between
+            self.failing_since, self.behind = now, False
+        self.failed_last = now
+        self.avoid_until = now + min(AVOID_FIRST * 2 ** min(self.failures, 5), AVOID_MOST)
+        self.failures += 1
 
     def silent(self, now: Instant) -> bool:
-        """Whether nothing it says could speak against the others."""
-        return self.behind or (self.failing_since is not None and now - self.failing_since >= GONE_AFTER)
+        """Whether nothing it says could speak against the others. One that was not asked lately might."""
+        return self._lately(now) and (self.behind or now - self.failing_since >= GONE_AFTER)
+
+    def _lately(self, now: Instant) -> bool:
+        return self.failed_last != NEVER and now - self.failed_last <= GONE_AFTER
 
 
 @dataclass(slots=True)
@@ -85,11 +96,7 @@ class Endpoints:
 
     def failed(self, url: str, now: Instant) -> None:
         """Leaves the endpoint for a while."""
-        member = self._members[url]
-        member.avoid_until = now + min(AVOID_FIRST * 2 ** min(member.failures, 5), AVOID_MOST)
-        member.failures += 1
-        if member.failing_since is None:
-            member.failing_since = now
+        self._members[url].failed(now)
 
     def saw(self, revision: int) -> None:
         """A watch has shown this revision: no linearizable answer may stand before it from now on."""
@@ -106,8 +113,8 @@ class Endpoints:
             self._first = url
             self.floor = self.floor.risen(header)
             return None
+        member.failed(now)
         member.behind = True
-        self.failed(url, now)
         if all(other.silent(now) for other in self._members.values()):
             self._start_anew()
         return objection
