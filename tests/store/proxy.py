@@ -51,6 +51,7 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        await asyncio.sleep(0)  # a connection that was just accepted has to begin before it can be ended
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

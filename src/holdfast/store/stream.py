@@ -15,8 +15,9 @@ from holdfast.store.chunks import ChunkedLines
 from holdfast.store.http import Endpoint, Lost
 
 GATHER_S = 0.02
-FULL_READ = 256 << 10
-"""Bytes. A read that fills its buffer has left something behind."""
+BUFFER = 256 << 10
+FULL_READ = 64 << 10
+"""Bytes. After a read of as much there is more, or will be at once: waiting would let the sender stand still."""
 MOST_BUFFERED = 8 << 20
 
 
@@ -44,7 +45,7 @@ class Stream(asyncio.BufferedProtocol):
         self._status = 0
         self._error_body: list[bytes] = []
         # One for all reads: memory that is new for each costs the kernel more than what is read into it.
-        self._buffer = memoryview(bytearray(FULL_READ))
+        self._buffer = memoryview(bytearray(BUFFER))
         self._chunks = ChunkedLines()
         self._lines: list[bytes] = []  # blocks of whole lines
         self._buffered = 0
