@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 from holdfast.inventory import rules
 from holdfast.inventory.edit import Wanted, wanted
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.host import HOST, Host, HostSpec
 from holdfast.model.region import Region
-from tests.inventory.things import endpoint, endpoint_key
+from tests.inventory.things import endpoint, endpoint_key, host
 from tests.server.syncing import realm
 
 FRA = Region("fra")
@@ -76,3 +77,16 @@ def test_an_object_that_an_apply_moved_to_another_region_goes_from_this_one(tmp_
         asyncio.run(scenario())
         assert sorted(here.stored()) == [endpoint_key(1)]
         assert here.inventory.waiting() == 0
+
+
+def test_a_host_of_another_region_in_the_same_database_is_not_ours_to_write(tmp_path: Path) -> None:
+    """Hosts of all regions stand side by side in the store: it was written here, and fought over with its region."""
+    with realm(tmp_path) as here:
+
+        async def scenario() -> None:
+            there = wanted(HOST, FRA, "r9", Host.of("r9", HostSpec()))
+            here.editor.change([host(1), there], who="alice")
+            await here.settled()
+
+        asyncio.run(scenario())
+        assert [key.rsplit(b"/", 1)[1] for key in here.stored()] == [b"r1"]

@@ -43,6 +43,10 @@ class Layout:
         place = bisect_right(self.prefixes, key) - 1
         return place >= 0 and key.startswith(self.prefixes[place])
 
+    def wants(self, key: bytes, doc: bytes) -> bool:
+        """Whether an object of the inventory is one of this region's. Hosts of all regions have the same prefix."""
+        return self.has(key) and (self.kind(key) is not HOST or self._is_our_host(Entry(key, doc)))
+
     def kind(self, key: bytes) -> Kind[Any, Any]:
         """The kind of one of our keys."""
         return self._kinds[self._place(key)][1]

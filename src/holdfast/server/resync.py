@@ -142,7 +142,7 @@ class Resync:
         """What is not as wanted, from a snapshot of its own: the loop's pass is not disturbed."""
         reign = self._reign
         source = InventorySource(
-            reign.around.inventory, reign.around.aside, Sync(), reign.around.clock.now, reign.layout.has
+            reign.around.inventory, reign.around.aside, Sync(), reign.around.clock.now, reign.layout.wants
         )
         target = EtcdTarget(reign.fenced, reign.layout, source.bound)
         found = Found(most)

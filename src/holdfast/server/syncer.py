@@ -92,10 +92,10 @@ class Reign:
         self.words = Words(around.store, around.region, around.clock)
         self.sync = Sync()
         self.intent: Intent[bytes] = Intent(NAME)
-        has = self.layout.has
-        self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now, has)
+        wants = self.layout.wants
+        self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now, wants)
         self.target = EtcdTarget(self.fenced, self.layout, self.source.bound, conflict=around.figures.conflicts.inc)
-        self.outbox = Outbox(around.inventory, around.aside, fence, has)
+        self.outbox = Outbox(around.inventory, around.aside, fence, self.layout.has)
         self.moves: Moves[bytes, Entry] = Moves(self.layout.individual)
         interval = around.resync_interval or _ONCE
         self.reconciler = Reconciler(

@@ -34,7 +34,7 @@ def wish(row: Row) -> Wish:
 
 
 class InventorySource:
-    """`has` tells whether a key is one of this region's."""
+    """`wants` tells whether a key with that document is one of this region's."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class InventorySource:
         aside: Aside,
         sync: Sync,
         now: Callable[[], Instant],
-        has: Callable[[bytes], bool],
+        wants: Callable[[bytes, bytes], bool],
     ) -> None:
         self._inventory = inventory
-        self._has = has
+        self._wants = wants
         self._others, self._other = 0, b""
         self._said = 0
         self._aside = aside
@@ -82,7 +82,7 @@ class InventorySource:
     async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
         """Outside any snapshot: what is wanted now (C36)."""
         rows = await self._aside(lambda: self._inventory.look(keys))
-        return dict(map(wish, rows))
+        return dict(wish(row) for row in rows if self._wants(row.key, row.doc))
 
     async def refresh(self) -> None:
         """Every pass reads a fresh snapshot; here it only has to be proven that there is one to be had."""
@@ -122,7 +122,7 @@ class InventorySource:
             self._ended = len(rows) < missing
             self._last = rows[-1].key if rows else self._last
             for row in rows:
-                if self._has(row.key):
+                if self._wants(row.key, row.doc):
                     self._ahead.append(row)
                 else:
                     self._others, self._other = self._others + 1, row.key
