@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
@@ -454,6 +455,29 @@ def test_a_large_snapshot_leaves_the_loop_free_between_slices(size: int) -> None
             await asyncio.sleep(0)
             turns += 1
         assert turns > 2 * size / 1_000
+        task.cancel()
+
+    asyncio.run(main())
+
+
+def test_objects_that_take_long_give_the_loop_its_turn_before_a_slice_is_full() -> None:
+    decoded: list[bytes] = []
+
+    def slow(key: bytes, value: bytes) -> bytes:
+        time.sleep(0.001)
+        decoded.append(key)
+        return value
+
+    async def main() -> None:
+        fake = FakeStore()
+        await fake.client("writer").txn([], [Put(PREFIX + b"%03d" % i, b"x") for i in range(100)])
+        mirror: Mirror[bytes] = Mirror(fake.client("reader"), PREFIX, slow)
+        task = asyncio.create_task(mirror.run())
+        while not decoded:  # noqa: ASYNC110 -- each turn of the loop is looked at
+            await asyncio.sleep(0)
+        assert len(decoded) < 100
+        await mirror.wait_synced()
+        assert len(mirror.objects) == 100
         task.cancel()
 
     asyncio.run(main())
