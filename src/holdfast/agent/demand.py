@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.agent.claims import Claim, Key, Local, Sort
 from holdfast.agent.mac import mac_of, tunnel_mac
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
@@ -21,8 +23,7 @@ Revision = Callable[[bytes], int]
 """The mod_revision of a store key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, gc=False):
     """A claim with the store's object that makes it."""
 
     claim: Claim
@@ -54,7 +55,7 @@ class Demand:
         self._peers: dict[str, Peer] = {}
         self._hosts: dict[bytes, Host] = {}
         self._endpoints: dict[bytes, Endpoint] = {}
-        self._on: dict[str, set[bytes]] = {}
+        self._on: dict[str, list[bytes]] = {}
         self._moving: dict[bytes, EndpointName] = {}
         self._arriving: set[EndpointName] = set()
         self._made: dict[bytes, tuple[Key, ...]] = {}
@@ -110,10 +111,10 @@ class Demand:
     def endpoint(self, by: bytes, endpoint: Endpoint | None) -> set[Key]:
         old = self._endpoints.pop(by, None)
         if old is not None:
-            self._on[old.spec.node].discard(by)
+            self._on[old.spec.node].remove(by)
         if endpoint is not None:
             self._endpoints[by] = endpoint
-            self._on.setdefault(endpoint.spec.node, set()).add(by)
+            self._on.setdefault(endpoint.spec.node, []).append(by)
         else:
             self._doubted.discard(by)
             self._believed.discard(by)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from google_crc32c import extend
 
 from holdfast.agent.claims import Key, Local, Remote, Shape, Sort, nexthop
 from holdfast.agent.dataplane import ClaimChange, Description
@@ -40,12 +41,27 @@ class Content(msgspec.Struct, frozen=True):
 
 def load(path: Path) -> Content:
     """What the file holds; no file is an empty kernel. Raises `Away`."""
+    return _decoded(path, _bytes(path))
+
+
+def _bytes(path: Path) -> bytes:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Content)
+        return path.read_bytes()
     except FileNotFoundError:
-        return Content()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Away("dataplane", f"{path}: {error}; delete it for an empty one") from error
+        return b"{}"
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _decoded(path: Path, data: bytes) -> Content:
+    try:
+        return msgspec.json.decode(data, type=Content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> Away:
+    return Away("dataplane", f"{path}: {error}; delete it for an empty one")
 
 
 def save(path: Path, content: Content) -> None:
@@ -53,14 +69,17 @@ def save(path: Path, content: Content) -> None:
     _write(path, content.changes, content.absent, content.objects)
 
 
-def _write(path: Path, changes: int, absent: Sequence[str], objects: Iterable[Held]) -> None:
-    """One line for each object: for people, and because all of them at once would take as much memory as the agent."""
+def _write(path: Path, changes: int, absent: Sequence[str], objects: Iterable[Held]) -> int:
+    """One line for each object: for people, and because all of them at once would take as much memory as the agent.
+    Returns the checksum of what is there now."""
     lines = b",\n".join(map(msgspec.json.encode, objects))
     head = b'"changes": %d, "absent": %s' % (changes, msgspec.json.encode(absent))
+    data = b'{%s, "objects": [\n%s\n]}\n' % (head, lines)
     try:
-        write_atomically(path, b'{%s, "objects": [\n%s\n]}\n' % (head, lines))
+        write_atomically(path, data)
     except OSError as error:
         raise Away("dataplane", f"{path} cannot be written ({error.strerror})") from error
+    return int(extend(0, data))
 
 
 class MemoryDataplane:
@@ -68,29 +87,25 @@ class MemoryDataplane:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._objects: dict[Key, Shape] = {}
-        """As of our last look; what differs from it was changed behind our back. So with the next two."""
         self._absent: tuple[str, ...] = ()
-        self._changes = 0
+        self._checksum: int | None = None
+        """Of the file as of our last look: what differs from it was changed behind our back."""
         self._stamp = _stamp(path)
-        self._is_known = False
-        """Whether the file of that stamp could be read."""
 
     def ready(self) -> str | None:
         return None
 
     async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
-        self._look()
-        objects = self._objects
-        return dict(objects) if keys is None else {key: objects[key] for key in keys if key in objects}
+        found = self._look()
+        wanted = None if keys is None else set(keys)
+        return {one.key: one.shape for one in found.objects if wanted is None or one.key in wanted}
 
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
-        self._look()
-        objects = dict(self._objects)
+        found = self._look()
+        objects = {one.key: one.shape for one in found.objects}
         answers = [self._apply(objects, change) for change in changes]
-        count = self._changes + answers.count(None)
-        _write(self._path, count, self._absent, (Held(str(key), key, objects[key]) for key in sorted(objects)))
-        self._objects, self._changes = objects, count
+        held = (Held(str(key), key, objects[key]) for key in sorted(objects))
+        self._checksum = _write(self._path, found.changes + answers.count(None), found.absent, held)
         self._stamp = _stamp(self._path)
         return answers
 
@@ -102,25 +117,22 @@ class MemoryDataplane:
             await asyncio.sleep(LOOK.total_seconds())
             if _stamp(self._path) == self._stamp:
                 continue
+            before = self._checksum
             try:
-                news = self._look()
+                self._look()
             except Away:
                 return None  # whoever reads it next says what is wrong with it
-            if news:
+            if self._checksum != before:
                 return None
 
-    def _look(self) -> bool:
-        """Reads the file, unless it is the one that we know; whether it tells something else. Raises `Away`."""
-        stamp = _stamp(self._path)
-        if stamp == self._stamp and self._is_known:
-            return False
-        self._stamp, self._is_known = stamp, False
-        found = load(self._path)
-        objects = {one.key: one.shape for one in found.objects}
-        news = (found.absent, objects) != (self._absent, self._objects)
-        self._absent, self._objects, self._changes = found.absent, objects, found.changes
-        self._is_known = True
-        return news
+    def _look(self) -> Content:
+        """Nothing of it is kept: it is as much again as what the agent remembers itself. Raises `Away`."""
+        self._stamp = _stamp(self._path)
+        data = _bytes(self._path)
+        self._checksum = extend(0, data)
+        found = _decoded(self._path, data)
+        self._absent = found.absent
+        return found
 
     def describe(self) -> Description:
         return Description("memory")

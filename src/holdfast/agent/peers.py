@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_interface
 
+import msgspec
+
 from holdfast.agent.claims import (
     Claim,
     Forwarding,
@@ -73,16 +75,14 @@ class Here:
         return Mode.VXLAN
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True, gc=False):
     """How a peer is reached in one family: the gateway of its routes, and what it occupies for that."""
 
     gateway: str
     shapes: tuple[tuple[Key, Shape], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True, gc=False):
     """Another host. `reach` has the families in which it can be reached; `refusal` says why it has none."""
 
     owner: Owner

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import repeat
+from sys import intern
 
 import msgspec
 
@@ -68,4 +69,4 @@ def read(body: bytes) -> Owned[Claim] | None:
         record = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return Owned(Claim(record.shape, record.owner), record.source, record.revision)
+    return Owned(Claim(record.shape, record.owner), intern(record.source), record.revision)

@@ -70,3 +70,10 @@ class Lock:
 
     def release(self) -> None:
         os.close(self._fd)
+
+
+def give_back_memory() -> None:
+    """Returns to the system what this process has used for a while and does not use now; not every libc can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
