@@ -168,7 +168,7 @@ def paired(ready: Sequence[Item], layout: Layout) -> Iterator[Sequence[Item]]:
 def unchanged(change: Item) -> Compare:
     """C21: the write holds only for what it was decided upon."""
     if change.old is None:
-        return Compare(change.key, Aspect.VERSION, 0)  # absence, as etcd reads it quickest
+        return Compare(change.key, Aspect.VERSION, 0)  # absence in the fewest bytes
     return Compare(change.key, Aspect.MOD_REVISION, change.old.revision)
 
 

@@ -56,7 +56,7 @@ class RequestOp(msgspec.Struct, omit_defaults=True):
 
 
 class CompareRequest(msgspec.Struct, omit_defaults=True):
-    """etcd's own defaults are left out: a key alone says that its version is 0, for a quarter of the price."""
+    """etcd's own defaults are left out: a key alone says that its version is 0, which is less for it to read."""
 
     key: bytes
     target: str = "VERSION"
