@@ -44,6 +44,8 @@ NAME = "agent"
 LOOK = Duration(seconds=5)
 """Between two looks at whose stores these are."""
 TEND = Duration(seconds=1)
+MANY = 2_000
+"""Disturbed objects: with so many, everything is compared, which is done in pages, and surer."""
 BREATH = Duration(milliseconds=100)
 """Between two repairs of what others keep breaking."""
 _POLL = Duration(milliseconds=100)
@@ -216,7 +218,7 @@ class Keeper:
         while True:
             disturbed = await self.kernel.dataplane.disturbed()
             pause = BREATH
-            if disturbed is None:
+            if disturbed is None or len(disturbed) > MANY:
                 self.metrics.disturbed.inc()
                 self.reconciler.dirty.mark_all()
                 pause = max(BREATH, self.reconciler.pass_took)

@@ -30,7 +30,7 @@ from holdfast.store.garbage import resting
 log = structlog.get_logger(__name__)
 
 ClaimOutcome = Outcome[Key, Claim]
-_PAGE = 5_000
+_PAGE = 1_000
 TOO_LONG = "the name of its owner or its interface is too long to be written down in the journal"
 
 
@@ -49,7 +49,8 @@ class Kernel:
         self._remembered: dict[Key, Owned[Claim] | bytes] = {}
         """Encoded until it is looked at."""
         self._looked = False
-        self._unread: list[Key] = []
+        self._order: list[Key] = []
+        """All that was there when everything was last read."""
         self._page = page
         self._unsettled: set[Key] = set()
         """Not every handler has taken its last addition, as far as is known."""
@@ -90,16 +91,16 @@ class Kernel:
         await asyncio.sleep(0)  # between two pages everybody has a turn
         if after is None:
             await self._read_all()
-        start = 0 if after is None else bisect_right(self._unread, after)
-        page, self._unread = self._unread[start : start + self._page], self._unread[start + self._page :]
-        claims = self.present.claims
-        return [(key, claims[key]) for key in page if key in claims], page[-1] if self._unread else None
+        start = 0 if after is None else bisect_right(self._order, after)
+        end, claims = start + self._page, self.present.claims
+        page = [(key, claims[key]) for key in self._order[start:end] if key in claims]
+        return page, self._order[end - 1] if end < len(self._order) else None
 
     async def _read_all(self) -> None:
         # The first time everything is decoded; later it is only compared.
         with resting(len(self._remembered), lasting=not self._looked):
             shapes = await self.dataplane.read()
-            self._unread = list(await in_turns(self._finding(shapes)))
+            self._order = list(await in_turns(self._finding(shapes)))
             self._looked = True
 
     async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:

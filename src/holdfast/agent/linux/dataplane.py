@@ -31,9 +31,10 @@ from holdfast.agent.mac import tunnel_mac
 from holdfast.config.linux import Linux
 from holdfast.reconcile import Away
 from holdfast.runtime.netlink import socket as netlink
-from holdfast.runtime.steps import in_turns
+from holdfast.runtime.steps import Steps, at_once, in_turns
 
 _AT_ONCE = 1_000  # changes between two moments in which others may run
+_HEARD_AT_ONCE = 200  # messages, likewise
 _WHAT = "the kernel"
 _IPV6 = Path("/proc/thread-self/net/if_inet6")  # not there in a kernel that was told to do without
 
@@ -106,7 +107,7 @@ class LinuxDataplane:
     async def disturbed(self) -> Collection[Key] | None:
         while True:
             async with self._lock:
-                self._listen()
+                await in_turns(self._listening())
                 keys, self._disturbed = self._disturbed, set()
             if keys is None or keys:
                 return keys
@@ -114,7 +115,7 @@ class LinuxDataplane:
 
     def is_disturbed(self) -> bool:
         """Whether `disturbed` would return at once."""
-        self._listen()
+        at_once(self._listening())
         return self._disturbed is None or bool(self._disturbed)
 
     def _obstacle(self, key: Key, shape: Shape) -> str | None:
@@ -127,7 +128,7 @@ class LinuxDataplane:
 
     async def _be_current(self, *, afresh: bool = False) -> None:
         """Makes the picture one of the kernel as it is."""
-        self._listen()
+        await in_turns(self._listening())
         await asyncio.sleep(0)
         # A tunnel may be none of ours since now without any change in the kernel: the others know us by another MAC.
         has_other_tunnels = self._ground.devices.tunnel_numbers() != self._ground.picture.tunnels
@@ -139,16 +140,21 @@ class LinuxDataplane:
             taking = picture.take(ground.kernel, self._settings, ground.devices, ground.picture)
             ground.picture = await in_turns(taking)
         self._hearing.must_read = False
-        self._listen()
+        await in_turns(self._listening())
 
-    def _listen(self) -> None:
+    def _listening(self) -> Steps[None]:
         """Takes in what was heard."""
         with _trouble():
             try:
-                for message in self._ear.messages():
+                for at, message in enumerate(self._ear.messages(), 1):
                     self._hearing.take_in(message)
+                    if at % _HEARD_AT_ONCE == 0:
+                        yield
             except Overrun:
                 self._hearing.is_lost = True
+            except GeneratorExit:
+                self._hearing.is_lost = True  # nobody hears the rest of what came together with the last message
+                raise
             told = self._hearing.tell()
         self._disturbed = None if told is None or self._disturbed is None else self._disturbed | told
         if self._disturbed is None or self._disturbed:
