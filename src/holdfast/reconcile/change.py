@@ -22,6 +22,8 @@ class Op(IntEnum):
     REPLACE = 1
     CREATE = 2
 
+    __hash__ = int.__hash__  # an enum's own is written in Python, and every tally of a plan asks for it
+
 
 class Owned(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """A value with who wants it and since which revision of that source."""

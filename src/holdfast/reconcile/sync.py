@@ -49,8 +49,8 @@ class Sync:
         if change.op is not Op.DELETE or change.old is None:
             return None
         owner = change.old.source
-        concerned = self.sources if owner == "" else {owner: self.sources[owner]} if owner in self.sources else {}
-        for name, synced in sorted(concerned.items()):
+        for name in [owner] if owner in self.sources else [] if owner else sorted(self.sources):
+            synced = self.sources[name]
             if synced.revision is None:
                 reason = SyncReason.UNSYNCED if owner else SyncReason.SOURCES_UNSYNCED
                 opens = f"a complete list from {name}, or: holdfast source forget {name} --reason …"
