@@ -3,8 +3,8 @@
 The shipped workers on SQLite and an etcd in memory, in this process. `snapshot` is both workers, from nothing to "all
 is compared, nothing differs". Events are endpoints that go up and down: single puts at 2,500 per second, then fenced
 transactions of as many as fit; the cost is counted to the last write into the inventory, and from the moment when the
-list of the start has been looked at. `takeover` is a leader with
-warm mirrors whose predecessor died with 1 % not written, on a database that takes 5 ms for every call.
+list of the start has been looked at. `takeover` is a leader with warm mirrors whose predecessor died with 1 % not
+written, on a database that takes 5 ms for every call.
 """
 
 from __future__ import annotations
