@@ -166,4 +166,5 @@ class Compactor:
         return verdict.upto
 
     async def _hosts(self) -> int:
-        return sum([len(page.entries) async for page in self._store.list(HOST.prefix(self._region))])
+        hosts = self._store.list(HOST.prefix(self._region), keys_only=True)
+        return sum([len(page.entries) async for page in hosts])

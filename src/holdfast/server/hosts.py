@@ -65,4 +65,4 @@ async def _read(store: Store, kind: Kind[T, str], region: Region, name: str, bad
 async def _endpoints(store: Store, region: Region, name: str) -> int:
     """Their names begin with their host's, so this is one range."""
     prefix = ENDPOINT.prefix(region) + f"{name.replace('-', '--')}-".encode()
-    return sum([len(page.entries) async for page in store.list(prefix)])
+    return sum([len(page.entries) async for page in store.list(prefix, keys_only=True)])
