@@ -213,9 +213,9 @@ class _Bench:
             running = asyncio.create_task(reign.run(stopping))
             watching = _Peak(reign)
             try:
+                await self._caught_up(reign)  # before there is a writer: it does not wait for us
                 async with started(writer, Work(self.etcd, self._options.endpoints, changes, first_round)) as part:
                     await part.report()
-                    await self._caught_up(reign)
                     gc.collect()
                     watch = Stopwatch()
                     peaking = asyncio.create_task(watching.look())
