@@ -117,14 +117,16 @@ class Truth:
     def under_way(self, key: Key) -> Iterator[tuple[EndpointName, EndpointName]]:
         """Workloads that set out and still are where they came from, with that route: from there, to there.
 
-        Only those that can be read, and that began with the first word of the endpoint over there: one that was
-        believed to have arrived cannot be known to be under way by somebody who has not heard so yet.
+        Only those that can be read, that were not on their way to where they come from, and that began with the first
+        word of the endpoint over there: one that was believed to have arrived cannot be known to be under way by
+        somebody who has not heard so yet.
         """
         known = [(revision, one) for at, (revision, one) in self.objects.items() if at not in self.rotten]
         hosts = {one.metadata.name for _, one in known if isinstance(one, Host)}
         endpoints = {one.name: (revision, one) for revision, one in known if isinstance(one, Endpoint)}
+        expected = {one.target for _, one in known if isinstance(one, Migration)}
         for revision, one in known:
-            if isinstance(one, Migration) and one.source in endpoints and one.source.node in hosts:
+            if isinstance(one, Migration) and one.source in endpoints.keys() - expected and one.source.node in hosts:
                 routes = map(route, endpoints[one.source][1].spec.ip_networks)
                 if key in routes and one.target in endpoints and endpoints[one.target][0] == revision:
                     yield one.source, one.target
