@@ -210,7 +210,8 @@ class Keeper:
             if await self.belonging.look(self.followings, self._clock.now()):
                 self.reconciler.dirty.mark_all()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.belonging.doubted.wait(), LOOK.total_seconds())
+                async with asyncio.timeout(LOOK.total_seconds()):  # Python 3.11's wait_for can swallow a stop
+                    await self.belonging.doubted.wait()
 
     async def _watch_kernel(self) -> None:
         """A disturbance is repaired at once. Somebody who disturbs without end gets a repair every `BREATH`, with all
