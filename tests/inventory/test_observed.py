@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
-from holdfast.inventory.api import Fence
+from holdfast.inventory.api import DatabaseAway, Fence
 from holdfast.inventory.edit import Editor, Wanted, wanted
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.sql import SqlInventory
@@ -15,6 +18,7 @@ from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST
 from holdfast.model.region import Region
 from holdfast.store.api import Deposed
+from holdfast.testing.inventory import fresh_engine
 from tests.inventory.things import REGION, endpoint, endpoint_key, host
 
 OLD, NEW = Fence("no-region", 1, 70), Fence("no-region", 1, 83)
@@ -91,3 +95,20 @@ def test_rows_of_another_kind_under_the_same_prefix_are_not_read(observed: SqlOb
     observed.write(OLD, "agent", [(b"/a/1", b"1")], [], AT)
     observed.write(OLD, "endpoint", [(b"/a/2", b"2")], [], AT)
     assert rows(observed) == {b"/a/1": b"1"}
+
+
+def test_a_file_that_breaks_off_while_it_is_read_is_a_database_that_is_away(tmp_path: Path) -> None:
+    address = tmp_path / "inventory.db"
+    with fresh_engine(f"sqlite:///{address}") as engine:
+        SqlInventory(engine).raise_fence(OLD)
+        SqlObserved(engine).write(OLD, "agent", [(b"/a/%d" % one, b"{}" * 50) for one in range(1_000)], [], AT)
+        engine.dispose()
+        with contextlib.closing(sqlite3.connect(address)) as file:
+            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (size,) = file.execute("PRAGMA page_size").fetchone()
+        content = bytearray(address.read_bytes())
+        broken = content.index(b"/a/500") // size
+        content[broken * size : (broken + 1) * size] = bytes([255]) * size
+        address.write_bytes(content)
+        with pytest.raises(DatabaseAway, match="malformed"):
+            SqlObserved(engine).read("agent", b"/a/", None, 1_000)

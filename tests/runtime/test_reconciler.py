@@ -670,6 +670,37 @@ async def test_news_that_is_held_stays_held_when_the_pass_is_over(tmp_path: Path
     assert shop.there == {**numbered(9), 4: "differs", 5: "other"}
 
 
+class Hesitant:
+    """A feed whose answer is on its way when somebody has more for it, and says so."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self.shop = shop
+        self.asked = 0
+
+    async def fetch(self) -> Collection[int]:
+        self.asked += 1
+        if self.asked == 2:
+            self.shop.reconciler.dirty.wake()
+        return ()
+
+    async def settle(self, is_open: object) -> bool:
+        return False
+
+
+@runs
+async def test_who_wakes_the_loop_while_it_asks_its_feed_has_a_turn_of_his_own(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, numbered(3), numbered(3), braked=False)
+    shop.reconciler.place.feed = feed = Hesitant(shop)
+    await shop.turn(times=2)
+    async with asyncio.timeout(5):
+        await shop.reconciler.dirty.wait(seconds(60))
+    await shop.turn()
+    assert feed.asked == 3
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await shop.reconciler.dirty.wait(seconds(60))
+
+
 def change_once(shop: Workshop, *, when: int, to: Mapping[int, str], also: Mapping[int, str] | None = None) -> None:
     """While the page with that key is read, these objects change, and the loop is told."""
     read, changed = shop.target.read, {**to, **(also or {})}

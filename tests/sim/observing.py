@@ -46,6 +46,8 @@ from tests.sim.weather import Fleet, trouble
 T = TypeVar("T")
 HOSTS = 4
 OBJECTS = 15
+PAGE = 4
+"""Rows of a page, so that a pass has several also here."""
 TROUBLE = 30.0
 REST = seconds(120)
 WORDS = {State.UP: Word.ACTIVE, State.DOWN: Word.DOWN, State.ERROR: Word.ERROR}
@@ -105,6 +107,8 @@ class ObservingServer(SimServer):
             except (StoreAway, StoreError, Away):
                 return
             reigns = [Reign(self._around(observed, aside, leadership), topic, fence) for topic in topics]
+            for reign in reigns:
+                reign.target.page = PAGE
             self.counting.reigns[:] = reigns
             stopping = asyncio.Event()
             await together({reign.topic.name: reign.run(stopping) for reign in reigns} | {"watch": self._watch(reigns)})

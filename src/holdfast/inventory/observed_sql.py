@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Select, Table, and_, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from holdfast.inventory.api import Fence
+from holdfast.inventory.api import DatabaseAway, Fence
 from holdfast.inventory.claims import REGION_LABEL
 from holdfast.inventory.engine import reading
 from holdfast.inventory.fence import fenced
@@ -104,7 +104,10 @@ def _as_they_come(connection: Connection, question: Select[Any]) -> Sequence[tup
     """The driver's own rows: a hundred thousand are read at every start and audit, and bytes need no translation."""
     cursor = connection.execute(question).cursor
     assert cursor is not None
-    return cursor.fetchall()
+    try:
+        return cursor.fetchall()
+    except connection.dialect.loaded_dbapi.Error as error:  # SQLite reads its file only now, past SQLAlchemy's eyes
+        raise DatabaseAway(str(error)) from error
 
 
 def _aware(at: datetime | str) -> datetime:

@@ -19,6 +19,7 @@ class Dirty(Generic[K]):
         self._keys: dict[K, Instant] = {}
         self._everything = NEVER
         self._woken = asyncio.Event()
+        self._called = False
 
     def __len__(self) -> int:
         return len(self._keys) + bool(self._everything)
@@ -53,8 +54,13 @@ class Dirty(Generic[K]):
         taken = bool(self._everything), set(self._keys), self.oldest()
         self._keys = {}
         self._everything = NEVER
-        self._woken.clear()
+        if not self._called:
+            self._woken.clear()
         return taken
+
+    def begin(self) -> None:
+        """A turn begins: who wakes us from here on may mean what the turn has looked for already, and has another."""
+        self._called = False
 
     async def wait(self, most: Duration) -> None:
         """Until something is marked, or that long."""
@@ -65,5 +71,6 @@ class Dirty(Generic[K]):
             return
 
     def wake(self) -> None:
-        """Ends a wait although nothing is marked (a gate may have opened)."""
+        """Ends a wait although nothing is marked (a gate may have opened, a feed may have something)."""
+        self._called = True
         self._woken.set()

@@ -103,6 +103,7 @@ class Place(Generic[K, V]):
     """How a value reads in a sentence, where the key does not say it all: `ACTIVE`, `alive`."""
     live_first: bool = False
     """Whether what changes during a full pass is done between two pages of it, instead of after the last: where a pass
-    is long and a change is news. For sources that answer with the present, not with one moment."""
+    is long and a change is news. For sources and targets whose `look` answers with the present, of every object, from
+    the first page on."""
     read_back: bool = True
     """Whether what was applied is looked up again at once; not needed where applying is itself a proof."""

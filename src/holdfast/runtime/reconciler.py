@@ -115,6 +115,7 @@ class Reconciler(Generic[K, V]):
     async def turn(self) -> None:
         """One turn of the loop: whatever is due now. Never raises because a dependency is away."""
         everything, keys, since = False, set[K](), NEVER
+        self.dirty.begin()
         try:
             await self._fetch()
             await self._open_what_can_be()
@@ -245,7 +246,8 @@ class Reconciler(Generic[K, V]):
             if upto is None:
                 break
             after = upto
-        self._have = counts + (self._have - before)  # what was there, and what this pass has created since
+        self._have.subtract(before)  # what this pass has created and deleted since,
+        self._have.update(counts)  # beside what was there
         settled -= done
         deletes = [change for change in deletes if change.key not in done]
         self.ledger.note(Plan((), (), settled), self._clock.now())

@@ -52,6 +52,7 @@ class Endpoints:
         self._bound: dict[bytes, bytes] = {}
         """Each endpoint of the inventory, with the key at which its host's agent says that it lives."""
         self._of_agent: dict[bytes, set[bytes]] = {}
+        self._agents: dict[bytes, bytes] = {}
         self._decoded: dict[bytes, EndpointStatus] = {}
         self._heard: set[str] = set()
         self.strays = 0
@@ -73,7 +74,7 @@ class Endpoints:
 
     def bind(self, keys: Iterable[bytes]) -> None:
         """The endpoints of the inventory, by the keys at which their own hosts speak of them."""
-        self._bound, self._of_agent = {}, {}
+        self._bound, self._of_agent, self._agents = {}, {}, {}
         for key in keys:
             self._bind(key)
 
@@ -86,10 +87,8 @@ class Endpoints:
 
     def _bind(self, key: bytes) -> None:
         agent = self._agent(key)
-        siblings = self._of_agent.get(agent)
-        if siblings is None:
-            siblings = self._of_agent[agent] = set()
-        siblings.add(key)
+        agent = self._agents.setdefault(agent, agent)  # one object for all endpoints of a host
+        self._of_agent.setdefault(agent, set()).add(key)
         self._bound[key] = agent
 
     def is_bound(self, key: bytes) -> bool:

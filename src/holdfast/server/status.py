@@ -22,7 +22,7 @@ from holdfast.inventory.aside import Aside
 from holdfast.inventory.observed import Observed
 from holdfast.inventory.wake import Waker
 from holdfast.model.time import NEVER, Duration, Instant
-from holdfast.reconcile import Change, Closed, Gate, Intent, Op, Sync, one_kind
+from holdfast.reconcile import Intent, Sync, one_kind
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -126,12 +126,11 @@ class Reign(Generic[T, V]):
         self._seen: deque[tuple[Instant, int]] = deque([(clock.now(), topic.mirror.revision)], maxlen=REMEMBERED)
 
     def _place(self, term: int) -> Place[bytes, V]:
-        leader: OncePerPlan[V] = OncePerPlan(LeaderGate(self.around.leadership))
         return Place(
             self.topic.name,
             self.source,
             self.target,
-            [leader, self.mass_loss, self.intent],
+            [LeaderGate(self.around.leadership), self.mass_loss, self.intent],
             one_kind(self.topic.subject.plural),
             self.topic.subject.show,
             self._same,
@@ -217,17 +216,3 @@ class Reign(Generic[T, V]):
 def same(new: V, old: V) -> bool:
     """C16: what the inventory says already is not written again."""
     return new == old
-
-
-class OncePerPlan(Generic[V]):
-    """A gate whose answer does not depend on the change: asked once for all changes of a plan."""
-
-    def __init__(self, gate: Gate[bytes, V]) -> None:
-        self._gate = gate
-        self._asked = NEVER
-        self._said: Closed | None = None
-
-    def judge(self, change: Change[bytes, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
-        if now != self._asked:
-            self._asked, self._said = now, self._gate.judge(change, tally, have, now)
-        return self._said

@@ -2,11 +2,13 @@
 
 `Subject` is what the two workers differ in; it decides, and is pure. Nothing is concluded before the mirror has taken
 in one complete list (rule 5): until then the source is away. Losses are announced to the mass-loss gate before they are
-judged, so that it sees how many there are.
+judged, all of a pass before its first page, so that it sees how many there are.
 """
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -18,7 +20,7 @@ from holdfast.model.time import Instant
 from holdfast.reconcile import Away, Change, Owned
 from holdfast.server.mass_loss import MassLoss
 from holdfast.server.status_rows import Rows
-from holdfast.server.status_target import SOURCE, ObservedTarget
+from holdfast.server.status_target import PAGE, SOURCE, ObservedTarget
 from holdfast.store.mirror import Mirror
 
 T = TypeVar("T")
@@ -68,6 +70,7 @@ class StatusSource(Generic[T, V]):
         self._target = target
         self._mass_loss = mass_loss
         self._now = now
+        self._pass: dict[bytes, Owned[V]] = {}
         self._sorted: list[bytes] = []
         self._next = 0
 
@@ -75,16 +78,28 @@ class StatusSource(Generic[T, V]):
         if after is None:
             await self.refresh()
             self._view()
-            self._sorted, self._next = sorted(self._subject.keys()), 0
+            await self._begin_pass()
         first = self._next
-        while self._next < len(self._sorted) and (upto is None or self._sorted[self._next] <= upto):
-            self._next += 1
-        return list(self._wanted(self._sorted[first : self._next]).items())
+        self._next = len(self._sorted) if upto is None else bisect_right(self._sorted, upto, first)
+        wanted = self._pass
+        return [(key, wanted.pop(key)) for key in self._sorted[first : self._next] if key in wanted]
+
+    async def _begin_pass(self) -> None:
+        """What is wanted now; whatever changes during the pass has a look of its own (C22)."""
+        self._sorted, self._next, self._pass = sorted(self._subject.keys()), 0, {}
+        lost: set[str] = set()
+        for start in range(0, len(self._sorted), PAGE):
+            self._pass |= self._look(self._sorted[start : start + PAGE], lost)
+            await asyncio.sleep(0)
+        self._announce(lost)
 
     async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[V]]:
         self._check()
         self._view()
-        return self._wanted(keys)
+        lost: set[str] = set()
+        found = self._look(keys, lost)
+        self._announce(lost)
+        return found
 
     async def refresh(self) -> None:
         self._check()
@@ -97,11 +112,11 @@ class StatusSource(Generic[T, V]):
     def _view(self) -> None:
         self._subject.reports, self._subject.bad = self._mirror.objects, self._mirror.bad
 
-    def _wanted(self, keys: Iterable[bytes]) -> dict[bytes, Owned[V]]:
+    def _look(self, keys: Iterable[bytes], lost: set[str]) -> dict[bytes, Owned[V]]:
+        """What is wanted of these; hosts that would be lost by it are added to `lost`."""
         want, is_loss = self._subject.want, self._subject.is_loss
         memory, revision = self._target.memory, self._mirror.revision
         found: dict[bytes, Owned[V]] = {}
-        lost: set[str] = set()
         for key in keys:
             last = memory.get(key)
             value = want(key, last)
@@ -109,10 +124,12 @@ class StatusSource(Generic[T, V]):
                 found[key] = Owned(value, SOURCE, revision)
             if last is not None and value is not last and is_loss(last, value):
                 lost.add(self._subject.host(key))
+        return found
+
+    def _announce(self, lost: set[str]) -> None:
         if lost:
             hear(self._subject, self._mass_loss)  # what was said before they vanished is no proof of it
             self._mass_loss.vanished(lost, self._subject.reporting(), self._now())
-        return found
 
 
 def hear(subject: Subject[T, V], mass_loss: MassLoss[bytes, V], fresh: Iterable[bytes] = ()) -> None:

@@ -1,12 +1,14 @@
 """What the status workers write to: the inventory's `observed`, in fenced transactions, differences only.
 
 What was read and written is remembered, so that a comparison costs no question to the database: while a term lasts
-nobody else writes here, and every audit reads it all again. A row that cannot be read is there, and equal to nothing
-that is wanted: it is written anew, or removed.
+nobody else writes here, and every audit reads it all again. A pass begins with all of it, before its first page is
+compared: what is reported meanwhile is news about rows that are known, or a loss would look like something new. A row
+that cannot be read is there, and equal to nothing that is wanted: it is written anew, or removed.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -46,25 +48,35 @@ class ObservedTarget(Generic[V]):
         self.memory: dict[bytes, V] = {}
         self.times: dict[bytes, datetime] = {}
         """When each row was last written."""
-        self._stale: set[bytes] = set()
+        self.page = PAGE
+        """Rows that are asked for at once, and compared at once."""
+        self._pages: deque[Sequence[tuple[bytes, V]]] = deque()
+        """What the pass that is under way has not compared yet, as it was when the pass began."""
         self._documents: dict[bytes, V] = {}
         self.writes = 0
         """Rows written or removed so far."""
 
     async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[V]]], bytes | None]:
         if after is None:
-            self._stale = set(self.memory)
-        rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, PAGE))
-        blank = self.blank
-        page = [(seen.key, self._decoded(seen)) for seen in rows]
-        self.memory.update((key, value) for key, value in page if value is not blank)
-        self.times.update((seen.key, seen.at) for seen in rows)
-        self._stale.difference_update(key for key, _ in page)
-        if len(rows) < PAGE:
-            for key in self._stale:
-                self._forget(key)
-            return _owned(page), None
-        return _owned(page), rows[-1].key
+            await self._read_all()
+        page = self._pages.popleft()
+        return _owned(page), page[-1][0] if self._pages else None
+
+    async def _read_all(self) -> None:
+        pages: deque[Sequence[tuple[bytes, V]]] = deque()
+        times: dict[bytes, datetime] = {}
+        after: bytes | None = None
+        while True:
+            rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, self.page))
+            pages.append([(seen.key, self._decoded(seen)) for seen in rows])
+            times.update((seen.key, seen.at) for seen in rows)
+            if len(rows) < self.page:
+                break
+            after = rows[-1].key
+        if not pages[-1] and len(pages) > 1:
+            pages.pop()
+        self._pages, self.times = pages, times
+        self.memory = {key: value for page in pages for key, value in page if value is not self.blank}
 
     async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[V]]:
         memory = self.memory
@@ -76,7 +88,6 @@ class ObservedTarget(Generic[V]):
         gone = [change.key for change in ready if change.new is None]
         at = self._clock.wall()
         await self._aside(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
-        self._stale.difference_update([key for key, _ in rows], gone)
         self.memory.update((change.key, change.new.value) for change in ready if change.new is not None)
         self.times.update(dict.fromkeys([key for key, _ in rows], at))
         for key in gone:
