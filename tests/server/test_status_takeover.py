@@ -1,0 +1,99 @@
+"""A new leader compares page by page; meanwhile agents vanish and people edit: news is judged upon what is known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.inventory.edit import Wanted
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.endpoint_status import State
+from holdfast.model.observed import EndpointSeen
+from tests.inventory.things import endpoint, endpoint_name, host
+from tests.server.observing import Observatory, Working, observatory, status_key
+
+HOSTS = 100
+PAGE = 25
+ACTIVE = b'{"status":"ACTIVE"}'
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Observatory]:
+    with observatory(tmp_path) as made:
+        numbers = range(1, HOSTS + 1)
+        made.editor.change([*map(host, numbers), *(endpoint(one, on=f"r{one}") for one in numbers)], who="alice")
+        yield made
+
+
+def lost(here: Observatory) -> Callable[[], Awaitable[None]]:
+    """Three of ten agents vanish, spread over all pages; what they said stays."""
+
+    async def vanish() -> None:
+        for number in range(1, HOSTS + 1):
+            if number % 10 in (1, 4, 7):
+                await here.silence(f"r{number}")
+
+    return vanish
+
+
+async def lead_after_all_were_active(here: Observatory) -> None:
+    for number in range(1, HOSTS + 1):
+        await here.report(f"r{number}")
+        await here.say(number, State.UP, on=f"r{number}")
+    async with here.endpoints() as working:
+        await working.turn()
+    assert set(here.rows("endpoint").values()) == {ACTIVE}
+
+
+def during_the_first_page(working: Working[Any, EndpointSeen], thing: Callable[[], Awaitable[None]]) -> None:
+    target, done = working.reign.target, list[bool]()
+    read = target.read
+
+    async def reading(after: bytes | None) -> tuple[Sequence[Any], bytes | None]:
+        page = await read(after)
+        if not done:
+            done.append(True)
+            await thing()
+            await working.hear()
+            working.reign.feed.inventory_changed()
+        return page
+
+    target.read = reading  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("when", ["before the takeover", "during its first page"])
+def test_many_agents_that_vanish_around_a_takeover_are_held_together(here: Observatory, when: str) -> None:
+    async def scenario() -> None:
+        await lead_after_all_were_active(here)
+        if when == "before the takeover":
+            await lost(here)()
+        async with here.endpoints() as working:
+            working.reign.target.page = PAGE
+            if when != "before the takeover":
+                during_the_first_page(working, lost(here))
+            await working.turn()
+            await working.turn()
+            assert len(working.reign.mass_loss.held) == 3 * HOSTS // 10
+        assert set(here.rows("endpoint").values()) == {ACTIVE}
+
+    asyncio.run(scenario())
+
+
+def test_what_is_deleted_while_a_new_leader_compares_goes_at_once_and_is_not_counted(here: Observatory) -> None:
+    async def gone() -> None:
+        here.editor.change([Wanted(ENDPOINT, endpoint_name(99))], who="bob")
+
+    async def scenario() -> None:
+        await lead_after_all_were_active(here)
+        async with here.endpoints() as working:
+            working.reign.target.page = PAGE
+            during_the_first_page(working, gone)
+            await working.turn()
+            assert status_key(99, on="r99") not in here.rows("endpoint")
+            assert working.reign.reconciler.present["endpoints"] == HOSTS - 1
+
+    asyncio.run(scenario())
