@@ -242,9 +242,13 @@ class Scene:
             return None
         owners = change.old.value.owner, change.new.value.owner
         for ends in self.truths[change.new.source].under_way(change.key):
-            if all(owner.endpoint == str(end) for owner, end in zip(owners, ends, strict=True)):
+            named = all(owner.endpoint == str(end) for owner, end in zip(owners, ends, strict=True))
+            if named and any(one.name == change.new.source and one.host(ends[0].node) for one in self._followings()):
                 return f"{change.key} went from {ends[0].node} to {ends[1].node}, where its workload is only expected"
         return None
+
+    def _followings(self) -> Sequence[Following]:
+        return () if self.site.keeper is None else self.site.keeper.followings
 
     def has_spoken(self) -> bool:
         return self.site.keeper is not None and bool(self.site.keeper.sources.complete)
