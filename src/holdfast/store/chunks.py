@@ -21,7 +21,8 @@ class ChunkedLines:
         self._line: list[bytes] = []
 
     def feed(self, data: bytes) -> bytes:
-        """The lines that are complete now, each with its newline. Raises `ValueError` on what is not chunked coding."""
+        """The lines that are complete now, each with its newline. Raises `ValueError` where no size of a chunk stands;
+        the two bytes that close a chunk are passed over unseen."""
         if self._size_line:
             data, self._size_line = self._size_line + data, b""
         return self._whole_lines(b"".join(self._contents(data)))

@@ -46,6 +46,11 @@ class Landmark:
             look.holds(seen) for look, seen in zip(self.looks, shown, strict=True)
         )
 
+    def standing(self) -> Landmark:
+        """What of it can be looked for in the present, where the moment itself is forgotten: the key seen last."""
+        entries = [look.entry for look in self.looks if look.entry is not None]
+        return Landmark([Look(wire.RangeRequest(entry.key), 1, entry) for entry in entries])
+
 
 NOWHERE = Landmark(())
 

@@ -1,8 +1,9 @@
 """A complete list of a prefix at one revision, and a cheaper one for a reader that has most of it already.
 
 Both come in parts, and only with the last is a list complete: one that fails half way raises instead, and its parts
-count for nothing (C14). While the reader works on a part, the next is under way. The second time, keys and
-mod_revisions are listed first and only values that differ from what the reader holds are fetched, at the same revision.
+count for nothing (C14). The first time, the next part is under way while the reader works on one. The second time, keys
+and mod_revisions are listed first and only values that differ from what the reader holds are fetched, at the same
+revision; the newest value always, since the store is known by it later (`landmark`).
 """
 
 from __future__ import annotations
@@ -85,15 +86,21 @@ async def _compared(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int]) 
     changed: list[bytes] = []
     unchanged: list[bytes] = []
     revision, more = 0, True
+    newest: Entry | None = None
     while more:
         reply = await read_range(gateway, wire.RangeRequest(first, end, KEYS_PAGE, revision, keys_only=True))
         revision = revision or reply.header.revision
         for entry in reply.kvs:
             same = held.get(entry.key) == entry.mod_revision
             (unchanged if same else changed).append(entry.key)
+            if newest is None or entry.mod_revision > newest.mod_revision:
+                newest = entry
         more = reply.more
         if more:
             first = reply.kvs[-1].key + b"\0"
+    if newest is not None and held.get(newest.key) == newest.mod_revision:
+        unchanged.remove(newest.key)
+        changed.append(newest.key)
     return revision, changed, unchanged
 
 

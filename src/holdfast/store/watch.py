@@ -21,7 +21,7 @@ import structlog
 
 from holdfast.model.time import Duration
 from holdfast.store import explain, wire
-from holdfast.store.api import Compacted, Event, Events, OwnKey, Snapshot, StoreAway, StoreError
+from holdfast.store.api import Compacted, Event, Events, OwnKey, Refused, Snapshot, StoreAway, StoreError
 from holdfast.store.echo import Echo, OwnWrites
 from holdfast.store.explain import Failed, StaleToken
 from holdfast.store.gateway import Gateway, Question, verdict
@@ -106,19 +106,21 @@ class Watch:
                     async for part in listed:
                         yield part
                 return
-            except (StoreAway, Compacted) as error:
+            except Refused:
+                raise
+            except (StoreAway, StoreError) as error:
                 await self._wait(str(error))
 
     async def _later_list(self) -> AsyncGenerator[Snapshot, None]:
         # Thousands of watchers lose the same revision at the same moment: they must not list at the same moment.
         await asyncio.sleep(self.rng.uniform(0, self.relist_spread.total_seconds()))
         while True:
-            # After a restore the same revision can name another value: then nothing that is held counts.
-            if self.held is None or self._rewound:
-                listing = full_list(self.gateway, self.prefix)
-            else:
-                listing = changed_list(self.gateway, self.prefix, self.held)
             try:
+                # After a restore the same revision can name another value: then nothing that is held counts.
+                if self.held is None or self._rewound or not await self._still_stands():
+                    listing = full_list(self.gateway, self.prefix)
+                else:
+                    listing = changed_list(self.gateway, self.prefix, self.held)
                 async with aclosing(self._handed_out(listing)) as listed:
                     async for part in listed:
                         yield part
@@ -210,6 +212,14 @@ class Watch:
             self._rewound = True
             raise Compacted(0)
         return reply
+
+    async def _still_stands(self) -> bool:
+        """Whether the key that was seen last is in the store as it was seen. Where history is compacted, this is the
+        only proof that the store is the one that was left (C29); without it, nothing that is held counts."""
+        standing = self._landmark.standing()
+        if not standing.looks:
+            return False
+        return standing.found(await self.gateway.call(Question(wire.TXN, standing.request(), _TXN)))
 
     def _request(self) -> bytes:
         key, end = wire.span(self.prefix)
