@@ -185,7 +185,8 @@ class Keeper:
                 return
             self._vitals.attempted(success=True, state="waiting: a complete list")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), _POLL.total_seconds())
+                async with asyncio.timeout(_POLL.total_seconds()):
+                    await stopping.wait()
 
     async def _look_around(self) -> None:
         """What is kept meanwhile can then be told; a kernel that does not answer yet is asked again later."""

@@ -100,7 +100,8 @@ class Reporter:
         while not stopping.is_set():
             await self.look()
             try:
-                await asyncio.wait_for(stopping.wait(), LOOK.total_seconds())
+                async with asyncio.timeout(LOOK.total_seconds()):
+                    await stopping.wait()
             except TimeoutError:
                 continue
 

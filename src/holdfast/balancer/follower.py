@@ -160,7 +160,8 @@ class Follower:
     async def _rest(self) -> None:
         """Until something has changed, and what changes with it; or for a while."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), LOOK_AGAIN.total_seconds())
+            async with asyncio.timeout(LOOK_AGAIN.total_seconds()):
+                await self._changed.wait()
             await asyncio.sleep(GATHER.total_seconds())
         self._changed.clear()
 

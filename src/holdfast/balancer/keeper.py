@@ -235,7 +235,8 @@ class Keeper:
             pause = _POLL if due is None else min(_POLL, max(Duration(0), due - self._clock.now()))
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), max(0.001, pause.total_seconds()))
+                async with asyncio.timeout(max(0.001, pause.total_seconds())):
+                    await self._woken.wait()
 
     def tend(self, now: Instant) -> None:
         """What time alone changes: releases, steps of slow start, flushes that have waited, silence."""

@@ -124,7 +124,8 @@ class ControlServer:
         while True:
             self._idle[writer] = None
             try:
-                line = await asyncio.wait_for(reader.readline(), _IDLE)
+                async with asyncio.timeout(_IDLE):
+                    line = await reader.readline()
             except ValueError:
                 await _send(writer, Answer(error=f"the request is longer than {LINE_LIMIT} bytes"))
                 return

@@ -161,7 +161,8 @@ class Reconciler(Generic[K, V]):
         # While something is away, new marks must not turn the loop into a spin.
         pause = min(self._pace.patience, Duration(milliseconds=100) * (1 << min(self._failures - 1, 10)))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), pause.total_seconds())
+            async with asyncio.timeout(pause.total_seconds()):
+                await stopping.wait()
 
     def _until_next_turn(self) -> Duration:
         now = self._clock.now()

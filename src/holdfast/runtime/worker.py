@@ -80,7 +80,8 @@ class Worker:
     async def stopped(self, most: Duration) -> bool:
         """Sleeps that long, or until the worker is to stop; whether it is."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), most.total_seconds())
+            async with asyncio.timeout(most.total_seconds()):
+                await self.stopping.wait()
         return self.stopping.is_set()
 
     async def _metrics(self, _request: Request, _who: Who) -> str:
