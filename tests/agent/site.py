@@ -171,6 +171,7 @@ class Site:
     keeper: Keeper | None = None
     clients: dict[str, FakeClient] = field(default_factory=dict)
     journals: list[Journal] = field(default_factory=list)
+    decisions: list[DecisionLog] = field(default_factory=list)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -211,6 +212,8 @@ class Site:
     def close(self) -> None:
         for journal in self.journals:
             journal.close()
+        for decisions in self.decisions:
+            decisions.close()
 
     async def settled(self, within: Duration = seconds(120)) -> None:
         """Until the agent has looked at everything once more and nothing waits any more."""
@@ -226,14 +229,13 @@ class Site:
         self.journals.append(journal)
         here = Here(ME, self.encapsulation)
         followings = [Following(name, self._client(name), REGION, here, clock) for name in self.stores]
-        decisions = DecisionLog(self.folder / "decisions", "agent")
+        self.decisions.append(decisions := DecisionLog(self.folder / "decisions", "agent"))
         around = Around(clock, Vitals(clock), decisions, WorkerMetrics(), inline)
         memories = {name: StoreMemory(self.folder, name) for name in self.stores}
         settings = Settings(self.limits, self.hold_down, Pace(audit=self.audit, batch=self.batch), self.path)
         belonging = Belonging(memories, inline)
         self.keeper = Keeper(ME, followings, Kernel(journal, self.kernel, self.others), belonging, around, settings)
         await self.keeper.run(self.stopping)
-        decisions.close()
         self.keeper = None
 
     def _client(self, source: str) -> Store:

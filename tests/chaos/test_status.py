@@ -28,12 +28,18 @@ from tests.chaos.fleet import servers
 PORTION = 100
 
 
+def home(region: Region) -> str:
+    """The one host of a region. Hosts of all regions stand side by side in the store, and this one is its region's."""
+    return f"{region.name}-r1"
+
+
 def host(region: Region) -> Wanted:
-    return wanted(HOST, region, "r1", Host.of("r1", HostSpec(bgp=Bgp(ipv4_address="192.0.2.1/24"))))
+    name = home(region)
+    return wanted(HOST, region, name, Host.of(name, HostSpec(bgp=Bgp(ipv4_address="192.0.2.1/24"))))
 
 
 def endpoint(region: Region, number: int) -> Wanted:
-    name = named(number)
+    name = named(region, number)
     spec = EndpointSpec(
         orchestrator="holdfast",
         workload=name.workload,
@@ -44,19 +50,19 @@ def endpoint(region: Region, number: int) -> Wanted:
     return wanted(ENDPOINT, region, name, Endpoint.of(region, spec))
 
 
-def named(number: int) -> EndpointName:
-    return EndpointName("r1", "holdfast", f"w{number}", "eth0")
+def named(region: Region, number: int) -> EndpointName:
+    return EndpointName(home(region), "holdfast", f"w{number}", "eth0")
 
 
 def say(cluster: Cluster, region: Region, numbers: Sequence[int], state: State) -> None:
-    """What the agent of r1 reports: that it lives, and how these endpoints are."""
+    """What the agent of that host reports: that it lives, and how these endpoints are."""
     value = ENDPOINT_STATUS.encode(EndpointStatus(state))
-    keys = [ENDPOINT_STATUS.key(region, EndpointStatusName.of(region, named(number))) for number in numbers]
+    keys = [ENDPOINT_STATUS.key(region, EndpointStatusName.of(region, named(region, number))) for number in numbers]
 
     async def put() -> None:
         store = EtcdStore(Connection(tuple(cluster.endpoints)))
         alive = AgentStatus.of(SystemClock().wall(), 1.0)
-        await store.put(AGENT_STATUS.key(region, "r1"), AGENT_STATUS.encode(alive))
+        await store.put(AGENT_STATUS.key(region, home(region)), AGENT_STATUS.encode(alive))
         for first in range(0, len(keys), PORTION):
             await asyncio.gather(*(store.put(key, value) for key in keys[first : first + PORTION]))
         await store.close()
@@ -108,7 +114,7 @@ def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
         # The agents' worker is another one: nothing orders its first word before the endpoints'.
         wait_until(
             lambda: any(
-                seen.key == AGENT_STATUS.key(region, "r1") and b'"alive":true' in seen.doc
+                seen.key == AGENT_STATUS.key(region, home(region)) and b'"alive":true' in seen.doc
                 for seen in observed.read("agent", AGENT_STATUS.prefix(region), None, 10)
             ),
             "the next leader says that the agent lives",

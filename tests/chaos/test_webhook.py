@@ -32,7 +32,7 @@ def hook() -> Iterator[Hook]:
 
 def arrive(cluster: Cluster, region: Region, number: int, on: str) -> None:
     """The workload is on its way to that host, and its agent there says that it is up."""
-    migration = Migration.of(region, named(number), on)
+    migration = Migration.of(region, named(region, number), on)
     status = ENDPOINT_STATUS.key(region, EndpointStatusName.of(region, migration.target))
 
     async def put() -> None:

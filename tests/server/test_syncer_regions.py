@@ -13,7 +13,9 @@ from holdfast.inventory.edit import Wanted, wanted
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.host import HOST, Host, HostSpec
 from holdfast.model.region import Region
-from tests.inventory.things import endpoint, endpoint_key, host
+from holdfast.model.time import seconds
+from holdfast.server.syncer import look
+from tests.inventory.things import REGION, endpoint, endpoint_key, host
 from tests.server.syncing import realm
 
 FRA = Region("fra")
@@ -90,3 +92,26 @@ def test_a_host_of_another_region_in_the_same_database_is_not_ours_to_write(tmp_
 
         asyncio.run(scenario())
         assert [key.rsplit(b"/", 1)[1] for key in here.stored()] == [b"r1"]
+
+
+def test_a_host_whose_name_another_region_has_in_the_store_is_named_and_keeps_nobody_else(tmp_path: Path) -> None:
+    with realm(tmp_path) as here:
+        theirs = HOST.encode(wanted(HOST, FRA, "r1", Host.of("r1", HostSpec())).thing)  # type: ignore[arg-type]
+
+        async def scenario() -> str:
+            await here.operator.put(HOST.key(FRA, "r1"), theirs)
+            here.editor.change([host(1), host(2)], who="alice")
+            reign = await here.lead()
+            for _ in range(3):
+                await reign.reconciler.turn()
+                await look(reign.around, reign.belonging)
+                await reign.name()
+                here.clock.advance(seconds(60))
+            await reign.reconciler.turn()
+            story = reign.reconciler.ledger.story(HOST.key(REGION, "r1"))
+            assert story is not None
+            return story.error or ""
+
+        assert "nodes/r1 is another region's in the store: give it another name" in asyncio.run(scenario())
+        assert here.stored()[HOST.key(FRA, "r1")] == theirs
+        assert HOST.key(REGION, "r2") in here.stored()

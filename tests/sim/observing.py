@@ -27,7 +27,6 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, Endp
 from holdfast.model.observed import AgentSeen, EndpointSeen, Word
 from holdfast.model.time import seconds
 from holdfast.reconcile import Away
-from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.vitals import Vitals
 from holdfast.server import status_topics
@@ -130,7 +129,7 @@ class ObservingServer(SimServer):
             leadership=leadership,
             vitals=Vitals(self.clock),
             metrics=WorkerMetrics(),
-            decisions=DecisionLog(self.database.folder / self.name, "status"),
+            decisions=self.database.decisions(self.name, "status"),
             audit_every=seconds(20),
             poll_every=seconds(2),
         )

@@ -63,6 +63,11 @@ class Database:
     folder: Path
     engines: list[Engine] = field(default_factory=list)
     snapshots: list[SqlSnapshot] = field(default_factory=list)
+    logs: list[DecisionLog] = field(default_factory=list)
+
+    def decisions(self, server: str, worker: str) -> DecisionLog:
+        self.logs.append(made := DecisionLog(self.folder / server, worker))
+        return made
 
     def connect(self) -> Engine:
         engine = open_engine(database_url(f"sqlite:///{self.folder}/inventory.db"))
@@ -72,6 +77,8 @@ class Database:
     def close(self) -> None:
         for snapshot in self.snapshots:
             snapshot.close()
+        for log in self.logs:
+            log.close()
         for engine in self.engines:
             engine.dispose()
 
@@ -130,7 +137,7 @@ class SyncingServer(SimServer):
             leadership=leadership,
             vitals=Vitals(self.clock),
             metrics=WorkerMetrics(),
-            decisions=DecisionLog(self.database.folder / self.name, "syncer"),
+            decisions=self.database.decisions(self.name, "syncer"),
             remembered=lambda: None,
             poll_every=POLL,
             resync_interval=seconds(0),

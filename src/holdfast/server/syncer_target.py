@@ -63,6 +63,8 @@ class EtcdTarget:
         self.known = fenced.term
         """The latest revision that the store is known to have had: the one that we won at, or wrote last."""
         self._conflict = conflict
+        self._foreign: set[bytes] = set()
+        """Keys that were last seen with an object of another region."""
 
     async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[Entry]]], bytes | None]:
         if after is None:
@@ -78,11 +80,13 @@ class EtcdTarget:
 
     async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
         found: dict[bytes, Owned[Entry]] = {}
+        self._foreign.difference_update(keys)
         with _sentences():
             for some in _portions(sorted(keys)):
                 answer = await self._store.txn([], [Get(key) for key in some])
-                entries = (entry for result in answer.results if not isinstance(result, int) for entry in result)
+                entries = [entry for result in answer.results if not isinstance(result, int) for entry in result]
                 found |= {entry.key: _owned(entry) for entry in entries if self._layout.is_ours(entry)}
+                self._foreign.update(entry.key for entry in entries if entry.key not in found)
         return found
 
     async def apply(self, ready: Sequence[Item]) -> Sequence[Outcome[bytes, Entry]]:
@@ -107,6 +111,9 @@ class EtcdTarget:
             return Outcome(change)
         if isinstance(result.error, Conflict):
             self._conflict()
+            if change.key in self._foreign:
+                key = change.key.decode(errors="backslashreplace")
+                return Outcome(change, f"{key} is another region's in the store: give it another name, here or there")
         what = "store" if isinstance(result.error, StoreAway) else str(result.error)
         return Outcome(change, what, result.stop)
 
