@@ -114,7 +114,7 @@ def test_each_leans_only_on_what_comes_before_it() -> None:
         (forwarding(4, "66:00:00:00:00:01"), Forwarding("192.0.2.1")),
     ]
     assert [leans_on(*each) for each in chain] == [*(key for key, _ in chain[1:]), None]
-    ranks = [KINDS.rank(key) for key, _ in chain]
+    ranks = [KINDS.rank(KINDS.of(key)) for key, _ in chain]
     assert ranks == sorted(ranks, reverse=True)
 
 

@@ -149,7 +149,7 @@ def ward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
             one.until_back(name)
         one.until(lambda: one.worker("overdue").verdict == "overdue", "overdue is seen")
         one.until(lambda: one.worker("crashing").crash_looping, "crashing is marked")
-        # It hangs before its first beat, for which it has half a minute: from its start, or from when we were away last.
+        # It hangs before its first beat, for which it has half a minute from its start, or from when we were away.
         one.until(lambda: one.worker("hanging_once").restarts > 0, "hanging_once is started again", within=120)
         (one.paths.state / "finish").touch()
         one.until(lambda: one.worker("hanging_once").phase == "completed", "hanging_once completes")

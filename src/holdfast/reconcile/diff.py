@@ -21,7 +21,29 @@ def diff(
     want: Iterable[tuple[K, Owned[V]]], have: Iterable[tuple[K, Owned[V]]], same: Callable[[V, V], bool]
 ) -> Iterator[Change[K, V]]:
     """Yields the changes that turn `have` into `want`, in key order. `same` decides whether two values are equal."""
-    return changed(_merged(want, have), same)
+    # Keys are ordered by contract; Python 3.11 cannot say so about a plain TypeVar without losing tuples.
+    wants: Iterator[tuple[Any, Owned[V]]] = iter(want)
+    haves: Iterator[tuple[Any, Owned[V]]] = iter(have)
+    w, h = next(wants, None), next(haves, None)
+    last: Any = None
+    while w is not None or h is not None:
+        new: Owned[V] | None = None
+        old: Owned[V] | None = None
+        if h is None or (w is not None and w[0] <= h[0]):
+            assert w is not None
+            key, new = w
+            w = next(wants, None)
+        else:
+            key = h[0]
+        if h is not None and h[0] == key:
+            old = h[1]
+            h = next(haves, None)
+        # The smaller head of two increasing runs is always above the last one taken, and only then.
+        if last is not None and not last < key:
+            raise OutOfOrder(f"key {key!r} came after {last!r}: the run is not sorted, so nothing is concluded from it")
+        last = key
+        if new is None or old is None or not same(new.value, old.value):
+            yield _change(key, new, old)
 
 
 def changed(
@@ -29,37 +51,12 @@ def changed(
 ) -> Iterator[Change[K, V]]:
     """The same for objects of which both sides are at hand: key, what is wanted, what is there."""
     for key, new, old in sides:
-        if new is None:
-            if old is not None:
-                yield Change(Op.DELETE, key, old, None)
-        elif old is None:
-            yield Change(Op.CREATE, key, None, new)
-        elif not same(new.value, old.value):
-            yield Change(Op.REPLACE, key, old, new)
+        if new is None and old is None:
+            continue
+        if new is None or old is None or not same(new.value, old.value):
+            yield _change(key, new, old)
 
 
-def _merged(
-    want: Iterable[tuple[K, Owned[V]]], have: Iterable[tuple[K, Owned[V]]]
-) -> Iterator[tuple[K, Owned[V] | None, Owned[V] | None]]:
-    # Keys are ordered by contract; Python 3.11 cannot say so about a plain TypeVar without losing tuples.
-    wants: Iterator[tuple[Any, Owned[V]]] = iter(want)
-    haves: Iterator[tuple[Any, Owned[V]]] = iter(have)
-    w, h = next(wants, None), next(haves, None)
-    last: Any = None
-    while w is not None or h is not None:
-        if w is not None and h is not None and w[0] == h[0]:
-            key, new, old = w[0], w[1], h[1]
-        elif h is None or (w is not None and w[0] < h[0]):
-            assert w is not None
-            key, new, old = w[0], w[1], None
-        else:
-            key, new, old = h[0], None, h[1]
-        # The smaller head of two increasing runs is always above the last one taken, and only then.
-        if last is not None and not last < key:
-            raise OutOfOrder(f"key {key!r} came after {last!r}: the run is not sorted, so nothing is concluded from it")
-        last = key
-        yield key, new, old
-        if new is not None:
-            w = next(wants, None)
-        if old is not None:
-            h = next(haves, None)
+def _change(key: K, new: Owned[V] | None, old: Owned[V] | None) -> Change[K, V]:
+    op = Op.DELETE if new is None else Op.CREATE if old is None else Op.REPLACE
+    return Change(op, key, old, new)

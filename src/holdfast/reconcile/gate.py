@@ -64,8 +64,7 @@ class Kinds(Generic[K]):
     of: Callable[[K], str]
     order: Sequence[str] = ()
 
-    def rank(self, key: K) -> int:
-        kind = self.of(key)
+    def rank(self, kind: str) -> int:
         return self.order.index(kind) if kind in self.order else len(self.order)
 
 
@@ -89,18 +88,18 @@ def plan(
     Deletes go first and in reverse order of dependence, then replaces, then creates in order of dependence; within
     that, key order. `outstanding` are changes that earlier plans hold for keys not compared this time: they count.
     """
-    changes = list(changes)
+    sorts = [(kinds.of(change.key), change) for change in changes]
     tallies: dict[str, Counter[Op]] = {kind: Counter(tally) for kind, tally in (outstanding or {}).items()}
-    counts = Counter((kinds.of(change.key), change.op) for change in changes)
+    counts = Counter((kind, change.op) for kind, change in sorts)
     for (kind, op), count in counts.items():
         tallies.setdefault(kind, Counter())[op] += count
     if len(counts) > 1:  # what is all of one sort is in order already
-        changes.sort(key=lambda change: _place(change, kinds))
+        places = {sort: _place(sort[1], kinds.rank(sort[0])) for sort in counts}
+        sorts.sort(key=lambda one: places[one[0], one[1].op])
     judges = [gate.judge for gate in gates]
     ready: list[Change[K, V]] = []
     held: list[tuple[Change[K, V], Closed]] = []
-    for change in changes:
-        kind = kinds.of(change.key)
+    for kind, change in sorts:
         tally, there = tallies[kind], have.get(kind, 0)
         for judge in judges:
             closed = judge(change, tally, there, now)
@@ -112,6 +111,5 @@ def plan(
     return Plan(ready, held, looked)
 
 
-def _place(change: Change[K, V], kinds: Kinds[K]) -> tuple[Op, int]:
-    rank = kinds.rank(change.key)
-    return change.op, -rank if change.op is Op.DELETE else rank
+def _place(op: Op, rank: int) -> tuple[Op, int]:
+    return op, -rank if op is Op.DELETE else rank

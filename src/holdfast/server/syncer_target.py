@@ -132,7 +132,8 @@ class EtcdTarget:
         return Put(change.key, doc if isinstance(thing, Bad) else kind.encode(thing, over=change.old.value.value))
 
     def _rank(self, unit: Sequence[Item]) -> int:
-        return self._layout.kinds.rank(unit[-1].key)
+        kinds = self._layout.kinds
+        return kinds.rank(kinds.of(unit[-1].key))
 
     async def _entries(self, after: bytes | None) -> tuple[list[Entry], bytes | None]:
         entries: list[Entry] = []
