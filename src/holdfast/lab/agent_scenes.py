@@ -19,7 +19,7 @@ from holdfast.agent.claims import Key, Remote, Shape, nexthop, route
 from holdfast.agent.memory import load
 from holdfast.lab import fleet, inventory, netns
 from holdfast.lab.agents import ROLE, held_file, kernel_file
-from holdfast.lab.stage import Broken, Lab, Say, Scene, promise, send, until
+from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.agent_status import AGENT_STATUS
 from holdfast.model.host import HOST
 from holdfast.model.region import Region
@@ -184,12 +184,22 @@ async def _alive(agent: Agent) -> Entry | None:
     return await _in_store(agent.lab, AGENT_STATUS.key(Region(), agent.host))
 
 
+async def _reported(agent: Agent) -> Entry:
+    """What it says of itself. An agent that was started just now programs its peers before its first report."""
+    latest = CLOCK.now() + PATIENCE
+    while (said := await _alive(agent)) is None:
+        if CLOCK.now() > latest:
+            raise Broken(f"the agent of {agent.host} did not report within {PATIENCE.total_seconds():g} s")
+        await asyncio.sleep(0.1)
+    return said
+
+
 async def agent_kill(lab: Lab, say: Say, seconds: float) -> None:
     """SIGKILL for a whole agent; a host joins while it is away."""
     from holdfast.lab import seeding
 
     agent = await _victim(lab)
-    alive, before, changes = await _alive(agent), agent.kernel(), agent.changes()
+    alive, before, changes = await _reported(agent), agent.kernel(), agent.changes()
     async with watched(agent, before.keys()) as gaps:
         pids = agent.kill()
         say(f"killed the agent of {agent.host}: {len(pids)} processes, SIGKILL; {len(before)} objects were programmed")
@@ -210,7 +220,7 @@ async def agent_kill(lab: Lab, say: Say, seconds: float) -> None:
     say(f"in {gaps.looks:,} looks {len(gaps.missing)} objects were ever missing")
     promise(made == joined, "a restart changes nothing in the kernel but what came meanwhile")
     promise(not gaps.missing, f"nothing is missing in the kernel, but {_first(gaps.missing)} was")
-    same = alive is not None and still is not None and alive.create_revision == still.create_revision
+    same = still is not None and alive.create_revision == still.create_revision
     promise(same, f"{agent.host} is alive for the fleet all the time: a restart is not a death")
 
 
