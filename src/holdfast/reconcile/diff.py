@@ -29,14 +29,15 @@ def diff(
     while w is not None or h is not None:
         new: Owned[V] | None = None
         old: Owned[V] | None = None
-        if h is None or (w is not None and w[0] <= h[0]):
+        if w is not None and h is not None and w[0] == h[0]:
+            (key, new), old = w, h[1]
+            w, h = next(wants, None), next(haves, None)
+        elif h is None or (w is not None and w[0] < h[0]):
             assert w is not None
             key, new = w
             w = next(wants, None)
         else:
-            key = h[0]
-        if h is not None and h[0] == key:
-            old = h[1]
+            key, old = h
             h = next(haves, None)
         # The smaller head of two increasing runs is always above the last one taken, and only then.
         if last is not None and not last < key:
