@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from holdfast.model.bad import Bad, BadReason
 from holdfast.model.endpoint_status import ENDPOINT_STATUS
 from holdfast.model.kind import Kind
 from holdfast.model.time import Duration, Instant
-from holdfast.store.api import Entry, Events, OwnKey, Put, Snapshot, StoreAway
+from holdfast.store.api import Entry, Events, OwnKey, Put, Snapshot, StoreAway, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.gateway import Gateway
@@ -444,6 +445,31 @@ def test_C14_a_snapshot_that_breaks_half_way_changes_nothing(etcd: EmbeddedEtcd,
             task.cancel()
 
     asyncio.run(main())
+
+
+def test_a_store_that_says_no_is_told_of_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        here = Ground()
+        watch = here.reader.watch
+
+        def refusing(*words: Any, **more: Any) -> AsyncIterator[Snapshot | Events]:
+            if not said:
+                raise StoreError("not now")  # anything that the store may say, not only a refusal of our credentials
+            return watch(*words, **more)
+
+        monkeypatch.setattr(here.reader, "watch", refusing)
+        await here.put("a", b"1")
+        task = asyncio.create_task(
+            here.mirror.keep_running(lambda error: said.append(str(error)), Duration(milliseconds=1))
+        )
+        await here.mirror.wait_synced()
+        task.cancel()
+        assert here.mirror.objects == {PREFIX + b"a": "1"}
+
+    asyncio.run(main())
+    assert said == ["not now"]
 
 
 @pytest.mark.parametrize("size", [20_000])

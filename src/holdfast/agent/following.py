@@ -27,7 +27,7 @@ from holdfast.model.time import Duration
 from holdfast.reconcile import Change, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.store.agreement import agree
-from holdfast.store.api import OwnKey, Store, StoreError
+from holdfast.store.api import OwnKey, Store
 from holdfast.store.mirror import Mirror
 
 log = structlog.get_logger(__name__)
@@ -141,13 +141,10 @@ class Following:
             self._listed = revision
 
     async def _follow(self, mirror: Mirror[Any]) -> None:
-        """A store that refuses us is waited for like one that is away: what is programmed stays."""
-        while True:
-            try:
-                await mirror.run()
-            except StoreError as refusal:
-                log.error(f"{self.name} cannot be followed, what is programmed stays: {refusal}")
-            await asyncio.sleep(LOOK_AGAIN.total_seconds())
+        await mirror.keep_running(
+            lambda refusal: log.error(f"{self.name} cannot be followed, what is programmed stays: {refusal}"),
+            LOOK_AGAIN,
+        )
 
     async def _gather(self, mirror: Mirror[Any], wake: Callable[[], None]) -> None:
         while True:

@@ -132,13 +132,10 @@ class Follower:
         return self._items, self._hosts, self._endpoints, self._intents
 
     async def _follow(self, mirror: Mirror[Any]) -> None:
-        """A store that refuses us is waited for like one that is away: serving goes on meanwhile."""
-        while True:
-            try:
-                await mirror.run()
-            except StoreError as refusal:
-                log.error(f"the store cannot be followed, what was last known is served: {refusal}")
-            await asyncio.sleep(LOOK_AGAIN.total_seconds())
+        await mirror.keep_running(
+            lambda refusal: log.error(f"the store cannot be followed, what was last known is served: {refusal}"),
+            LOOK_AGAIN,
+        )
 
     async def _watch(self, mirror: Mirror[Any]) -> None:
         await mirror.wait_synced()

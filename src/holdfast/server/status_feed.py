@@ -21,7 +21,6 @@ from holdfast.server.mass_loss import MassLoss
 from holdfast.server.staleness import Behind, Late, Staleness
 from holdfast.server.status_rows import Rows
 from holdfast.server.status_source import Subject, hear
-from holdfast.store.api import Refused
 from holdfast.store.mirror import Delta, Mirror
 
 log = structlog.get_logger(__name__)
@@ -36,13 +35,8 @@ GATHER = Duration(milliseconds=250)
 
 
 async def follow(mirror: Mirror[T], name: str) -> None:
-    """Keeps a mirror warm. A store that refuses it is asked again: whoever else works here goes on meanwhile."""
-    while True:
-        try:
-            await mirror.run()
-        except Refused as refused:
-            log.warning(f"{name} cannot follow the store: {refused}")
-        await asyncio.sleep(RETRY.total_seconds())
+    """Keeps a mirror warm, whatever the store says: whoever else works here goes on meanwhile."""
+    await mirror.keep_running(lambda error: log.warning(f"{name} cannot follow the store: {error}"), RETRY)
 
 
 class StatusFeed(Generic[T, V]):

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from holdfast.model.bad import Bad, BadReason
 from holdfast.model.time import Duration, Instant
-from holdfast.store.api import Entry, Event, Events, OwnKey, Snapshot, Store
+from holdfast.store.api import Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.garbage import resting
 from holdfast.store.pending import Pending, Waiting
@@ -170,6 +170,15 @@ class Mirror(Generic[T]):
             self._settled = True
             if self._pending:
                 self._arrived.set()
+
+    async def keep_running(self, refused: Callable[[StoreError], object], again: Duration) -> None:
+        """The same through refusals: a store that says no is waited for like one that is away, and asked again."""
+        while True:
+            try:
+                await self.run()
+            except StoreError as error:
+                refused(error)
+            await asyncio.sleep(again.total_seconds())
 
     def _deltas(self, most: int) -> Iterator[Delta[T]]:
         for key, waiting, live in self._pending.take(most):
