@@ -13,6 +13,7 @@ from holdfast.reconcile import Change, Op, Owned
 from holdfast.testing.kernel import FakeKernel
 from tests.agent.conformance import tunnel
 from tests.agent.site import BOOT
+from tests.agent.turns import turns_of_others
 
 PEERS = 40
 MANY = 8_000
@@ -77,19 +78,11 @@ def test_others_have_their_turns_while_thousands_of_objects_are_compared(tmp_pat
     keys = [route(f"10.{number >> 8}.{number & 255}.0/24") for number in range(MANY)]
     dataplane = FakeKernel(objects={key: Local("tap1") for key in keys})
     kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), dataplane)
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
 
     async def scene() -> None:
-        beside = asyncio.create_task(other())
-        assert sum(map(len, await pages(kernel))) == MANY
-        beside.cancel()
+        async with turns_of_others() as turns:
+            assert sum(map(len, await pages(kernel))) == MANY
+        assert len(turns) >= 3 * MANY // 1_000  # to put them in order, to look whose they are, to remember them
 
     asyncio.run(scene())
     kernel.journal.close()
-    assert turns >= 3 * MANY // 1_000  # to put them in order, to look whose they are, to remember them
