@@ -63,8 +63,12 @@ def read(text: str, file: str, region: Region) -> Sequence[Wanted]:
     if not found and not faults:
         raise ManifestRefused(f"{file} names no object: see holdfast apply --help for its form")
     if faults:
-        raise ManifestRefused("\n".join(f"{file}:{fault.mark.line}: {fault.path} {fault.sentence}" for fault in faults))
+        raise ManifestRefused("\n".join(f"{file}:{fault.mark.line}: {_told(fault)}" for fault in faults))
     return found
+
+
+def _told(fault: Fault) -> str:
+    return f"{fault.path} {fault.sentence}" if fault.path else fault.sentence
 
 
 def _wishes(node: Node, region: Region, faults: list[Fault]) -> Sequence[Wanted]:
