@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from holdfast.config.pulse import Pulse as Bounds
 from holdfast.model.time import NEVER, Instant, seconds
 from holdfast.runtime.pulse import ACTIONS, START_WITHIN, Action, Pulse, Signs, Verdict, came_back, evidence, judge
-from tests.runtime.place import patient
+from holdfast.runtime.vitals import Vitals
+from tests.runtime.place import HandClock, patient
 
 BOUNDS = Bounds()
 NOW = Instant(10**13)
@@ -215,3 +216,20 @@ def test_a_worker_that_could_not_be_started_is_told_as_that() -> None:
 def test_a_pulse_survives_its_way_over_the_board() -> None:
     pulse = signs(backlog=3, state="waiting: größte Datenbank").pulse
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(pulse), type=Pulse) == pulse
+
+
+def test_a_worker_that_has_not_done_anything_yet_is_starting_and_not_well() -> None:
+    clock = HandClock()
+    vitals = Vitals(clock)
+    shown = [vitals.pulse(7, clock.now()).state]
+    for success in (False, True):
+        vitals.attempted(success=success)
+        shown.append(vitals.pulse(7, clock.now()).state)
+    assert shown == ["starting", "starting", "ok"]
+
+
+def test_a_success_without_a_word_leaves_the_word_that_was_said() -> None:
+    vitals = Vitals(HandClock())
+    vitals.attempted(success=True, state="following")
+    vitals.attempted(success=True)
+    assert vitals.state == "following"

@@ -69,6 +69,7 @@ async def etcd(worker: Worker) -> None:
         write_atomically(folder / "port", str(port).encode())
         write_atomically(folder / "pid", str(running.pid).encode())
         log.info(f"etcd listens on {running.endpoint}")
+        worker.vitals.attempted(success=True)
         ended = asyncio.create_task(running.ended())
         stopping = asyncio.create_task(worker.stopping.wait())
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -114,6 +115,7 @@ async def agents(worker: Worker) -> None:
             settings = [f"store.endpoints={url}", *_own(worker, host)]
             tasks.create_task(lab_agents.tend(worker, host, settings), name=host)
             await lab_agents.is_up(worker, host)
+        worker.vitals.attempted(success=True)
 
 
 def _own(worker: Worker, daemon: str = "") -> list[str]:
@@ -129,6 +131,7 @@ def _own(worker: Worker, daemon: str = "") -> list[str]:
 
 async def _beside(worker: Worker, command: Sequence[str]) -> None:
     process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
+    worker.vitals.attempted(success=True)
     ended, stopping = asyncio.create_task(process.wait()), asyncio.create_task(worker.stopping.wait())
     try:
         await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -144,14 +144,17 @@ def _state(lab: Lab) -> str:
 
 
 async def _syncer(lab: Lab, do: str) -> Any:
-    found = lab.leader()
-    if found is None:
-        raise Broken("nobody leads just now: try again")
-    path = lab.folder / "run" / found[0] / "server.sock"
-    said = await ask(path, Request("tell", {"do": do}, "syncer"))
-    if said.error:
-        raise Broken(f"the syncer of {found[0]} does not answer: {said.error}")
-    return said.result
+    """What the syncer of the server that leads answers, once there is one: leadership may change at any time."""
+    began, why = CLOCK.now(), "nobody leads"
+    while CLOCK.now() - began < PATIENCE:
+        found = lab.leader()
+        if found is not None:
+            said = await ask(lab.folder / "run" / found[0] / "server.sock", Request("tell", {"do": do}, "syncer"))
+            if not said.error:
+                return said.result
+            why = said.error
+        await asyncio.sleep(0.1)
+    raise Broken(f"no syncer answered within {PATIENCE.total_seconds():g} s: {why}")
 
 
 def _processes(lab: Lab) -> set[int]:

@@ -139,6 +139,7 @@ async def web(worker: Worker) -> None:
     if not where:
         write_atomically(state / "site.json", msgspec.json.encode(listening))
     log.info(f"web servers listen on {', '.join(f'{host}:{port}' for host, port in listening.values())}")
+    worker.vitals.attempted(success=True)
     await worker.stopping.wait()
     for server in servers.values():
         server.halt()

@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 WRITER = Spec("writer", "holdfast.lab.writer:run")
 EVERY = Duration(milliseconds=200)
 _OVERDUE = 74
+_FOLLOWING = "following"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -77,6 +78,7 @@ class Writer:
         worker.handlers["counts"] = self._show
 
     async def run(self) -> None:
+        self._worker.vitals.state = _FOLLOWING
         await while_leading(self._leadership, self._write_one_term, self._worker.stopping, die=_die)
 
     async def _show(self, _request: Request, _who: Who) -> object:
@@ -106,7 +108,7 @@ class Writer:
             raise
         finally:
             self.counts.believes = 0
-            self._worker.vitals.state = "ok"
+            self._worker.vitals.state = _FOLLOWING
 
     def _overslept(self) -> bool:
         """Whether this process was away when its leadership ran out."""

@@ -9,6 +9,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
 
 _STATE_BYTES = 120  # a cell of the board has room for little more
+_STARTING = "starting"
 
 
 class Queue(Protocol):
@@ -28,7 +29,7 @@ class Vitals:
         self._attempt = NEVER
         self._success = NEVER
         self._pending = NEVER
-        self.state = "ok"
+        self.state = _STARTING
         self.duty = NEVER
         self.audit = NEVER
         self.warm = True
@@ -38,13 +39,15 @@ class Vitals:
         self._queue = queue
 
     def attempted(self, *, success: bool, state: str | None = None) -> None:
-        """An attempt has finished."""
+        """An attempt has finished. Nothing is well before the first one was."""
         now = self._clock.now()
         self._attempt = now
         if success:
             self._success = now
         if state is not None:
             self.state = state
+        elif success and self.state == _STARTING:
+            self.state = "ok"
 
     def audited(self, interval: Duration) -> None:
         """A full look has finished; three intervals without another one are too many."""
