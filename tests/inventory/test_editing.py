@@ -119,7 +119,7 @@ def test_undo_brings_a_deleted_object_back(editor: Editor, inventory: SqlInvento
     editor.change([endpoint(1)], who="alice")
     (before,) = inventory.look([endpoint_key(1)])
     editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="bob", why="a slip")
-    assert editor.undo(ENDPOINT, endpoint_name(1), who="alice").did is Did.CREATED
+    assert editor.undo(ENDPOINT, endpoint_name(1), who="alice")[0].did is Did.CREATED
     (after,) = inventory.look([endpoint_key(1)])
     assert after.doc == before.doc
 
@@ -127,10 +127,10 @@ def test_undo_brings_a_deleted_object_back(editor: Editor, inventory: SqlInvento
 def test_undo_of_a_move_moves_back_and_of_a_creation_deletes(editor: Editor) -> None:
     editor.change([endpoint(1, on="r1")], who="alice")
     editor.change([endpoint(1, on="r2")], who="alice")
-    assert editor.undo(ENDPOINT, endpoint_name(1), who="alice").key == endpoint_key(1, on="r1")
+    assert editor.undo(ENDPOINT, endpoint_name(1), who="alice")[0].key == endpoint_key(1, on="r1")
     editor.change([subnet("red", "10.0.0.0/8")], who="alice")
     kind = subnet("red", "10.0.0.0/8").kind
-    assert editor.undo(kind, "red", who="alice").did is Did.DELETED
+    assert editor.undo(kind, "red", who="alice")[0].did is Did.DELETED
 
 
 def test_undo_of_what_never_changed_is_refused(editor: Editor) -> None:

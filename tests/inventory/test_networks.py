@@ -59,5 +59,5 @@ def test_a_network_is_not_narrowed_below_its_endpoints(editor: Editor) -> None:
 def test_what_was_done_to_a_network_is_undone(editor: Editor) -> None:
     editor.change([network("red", "10.28.0.0/16")], who="alice")
     editor.change([network("red", "10.28.0.0/15")], who="alice")
-    assert editor.undo(NETWORK, "red", who="bob").did is Did.CHANGED
+    assert editor.undo(NETWORK, "red", who="bob")[0].did is Did.CHANGED
     assert b'"10.28.0.0/16"' in editor.objects(NETWORK)[0].doc

@@ -65,8 +65,8 @@ def test_a_frontend_goes_together_with_what_only_it_uses(editor: Editor) -> None
     editor.change([frontend("web", 1), backend(1), CHECK], who="alice")
     edits = editor.change([Wanted(FRONTEND, "web"), Wanted(BACKEND, "web-1")], who="alice", why="moved")
     assert [edit.did for edit in edits] == [Did.DELETED, Did.DELETED]
-    assert editor.undo(BACKEND, "web-1", who="bob").did is Did.CREATED
-    assert editor.undo(FRONTEND, "web", who="bob").did is Did.CREATED
+    assert editor.undo(BACKEND, "web-1", who="bob")[0].did is Did.CREATED
+    assert editor.undo(FRONTEND, "web", who="bob")[0].did is Did.CREATED
 
 
 def test_two_requests_that_are_right_alone_and_wrong_together_are_one_after_the_other(

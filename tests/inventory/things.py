@@ -1,4 +1,4 @@
-"""Hosts, endpoints and subnets for tests, by number."""
+"""Hosts, endpoints, migrations and subnets for tests, by number."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from holdfast.inventory.edit import Wanted, wanted
 from holdfast.inventory.engine import reading
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
 from holdfast.model.subnet import SUBNET, Subnet
 
@@ -38,6 +39,15 @@ def endpoint_name(number: int) -> str:
 
 def endpoint_key(number: int, *, on: str = "r1") -> bytes:
     return ENDPOINT.key(REGION, EndpointName(on, "holdfast", f"w{number}", "eth0"))
+
+
+def migration(number: int, *, to: str) -> Wanted:
+    target = EndpointName(to, "holdfast", f"w{number}", "eth0")
+    return wanted(MIGRATION, REGION, target, Migration.of(REGION, target, to))
+
+
+def migration_key(number: int, *, to: str) -> bytes:
+    return MIGRATION.key(REGION, EndpointName(to, "holdfast", f"w{number}", "eth0"))
 
 
 def subnet(name: str, cidr: str) -> Wanted:

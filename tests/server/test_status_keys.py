@@ -53,5 +53,5 @@ def test_an_endpoint_is_shown_by_the_name_that_the_inventory_has_for_it(
     status = subject.status_key(key)
     assert status is not None
     assert not isinstance(ENDPOINT_STATUS.parse(status, region), Bad)
-    assert subject.name(status) == name_of(ENDPOINT, name)
+    assert subject.name(status) == name_of(name)
     assert subject.show(status) == f"endpoint {name}"

@@ -121,7 +121,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], Told]] = {
     "host": host,
     "route": explain_route.told,
     "server": server,
-    **dict.fromkeys(("endpoint", "network", "subnet", "health-check"), explain_inventory.told),
+    **dict.fromkeys(("endpoint", "migration", "network", "subnet", "health-check"), explain_inventory.told),
 }
 
 

@@ -124,6 +124,9 @@ def apply(
     - kind: endpoint
       network: red
       spec: {node: r12-01, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+    - kind: migration
+      name: holdfast-web-eth0
+      spec: {to: r12-02}
     - kind: backend
       name: web-1
       spec: {endpoint: holdfast-web-eth0, port: 80}
@@ -188,7 +191,7 @@ def delete(
 def undo(kind: str, name: str, dry_run: bool, reason: str, config_file: str | None, settings: Sequence[Flag]) -> None:
     """Make an object what it was before its last change; a deleted one comes back."""
     with desk(config_file, settings) as opened:
-        _tell([opened.editor.undo(kind_named(kind), name, who=who(), why=reason, dry_run=dry_run)], dry_run)
+        _tell(opened.editor.undo(kind_named(kind), name, who=who(), why=reason, dry_run=dry_run), dry_run)
 
 
 @click.command()
@@ -248,7 +251,8 @@ def _text(file: str) -> str:
 def _tell(edits: Sequence[Edit], dry_run: bool) -> None:
     for edit in edits:
         if edit.did is not Did.UNCHANGED:
-            click.echo(f"{edit.kind.name} {edit.name} {'would be ' if dry_run else ''}{edit.did.value}")
+            done = f"ended: {edit.because}" if edit.because else edit.did.value
+            click.echo(f"{edit.kind.name} {edit.name} {'would be ' if dry_run else ''}{done}")
     same = sum(edit.did is Did.UNCHANGED for edit in edits)
     if same:
         click.echo(f"{same:,} unchanged", err=True)

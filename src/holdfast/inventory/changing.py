@@ -48,6 +48,8 @@ class Edit:
     new: bytes | None
     thing: Thing | None
     revision: int = 0
+    because: str = ""
+    """Why it is so, where nobody asked for it: it follows from another edit of the same request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What an object of the inventory is called, which host it is on, and which addresses it alone may have. Pure.
 
 Its name is what stays when it moves: an endpoint on another host has another key and the same name, so a move is one
-change of one object and not a delete and a create that could part.
+change of one object and not a delete and a create that could part. A migration is called like the endpoint that it
+moves, so that an endpoint has one at most, and another target is a move of that one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.model.backend import BACKEND, Backend
-from holdfast.model.endpoint import ENDPOINT, Endpoint
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.frontend import FRONTEND, Frontend
 from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
 from holdfast.model.host import HOST, Host
 from holdfast.model.kind import Kind
+from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.network import NETWORK, Network, network_of
 from holdfast.model.region import Region
 from holdfast.model.subnet import SUBNET, Subnet
@@ -22,23 +24,28 @@ from holdfast.model.subnet import SUBNET, Subnet
 SERVING: tuple[Kind[Any, Any], ...] = (HEALTH_CHECK, BACKEND, FRONTEND)
 """What balancers serve; these make sense together only."""
 
-KINDS: tuple[Kind[Any, Any], ...] = (HOST, NETWORK, SUBNET, ENDPOINT, *SERVING)
+KINDS: tuple[Kind[Any, Any], ...] = (HOST, NETWORK, SUBNET, ENDPOINT, MIGRATION, *SERVING)
 """What a SQL inventory holds, the ones leaned upon first."""
 
 REGION_LABEL = "holdfast/region"
 """Hosts of all regions stand side by side in the store; one of a named region says whose it is."""
 
-Thing = Host | Network | Subnet | Endpoint | HealthCheck | Backend | Frontend
+Thing = Host | Network | Subnet | Endpoint | Migration | HealthCheck | Backend | Frontend
 
 
-def name_of(kind: Kind[Any, Any], name: Any) -> str:
+def name_of(name: Any) -> str:
     """What an object is called in the inventory, from the name in its key."""
-    return str(name.individual if kind is ENDPOINT else name)
+    return name.individual if isinstance(name, EndpointName) else str(name)
 
 
 def host_of(thing: Thing) -> str:
-    """The host that an endpoint is on; other things are on none."""
-    return thing.spec.node if isinstance(thing, Endpoint) else ""
+    """The host that an endpoint is on, or that a migration goes to; other things are on none."""
+    match thing:
+        case Endpoint():
+            return thing.spec.node
+        case Migration():
+            return thing.target.node
+    return ""
 
 
 def network_named(thing: Thing | None) -> str:

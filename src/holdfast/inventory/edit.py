@@ -17,16 +17,17 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, text
 
-from holdfast.inventory import rules
+from holdfast.inventory import migrating, rules
 from holdfast.inventory.changing import Did, Edit, Held, Past, Refused, Wanted
 from holdfast.inventory.claims import KINDS, REGION_LABEL, Thing, addresses_of, host_of, name_of, network_named
 from holdfast.inventory.engine import reading, writing
 from holdfast.inventory.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
-from holdfast.inventory.sql import SqlInventory, portions
+from holdfast.inventory.sql import SqlInventory, called, portions
 from holdfast.inventory.wake import CHANNEL
 from holdfast.model.bad import Bad
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
+from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.model.wall import written
 
@@ -39,7 +40,7 @@ _EDITS = 0x686F6C6465646974
 def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> Wanted:
     """An object as somebody asks for it; `name` is the one in its key. Raises NameRefused."""
     ours = _labelled(thing, region) if kind is HOST else thing
-    return Wanted(kind, name_of(kind, name), ours, kind.key(region, name))
+    return Wanted(kind, name_of(name), ours, kind.key(region, name))
 
 
 def _labelled(thing: Any, region: Region) -> Any:
@@ -57,13 +58,16 @@ class Editor:
         self._region = region
 
     def change(self, wishes: Sequence[Wanted], *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
-        """Makes the inventory say this about these objects. Raises `Refused`, and then nothing was changed."""
+        """Makes the inventory say this about these objects; what follows from it comes after what was asked for.
+        Raises `Refused`, and then nothing was changed."""
         rules.refuse_repetition(wishes)
         with reading(self._engine) if dry_run else self._editing() as connection:
+            wishes = migrating.begun(connection, wishes, self._region)
             there = _there(connection, wishes)
             rules.refuse_foreign(wishes, there, self._region)
             now = datetime.now(UTC)
             edits = [_decide(wish, there.get((wish.kind.name, wish.name)), now) for wish in wishes]
+            edits += migrating.ended(connection, edits)
             changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
             rules.refuse(connection, changes)
             if dry_run or not changes:
@@ -80,13 +84,15 @@ class Editor:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _EDITS})
             yield connection
 
-    def undo(self, kind: Kind[Any, Any], name: str, *, who: str, why: str = "", dry_run: bool = False) -> Edit:
-        """Makes the object what it was before its last change. Raises `Refused`."""
+    def undo(
+        self, kind: Kind[Any, Any], name: str, *, who: str, why: str = "", dry_run: bool = False
+    ) -> Sequence[Edit]:
+        """Makes the object what it was before its last change, by the rules of today. Raises `Refused`."""
         past = self.history(kind, name, last=1)
         if not past:
             raise Refused(f"nothing is known of a change of {kind.name} {name}, so there is nothing to undo")
         wish = _as_it_was(kind, name, past[0])
-        return self.change([wish], who=who, why=why or f"undo of revision {past[0].revision}", dry_run=dry_run)[0]
+        return self.change([wish], who=who, why=why or f"undo of revision {past[0].revision}", dry_run=dry_run)
 
     def objects(self, kind: Kind[Any, Any], name: str | None = None, network: str | None = None) -> Sequence[Held]:
         """The objects of a kind, in key order; or the one of that name, or those on a network."""
@@ -123,9 +129,8 @@ def _as_it_was(kind: Kind[Any, Any], name: str, past: Past) -> Wanted:
 def _there(connection: Connection, wishes: Sequence[Wanted]) -> Mapping[tuple[str, str], Row[Any]]:
     found: dict[tuple[str, str], Row[Any]] = {}
     for kind in KINDS:
-        for names in portions([wish.name for wish in wishes if wish.kind is kind]):
-            question = select(OBJECTS).where(OBJECTS.c.kind == kind.name, OBJECTS.c.name.in_(names))
-            found |= {(row.kind, row.name): row for row in connection.execute(question)}
+        names = [wish.name for wish in wishes if wish.kind is kind]
+        found |= {(row.kind, row.name): row for row in called(connection, kind, names)}
     return found
 
 
@@ -150,6 +155,8 @@ def _decide(wish: Wanted, row: Row[Any] | None, now: datetime) -> Edit:
 def _same_individual(wish: Wanted, row: Row[Any] | None, now: datetime) -> Any:
     """The thing with the uid and creation time that it has already, or gets now."""
     thing: Any = wish.thing
+    if row is not None and wish.kind is MIGRATION and row.key != wish.key:
+        row = None  # to somewhere else is another migration: whoever heard that the first arrived hears of this one
     old = wish.kind.decode(row.key, row.doc) if row is not None else None
     if old is not None and not isinstance(old, Bad):
         return wish.kind.carried(thing, old)
@@ -173,8 +180,8 @@ def _write(
             connection.execute(delete(ADDRESSES).where(ADDRESSES.c.kind == kind.name, ADDRESSES.c.name.in_(names)))
     _insert(connection, OBJECTS, (_object(edit, number) for edit, number in zip(changes, ids, strict=True)))
     _insert(connection, ADDRESSES, (row for edit in changes for row in _addresses(edit)))
-    past = {"who": who, "why": why, "at": now}
-    _insert(connection, CHANGES, (_past(edit, number) | past for edit, number in zip(changes, ids, strict=True)))
+    past = {"who": who, "at": now}
+    _insert(connection, CHANGES, (_past(edit, number, why) | past for edit, number in zip(changes, ids, strict=True)))
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"NOTIFY {CHANNEL}"))
     return {(edit.kind.name, edit.name): number for edit, number in zip(changes, ids, strict=True)}
@@ -206,7 +213,7 @@ def _addresses(edit: Edit) -> Iterable[dict[str, Any]]:
             yield {"address": address, "kind": edit.kind.name, "name": edit.name}
 
 
-def _past(edit: Edit, revision: int) -> dict[str, Any]:
+def _past(edit: Edit, revision: int, why: str) -> dict[str, Any]:
     return {
         "revision": revision,
         "kind": edit.kind.name,
@@ -214,4 +221,5 @@ def _past(edit: Edit, revision: int) -> dict[str, Any]:
         "old_key": edit.old_key,
         "old": edit.old,
         "new": edit.new,
+        "why": "; ".join(filter(None, (edit.because, why))),
     }

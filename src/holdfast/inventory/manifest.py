@@ -6,6 +6,9 @@
     - kind: endpoint
       network: red
       spec: {node: r12-01, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+    - kind: migration
+      name: holdfast-web-eth0
+      spec: {to: r12-02}
 
 Health checks, backends and frontends have the fields that they have in a balancer's own file. Scalars are read as what
 their field is, never as what they look like. A field that the model does not know is refused: it is a slip, and would
@@ -26,15 +29,30 @@ from holdfast.config.text import closest
 from holdfast.inventory import serving
 from holdfast.inventory.claims import KINDS, REGION_LABEL, SERVING, Thing, name_of
 from holdfast.inventory.edit import Wanted, wanted
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec, read_name
 from holdfast.model.host import HOST, Host, HostSpec
 from holdfast.model.kind import Kind
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.name import NameRefused, join
 from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
 from holdfast.model.region import Region
 from holdfast.model.subnet import Subnet
 
+
+class Course(msgspec.Struct, frozen=True):
+    """Where a migration goes; where it starts is where its endpoint is."""
+
+    to: str
+
+
 _FIELDS = ("kind", "name", "labels", "network", "spec")
-_SPECS: Mapping[str, type[Any]] = {"host": HostSpec, "network": Network, "endpoint": EndpointSpec, "subnet": Subnet}
+_SPECS: Mapping[str, type[Any]] = {
+    "host": HostSpec,
+    "network": Network,
+    "endpoint": EndpointSpec,
+    "subnet": Subnet,
+    "migration": Course,
+}
 
 
 class ManifestRefused(Exception):
@@ -120,15 +138,29 @@ def _wanted(kind: Kind[Any, Any], given: Any, region: Region) -> Wanted:
 def _thing(kind: Kind[Any, Any], given: dict[str, Any], spec: dict[str, Any], region: Region) -> tuple[Any, Thing]:
     if kind is ENDPOINT:
         endpoint = _convert({"orchestrator": "holdfast", **spec}, EndpointSpec)
-        if given.get("name") not in (None, called := name_of(kind, endpoint.name)):
+        if given.get("name") not in (None, called := name_of(endpoint.name)):
             raise _Wrong(f"is endpoint {called} by its spec, and has another name: remove the name")
         return endpoint.name, Endpoint.of(region, endpoint, labels=_labels(given, region))
     name = _name(kind, given)
     if kind is HOST:
         return name, Host.of(name, _convert(spec, HostSpec), labels=_labels(given, region))
+    if kind is MIGRATION:
+        target = _moved(name, _convert(spec, Course).to)
+        return target, Migration.of(region, target, target.node)
     if kind is NETWORK:
         return name, _convert(spec, Network)
     return name, _convert({"network_id": name, **spec}, Subnet)
+
+
+def _moved(name: str, to: str) -> EndpointName:
+    """The endpoint of that name on another host."""
+    host = join((to,))
+    try:
+        return read_name(f"{host}-{name}")
+    except NameRefused as error:
+        raise _Wrong(
+            f"is migration {name}, and no endpoint is called so: write its name, such as holdfast-web-eth0"
+        ) from error
 
 
 def _labels(given: dict[str, Any], region: Region) -> Mapping[str, str]:

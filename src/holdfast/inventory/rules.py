@@ -14,13 +14,14 @@ from sqlalchemy import Connection, Row, select
 
 from holdfast.inventory import serving
 from holdfast.inventory.changing import Did, Edit, Refused, Wanted
-from holdfast.inventory.claims import SERVING, addresses_of, belongs, network_named
+from holdfast.inventory.claims import SERVING, addresses_of, belongs, host_of, network_named
 from holdfast.inventory.schema import ADDRESSES, OBJECTS
-from holdfast.inventory.sql import portions
+from holdfast.inventory.sql import called, portions
 from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
+from holdfast.model.migration import Migration
 from holdfast.model.network import NETWORK, Network
 from holdfast.model.region import Region
 
@@ -59,6 +60,7 @@ def refuse(connection: Connection, changes: Sequence[Edit]) -> None:
     _refuse_oversized(changes)
     _refuse_taken(connection, changes)
     _refuse_left_behind(connection, changes)
+    _refuse_nowhere(connection, changes)
     _refuse_off_network(connection, changes)
     _refuse_narrowed(connection, changes)
     _refuse_contradiction(connection, changes)
@@ -101,14 +103,37 @@ def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> Refused
 
 
 def _refuse_left_behind(connection: Connection, changes: Sequence[Edit]) -> None:
-    """A host or a network does not go before its endpoints: they would be nobody's."""
+    """A host or a network does not go before its endpoints, nor a host before those that are on their way to it: they
+    would be nobody's."""
     for kind, column in ((HOST, OBJECTS.c.host), (NETWORK, OBJECTS.c.network)):
         for some in portions([edit.name for edit in changes if edit.kind is kind and edit.did is Did.DELETED]):
-            left = _beside(connection, changes, column.in_(some))
+            left = sorted(_beside(connection, changes, column.in_(some)), key=lambda row: row.kind != ENDPOINT.name)
             if left:
-                more = f" and {len(left) - 1:,} more" if len(left) > 1 else ""
-                where = left[0].host if kind is HOST else left[0].network
-                raise Refused(f"{kind.name} {where} has endpoints ({left[0].name}{more}): move or delete them first")
+                raise _left_behind(kind, left)
+
+
+def _left_behind(kind: Kind[Any, Any], left: Sequence[Row[Any]]) -> Refused:
+    first, count = left[0], sum(row.kind == left[0].kind for row in left)
+    more = f" and {count - 1:,} more" if count > 1 else ""
+    where = first.host if kind is HOST else first.network
+    if first.kind == ENDPOINT.name:
+        return Refused(f"{kind.name} {where} has endpoints ({first.name}{more}): move or delete them first")
+    return Refused(
+        f"{kind.name} {where} is where migrations go ({first.name}{more}): delete them first, or send them elsewhere"
+    )
+
+
+def _refuse_nowhere(connection: Connection, changes: Sequence[Edit]) -> None:
+    """The host that a migration goes to is there, or nobody would ever see it arrive."""
+    goals = {edit.name: host_of(edit.thing) for edit in changes if isinstance(edit.thing, Migration)}
+    hosts = {row.name for row in called(connection, HOST, sorted(set(goals.values())))} if goals else set()
+    hosts |= {edit.name for edit in changes if edit.kind is HOST and edit.thing is not None}
+    hosts -= {edit.name for edit in changes if edit.kind is HOST and edit.thing is None}
+    for name, host in goals.items():
+        if host not in hosts:
+            raise Refused(
+                f"migration {name} goes to host {host}, which is not in the inventory: apply that host as well"
+            )
 
 
 def _refuse_off_network(connection: Connection, changes: Sequence[Edit]) -> None:
@@ -175,12 +200,10 @@ def _served(connection: Connection, changes: Sequence[Edit]) -> Iterator[tuple[K
 def _networks(connection: Connection, changes: Sequence[Edit], names: Sequence[str]) -> Mapping[str, Network]:
     """The networks of these names as they will be."""
     found: dict[str, Network] = {}
-    for some in portions(names):
-        question = select(OBJECTS).where(OBJECTS.c.kind == NETWORK.name, OBJECTS.c.name.in_(some))
-        for row in connection.execute(question):
-            network = NETWORK.decode(row.key, row.doc)
-            if not isinstance(network, Bad):
-                found[row.name] = network
+    for row in called(connection, NETWORK, names):
+        network = NETWORK.decode(row.key, row.doc)
+        if not isinstance(network, Bad):
+            found[row.name] = network
     for edit in changes:
         if edit.kind is NETWORK:
             found.pop(edit.name, None)

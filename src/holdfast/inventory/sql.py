@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, text
+from sqlalchemy import Row as Found
 
 from holdfast.inventory import claims
 from holdfast.inventory import fence as fences
@@ -158,6 +159,12 @@ def _newest(connection: Connection) -> int:
     """The revision of a snapshot: that of its newest object."""
     newest: int | None = connection.execute(select(func.max(OBJECTS.c.revision))).scalar_one()
     return newest or 0
+
+
+def called(connection: Connection, kind: Kind[Any, Any], names: Sequence[str]) -> Iterator[Found[Any]]:
+    """The objects of a kind that have these names, as far as they are there."""
+    for some in portions(names):
+        yield from connection.execute(select(OBJECTS).where(OBJECTS.c.kind == kind.name, OBJECTS.c.name.in_(some)))
 
 
 def portions(items: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -16,6 +16,7 @@ from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
+from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.reconcile import Kinds
 from holdfast.store.api import Entry
@@ -24,7 +25,7 @@ _PART = rb"[0-9A-Za-z._]+(?:--[0-9A-Za-z._]+)*"
 _plain_endpoint = re.compile(rb"%b-(?:openstack|holdfast)-%b-%b" % (_PART, _PART, _PART)).fullmatch
 """Nearly every endpoint's name; whatever this accepts the model accepts, at a tenth of the price."""
 _node = re.compile(rb"(?:[^-]|--)*-").match
-"""The host in the name of an endpoint, up to the first hyphen that is not a doubled one."""
+"""The host in the name of an endpoint or a migration, up to the first hyphen that is not a doubled one."""
 
 
 class Layout:
@@ -36,6 +37,7 @@ class Layout:
         self.prefixes = [prefix for prefix, _ in self._kinds]
         self._plurals = [kind.plural for _, kind in self._kinds]
         self._endpoints = len(ENDPOINT.prefix(region))
+        self._migrations = len(MIGRATION.prefix(region))
         self.kinds: Kinds[bytes] = Kinds(of=self.plural, order=[kind.plural for kind in kinds])
 
     def has(self, key: bytes) -> bool:
@@ -92,7 +94,13 @@ class Layout:
 
     def individual(self, key: bytes) -> Hashable:
         """What stays the same when an object moves to another key; None for objects that cannot."""
-        if self.kind(key) is not ENDPOINT:
+        workload = self.workload(key)
+        return (MIGRATION.name, workload) if workload is not None and self.kind(key) is MIGRATION else workload
+
+    def workload(self, key: bytes) -> bytes | None:
+        """Whom an endpoint or a migration is about, wherever it is and goes; None for other objects."""
+        kind = self.kind(key)
+        if kind is not ENDPOINT and kind is not MIGRATION:
             return None
-        node = _node(key, self._endpoints)
+        node = _node(key, self._endpoints if kind is ENDPOINT else self._migrations)
         return None if node is None else key[node.end() :]

@@ -89,7 +89,7 @@ class Scope:
             return True
         kind = layout.kind(change.key)
         parsed = kind.parse(change.key, layout.region)
-        return not isinstance(parsed, Bad) and name_of(kind, parsed) == self.name
+        return not isinstance(parsed, Bad) and name_of(parsed) == self.name
 
     def _is_on_network(self, owned: Owned[Entry] | None) -> bool:
         return owned is not None and network_in(owned.value.value) == self.network

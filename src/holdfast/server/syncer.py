@@ -23,6 +23,7 @@ from holdfast.inventory.aside import Aside
 from holdfast.inventory.wake import Waker
 from holdfast.model.identity import Identity
 from holdfast.model.leader import LEADER
+from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.model.time import Duration
 from holdfast.reconcile import Away, Intent, Op, Sync
@@ -129,7 +130,9 @@ class Reign:
         )
 
     def _has_moved(self, key: bytes) -> bool:
-        return self.outbox.has_moved(key) or self.moves.is_moving(key)
+        """A migration is there to end: one of which the inventory says so is no loss either."""
+        has_ended = self.layout.kind(key) is MIGRATION and self.outbox.has_told(key)
+        return has_ended or self.outbox.has_moved(key) or self.moves.is_moving(key)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Works until cancelled or told to stop. Raises `Deposed`."""

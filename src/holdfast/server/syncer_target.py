@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 from holdfast.model.bad import Bad
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned
@@ -158,19 +158,22 @@ class EtcdTarget:
 
 
 def paired(ready: Sequence[Item], layout: Layout) -> Iterator[Sequence[Item]]:
-    """The changes as they are to be written: all halves of a move together, in the place of its new key."""
-    leaving: dict[Hashable, list[Item]] = {}
+    """The changes as they are to be written: all halves of a move together, in the place of its last new key.
+
+    A workload's migration goes with it: whoever sees that it has arrived sees that it is not on its way any more.
+    """
+    leaving = {layout.workload(change.key) for change in ready if change.op is Op.DELETE}
+    arriving = {layout.workload(change.key) for change in ready if change.op is Op.CREATE} if leaving else set()
+    together: dict[bytes | None, list[Item]] = {one: [] for one in (leaving & arriving) - {None}}
+    for change in ready if together else ():
+        if (unit := together.get(layout.workload(change.key))) is not None:
+            unit.append(change)
     for change in ready:
-        if change.op is Op.DELETE:
-            leaving.setdefault(layout.individual(change.key), []).append(change)
-    arriving = {layout.individual(change.key) for change in ready if change.op is Op.CREATE} if leaving else set()
-    moving = {one for one in leaving if one is not None and one in arriving}
-    for change in ready:
-        individual = layout.individual(change.key) if moving else None
-        if individual not in moving or change.op is Op.REPLACE:
+        unit = together.get(layout.workload(change.key)) if together else None
+        if unit is None:
             yield (change,)
-        elif change.op is Op.CREATE:
-            yield *leaving[individual], change
+        elif change is unit[-1]:
+            yield unit
 
 
 def unchanged(change: Item) -> Compare:

@@ -1,0 +1,77 @@
+"""Live migrations in the inventory: where one starts, and what ends it.
+
+Somebody says where an endpoint is to go; where it starts is where the endpoint is, and the inventory knows that. A
+migration ends in the transaction in which its endpoint is put anywhere else, or goes: it has arrived, or it was
+overtaken. None comes back by itself: an endpoint that is put back where it was is not on its way again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from holdfast.inventory.changing import Did, Edit, Refused, Wanted
+from holdfast.inventory.claims import host_of
+from holdfast.inventory.sql import called
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.region import Region
+
+
+def begun(connection: Connection, wishes: Sequence[Wanted], region: Region) -> Sequence[Wanted]:
+    """The wishes, each migration from where its endpoint will be once all of them are granted. Raises `Refused`."""
+    names = [wish.name for wish in wishes if isinstance(wish.thing, Migration)]
+    if not names:
+        return wishes
+    homes: dict[str, str] = {row.name: row.host for row in called(connection, ENDPOINT, names)}
+    homes |= {wish.name: host_of(wish.thing) if wish.thing else "" for wish in wishes if wish.kind is ENDPOINT}
+    return [_begun(wish, homes.get(wish.name, ""), region) for wish in wishes]
+
+
+def _begun(wish: Wanted, home: str, region: Region) -> Wanted:
+    if not isinstance(wish.thing, Migration):
+        return wish
+    target = wish.thing.target
+    if not home:
+        raise Refused(
+            f"endpoint {wish.name} is not in the inventory, so it cannot migrate to {target.node}: apply it as well, "
+            "on the host that it is on now"
+        )
+    if home == target.node:
+        raise Refused(
+            f"endpoint {wish.name} is on {home}, so it cannot migrate there: leave the migration out, or name another "
+            "host"
+        )
+    return replace(wish, thing=Migration.of(region, target._replace(node=home), target.node))
+
+
+def ended(connection: Connection, edits: Sequence[Edit]) -> Sequence[Edit]:
+    """The migrations that end by these edits, and that none of them is about itself."""
+    placed = {
+        edit.name: host_of(edit.thing) if edit.thing else ""
+        for edit in edits
+        if edit.kind is ENDPOINT and edit.did in (Did.CREATED, Did.MOVED, Did.DELETED)
+    }
+    asked = {edit.name for edit in edits if edit.kind is MIGRATION}
+    return [
+        Edit(
+            Did.DELETED,
+            MIGRATION,
+            row.name,
+            row.key,
+            row.doc,
+            row.key,
+            None,
+            None,
+            because=_why(placed[row.name], row.host),
+        )
+        for row in called(connection, MIGRATION, sorted(placed.keys() - asked))
+    ]
+
+
+def _why(home: str, to: str) -> str:
+    if not home:
+        return "the endpoint is gone"
+    return f"the endpoint is on {home} now" + ("" if home == to else f", and not on its way to {to} any more")

@@ -1,0 +1,295 @@
+"""Live migrations in the inventory: what begins one, what ends it, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.inventory.edit import Did, Edit, Editor, Refused, Wanted, wanted
+from holdfast.inventory.sql import SqlInventory
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.model.host import HOST
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.region import Region
+from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
+
+NAME = endpoint_name(1)
+
+
+@pytest.fixture
+def editor(editor: Editor) -> Editor:
+    """One endpoint on r1, and three hosts."""
+    editor.change([host(1), host(2), host(3), endpoint(1, on="r1")], who="alice")
+    return editor
+
+
+def under_way(editor: Editor) -> dict[str, tuple[str, str]]:
+    """From where to where, by the name of the endpoint."""
+    found: dict[str, tuple[str, str]] = {}
+    for held in editor.objects(MIGRATION):
+        thing = MIGRATION.decode(held.key, held.doc)
+        assert not isinstance(thing, Bad)
+        assert held.key == MIGRATION.key(REGION, thing.target)
+        found[held.name] = thing.source.node, thing.target.node
+    return found
+
+
+def uid(editor: Editor) -> str:
+    (held,) = editor.objects(MIGRATION)
+    thing = MIGRATION.decode(held.key, held.doc)
+    assert isinstance(thing, Migration)
+    return thing.metadata.uid
+
+
+def told(edits: Sequence[Edit]) -> list[tuple[str, str, str]]:
+    return [(edit.kind.name, edit.did.value, edit.because) for edit in edits]
+
+
+def test_a_migration_begins_where_its_endpoint_is(editor: Editor, inventory: SqlInventory) -> None:
+    (edit,) = editor.change([migration(1, to="r2")], who="alice")
+    assert edit.did is Did.CREATED
+    assert under_way(editor) == {NAME: ("r1", "r2")}
+    assert uid(editor)
+    assert inventory.outbox(10)[-1][1:] == (migration_key(1, to="r2"), None)
+
+
+def test_a_migration_begins_where_the_same_request_puts_its_endpoint(editor: Editor) -> None:
+    editor.change([migration(1, to="r2"), endpoint(1, on="r3")], who="alice")
+    assert under_way(editor) == {NAME: ("r3", "r2")}
+    editor.change([endpoint(2, on="r1"), migration(2, to="r3"), host(4), migration(1, to="r4")], who="alice")
+    assert under_way(editor) == {NAME: ("r3", "r4"), endpoint_name(2): ("r1", "r3")}
+
+
+def test_asking_for_a_migration_that_is_under_way_changes_nothing(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    assert editor.change([migration(1, to="r2"), endpoint(1, on="r1")], who="alice")[0].did is Did.UNCHANGED
+
+
+def test_another_target_moves_the_one_migration_of_an_endpoint(editor: Editor, inventory: SqlInventory) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    first = uid(editor)
+    (edit,) = editor.change([migration(1, to="r3")], who="alice")
+    assert edit.did is Did.MOVED
+    assert inventory.outbox(10)[-1][1:] == (migration_key(1, to="r3"), migration_key(1, to="r2"))
+    assert under_way(editor) == {NAME: ("r1", "r3")}
+    assert uid(editor) != first, "whoever was told that the first has arrived is told of this one, too"
+
+
+def test_an_endpoint_that_is_not_there_does_not_migrate(editor: Editor) -> None:
+    with pytest.raises(Refused, match=r"endpoint holdfast-w2-eth0 is not in the inventory, so .*: apply it as well"):
+        editor.change([migration(2, to="r2")], who="alice")
+    with pytest.raises(Refused, match="endpoint holdfast-w1-eth0 is not in the inventory"):
+        editor.change([migration(1, to="r2"), Wanted(ENDPOINT, NAME)], who="alice")
+    assert under_way(editor) == {}
+
+
+def test_no_endpoint_migrates_to_the_host_that_it_is_on(editor: Editor) -> None:
+    with pytest.raises(
+        Refused, match=r"holdfast-w1-eth0 is on r1, so it cannot migrate there: leave the migration out"
+    ):
+        editor.change([migration(1, to="r1")], who="alice")
+    with pytest.raises(Refused, match="holdfast-w1-eth0 is on r2, so it cannot migrate there"):
+        editor.change([endpoint(1, on="r2"), migration(1, to="r2")], who="alice")
+
+
+def test_no_endpoint_migrates_to_a_host_that_is_not_there(editor: Editor) -> None:
+    words = r"migration holdfast-w1-eth0 goes to host r9, which is not in the inventory: apply that host as well"
+    with pytest.raises(Refused, match=words):
+        editor.change([migration(1, to="r9")], who="alice")
+    with pytest.raises(Refused, match="goes to host r3, which is not in the inventory"):
+        editor.change([migration(1, to="r3"), Wanted(HOST, "r3")], who="alice")
+    editor.change([migration(1, to="r9"), host(9)], who="alice")
+    assert under_way(editor) == {NAME: ("r1", "r9")}
+
+
+def test_a_host_does_not_go_while_a_migration_goes_there(editor: Editor) -> None:
+    editor.change([endpoint(2), migration(1, to="r2"), migration(2, to="r2")], who="alice")
+    words = r"host r2 is where migrations go \(holdfast-w1-eth0 and 1 more\): delete them first, or send them elsewhere"
+    with pytest.raises(Refused, match=words):
+        editor.change([Wanted(HOST, "r2")], who="alice")
+    editor.change([Wanted(HOST, "r2"), Wanted(MIGRATION, NAME), migration(2, to="r3")], who="alice")
+    assert under_way(editor) == {endpoint_name(2): ("r1", "r3")}
+
+
+def test_a_host_with_endpoints_and_migrations_to_it_names_the_endpoints(editor: Editor) -> None:
+    editor.change([endpoint(2, on="r2"), migration(1, to="r2")], who="alice")
+    with pytest.raises(Refused, match=r"host r2 has endpoints \(holdfast-w2-eth0\): move or delete them first"):
+        editor.change([Wanted(HOST, "r2")], who="alice")
+
+
+def test_a_migration_ends_when_its_endpoint_arrives(editor: Editor, inventory: SqlInventory) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    edits = editor.change([endpoint(1, on="r2")], who="bob", why="cut over")
+    assert told(edits) == [("endpoint", "moved", ""), ("migration", "deleted", "the endpoint is on r2 now")]
+    assert under_way(editor) == {}
+    assert {row.key for row in inventory.outbox(10)[-2:]} == {endpoint_key(1, on="r2"), migration_key(1, to="r2")}
+    (last, *_) = editor.history(MIGRATION, NAME)
+    assert (last.new, last.who, last.why) == (None, "bob", "the endpoint is on r2 now; cut over")
+
+
+def test_a_migration_is_overtaken_when_its_endpoint_goes_elsewhere(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    (_, edit) = editor.change([endpoint(1, on="r3")], who="bob")
+    assert edit.because == "the endpoint is on r3 now, and not on its way to r2 any more"
+    assert under_way(editor) == {}
+
+
+def test_a_migration_ends_with_its_endpoint(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    edits = editor.change([Wanted(ENDPOINT, NAME)], who="bob")
+    assert told(edits) == [("endpoint", "deleted", ""), ("migration", "deleted", "the endpoint is gone")]
+    assert under_way(editor) == {}
+
+
+def test_a_host_goes_together_with_the_arrival_of_its_last_endpoint(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    editor.change([endpoint(1, on="r2"), Wanted(HOST, "r1")], who="alice")
+    assert under_way(editor) == {}
+
+
+def test_an_endpoint_that_changes_where_it_is_keeps_its_migration(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    before = uid(editor)
+    (edit,) = editor.change([endpoint(1, on="r1", gateway="10.0.0.254")], who="bob")
+    assert edit.did is Did.CHANGED
+    assert (under_way(editor), uid(editor)) == ({NAME: ("r1", "r2")}, before)
+
+
+def test_a_dry_run_tells_what_would_end_and_ends_nothing(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    edits = editor.change([endpoint(1, on="r2")], who="bob", dry_run=True)
+    assert [edit.kind for edit in edits] == [ENDPOINT, MIGRATION]
+    assert under_way(editor) == {NAME: ("r1", "r2")}
+
+
+def test_an_undone_move_brings_no_migration_back_and_asking_for_it_does(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    first = uid(editor)
+    editor.change([endpoint(1, on="r2")], who="alice")
+    editor.undo(ENDPOINT, NAME, who="bob")
+    assert under_way(editor) == {}
+    editor.undo(MIGRATION, NAME, who="bob")
+    assert under_way(editor) == {NAME: ("r1", "r2")}
+    assert uid(editor) != first, "it begins anew"
+
+
+def test_a_migration_that_has_arrived_is_not_brought_back(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    editor.change([endpoint(1, on="r2")], who="alice")
+    with pytest.raises(Refused, match="holdfast-w1-eth0 is on r2, so it cannot migrate there"):
+        editor.undo(MIGRATION, NAME, who="bob")
+
+
+def test_a_migration_that_was_overtaken_is_brought_back_from_where_the_endpoint_is_today(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    editor.change([endpoint(1, on="r3")], who="alice")
+    editor.undo(MIGRATION, NAME, who="bob")
+    assert under_way(editor) == {NAME: ("r3", "r2")}
+
+
+def test_an_undone_move_ends_the_migration_that_was_begun_after_it(editor: Editor) -> None:
+    editor.change([endpoint(1, on="r2")], who="alice")
+    editor.change([migration(1, to="r3")], who="alice")
+    edits = editor.undo(ENDPOINT, NAME, who="bob")
+    assert told(edits)[1:] == [("migration", "deleted", "the endpoint is on r1 now, and not on its way to r3 any more")]
+    assert under_way(editor) == {}
+
+
+def test_undo_of_a_beginning_cancels_and_of_a_cancellation_begins_again(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    editor.undo(MIGRATION, NAME, who="bob")
+    assert under_way(editor) == {}
+    editor.undo(MIGRATION, NAME, who="bob")
+    assert under_way(editor) == {NAME: ("r1", "r2")}
+
+
+def test_undo_of_another_target_goes_back_to_the_first(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    editor.change([migration(1, to="r3")], who="alice")
+    editor.undo(MIGRATION, NAME, who="bob")
+    assert under_way(editor) == {NAME: ("r1", "r2")}
+
+
+def test_an_endpoint_that_comes_back_is_not_on_its_way(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    editor.change([Wanted(ENDPOINT, NAME)], who="alice")
+    editor.undo(ENDPOINT, NAME, who="bob")
+    assert under_way(editor) == {}
+
+
+def test_a_migration_of_another_region_is_refused(editor: Editor) -> None:
+    target = EndpointName("r2", "holdfast", "w1", "eth0")
+    abroad = wanted(MIGRATION, Region("ams"), target, Migration.of(Region("ams"), target, "r2"))
+    with pytest.raises(Refused, match="migration holdfast-w1-eth0 belongs to another region"):
+        editor.change([abroad], who="alice")
+
+
+def test_of_those_who_begin_and_end_it_at_once_none_leaves_a_migration_without_its_endpoint(editor: Editor) -> None:
+    """Two that are right alone and wrong together are made one after the other."""
+
+    def begin(turn: int) -> bool:
+        return _succeeds(editor, [migration(1, to=f"r{2 + turn % 2}")])
+
+    def put(turn: int) -> bool:
+        return _succeeds(editor, [endpoint(1, on=f"r{1 + turn % 3}")])
+
+    def draw(turn: int) -> bool:
+        return _succeeds(editor, [Wanted(HOST, "r3")] if turn % 2 else [host(3)])
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(what, turn) for turn in range(8) for what in (begin, put, draw)]
+        assert any(one.result(60) for one in done)
+    _check(editor)
+
+
+def _succeeds(editor: Editor, wishes: Sequence[Wanted]) -> bool:
+    try:
+        editor.change(wishes, who="somebody")
+    except Refused:
+        return False
+    return True
+
+
+def _check(editor: Editor) -> None:
+    """What is true at any time: a migration starts where its endpoint is, and goes to another host that is there."""
+    homes = {held.name: ENDPOINT.parse(held.key, REGION) for held in editor.objects(ENDPOINT)}
+    hosts = {held.name for held in editor.objects(HOST)}
+    for name, (source, target) in under_way(editor).items():
+        home = homes.get(name)
+        assert isinstance(home, EndpointName)
+        assert home.node == source != target
+        assert target in hosts
+
+
+numbers, hosts = st.integers(1, 3), st.integers(1, 3)
+wishes = st.one_of(
+    st.builds(lambda number, to: migration(number, to=f"r{to}"), numbers, hosts),
+    st.builds(lambda number, on: endpoint(number, on=f"r{on}"), numbers, hosts),
+    st.builds(lambda number: Wanted(MIGRATION, endpoint_name(number)), numbers),
+    st.builds(lambda number: Wanted(ENDPOINT, endpoint_name(number)), numbers),
+    st.builds(host, hosts),
+    st.builds(lambda number: Wanted(HOST, f"r{number}"), hosts),
+)
+undone = st.tuples(st.sampled_from([ENDPOINT, MIGRATION]), numbers)
+requests = st.lists(wishes, min_size=1, max_size=4, unique_by=lambda wish: (wish.kind.name, wish.name))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(requests | undone, max_size=12))
+def test_whatever_is_asked_for_a_migration_starts_where_its_endpoint_is(
+    editor: Editor, asked: list[list[Wanted] | tuple[object, int]]
+) -> None:
+    for one in asked:
+        try:
+            if isinstance(one, list):
+                editor.change(one, who="alice")
+            else:
+                editor.undo(one[0], endpoint_name(one[1]), who="alice")  # type: ignore[arg-type]
+        except Refused:
+            continue
+        _check(editor)
