@@ -91,6 +91,62 @@ def test_networks_and_frontends_are_applied_shown_and_applied_again_without_effe
     assert run("get", "endpoints", "--network", "blue").stdout.count("web") == 0
 
 
+@pytest.mark.parametrize("text", [FLEET, SITE], ids=["a fleet", "a site"])
+def test_what_get_prints_as_yaml_can_be_applied_again_and_changes_nothing(run: Hand, text: str) -> None:
+    assert run("apply", "-f", run.file(text)).exit_code == 0
+    kinds = ("hosts", "networks", "subnets", "endpoints", "migrations", "health-checks", "backends", "frontends")
+    printed = "".join(run("get", kind, "-o", "yaml").stdout for kind in kinds)
+    again = run("apply", "-f", run.file(printed))
+    assert (again.stdout, again.stderr) == ("", f"{text.count('kind:')} unchanged\n"), printed
+
+
+MOVE = """
+- {kind: host, name: r2, spec: {}}
+- {kind: host, name: r3, spec: {}}
+- {kind: migration, name: holdfast-web-eth0, spec: {to: r2}}
+"""
+
+
+def test_a_migration_is_begun_shown_sent_elsewhere_and_cancelled(run: Hand) -> None:
+    run("apply", "-f", run.file(FLEET))
+    begun = run("apply", "-f", run.file(MOVE))
+    assert begun.stdout.splitlines()[-1] == "migration holdfast-web-eth0 created", begun.stderr
+    shown = run("get", "migrations").stdout.splitlines()
+    assert [line.split() for line in shown] == [["ENDPOINT", "WORKLOAD", "FROM", "TO"], ["eth0", "web", "r1", "r2"]]
+    printed = run("get", "migration", "holdfast-web-eth0", "-o", "yaml").stdout
+    assert printed == "- kind: migration\n  name: holdfast-web-eth0\n  spec:\n    to: r2\n"
+    assert run("apply", "-f", run.file(printed)).stderr == "1 unchanged\n"
+    elsewhere = run.file(MOVE.replace("to: r2", "to: r3"))
+    assert run("diff", "-f", elsewhere).stdout.splitlines()[0] == "moved migration holdfast-web-eth0"
+    assert run("apply", "-f", elsewhere).stdout == "migration holdfast-web-eth0 moved\n"
+    assert run("undo", "migration", "holdfast-web-eth0").stdout == "migration holdfast-web-eth0 moved\n"
+    assert run("delete", "migration", "holdfast-web-eth0").stdout == "migration holdfast-web-eth0 deleted\n"
+    assert run("get", "migrations", "-o", "yaml").stdout == ""
+
+
+def test_what_ends_a_migration_says_so(run: Hand) -> None:
+    run("apply", "-f", run.file(FLEET + MOVE))
+    arrived = run.file(FLEET.replace("node: r1", "node: r2"))
+    assert "deleted migration holdfast-web-eth0" in run("diff", "-f", arrived).stdout
+    would = "migration holdfast-web-eth0 would be ended: the endpoint is on r2 now"
+    assert run("apply", "-f", arrived, "--dry-run").stdout.splitlines()[-1] == would
+    assert run("apply", "-f", arrived).stdout.splitlines() == [
+        "endpoint holdfast-web-eth0 moved",
+        "migration holdfast-web-eth0 ended: the endpoint is on r2 now",
+    ]
+    run("undo", "endpoint", "holdfast-web-eth0")
+    run("undo", "migration", "holdfast-web-eth0")
+    gone = run("delete", "endpoint", "holdfast-web-eth0").stdout.splitlines()
+    assert gone[-1] == "migration holdfast-web-eth0 ended: the endpoint is gone"
+
+
+def test_a_refused_migration_is_one_sentence(run: Hand) -> None:
+    run("apply", "-f", run.file(FLEET))
+    told = run("apply", "-f", run.file(MOVE.replace("to: r2", "to: r1")))
+    assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
+    assert "endpoint holdfast-web-eth0 is on r1, so it cannot migrate there" in told.stderr
+
+
 def test_diff_shows_what_apply_would_change_and_changes_nothing(run: Hand) -> None:
     run("apply", "-f", run.file(FLEET))
     told = run("diff", "-f", run.file(FLEET.replace("10.28.0.7", "10.28.0.8")))
@@ -161,6 +217,12 @@ def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> 
         (f"{ENDPOINT_LINE}\nnetwork: [red]", "f:1: network: expected `str`, got `array`"),
         (f'{ENDPOINT_LINE}\nnetwork: "r\\0d"', "has control characters in it"),
         (f"{ENDPOINT_LINE}\nname: web", "f:1: is endpoint holdfast-w-e by its spec, and has another name"),
+        ("kind: migration\nname: web\nspec: {to: r}", "f:1: is migration web, and no endpoint is called so: write its"),
+        ("kind: migration\nspec: {to: r}", "f:1: is a migration without a name"),
+        ("kind: migration\nname: holdfast-w-e", "f:1: spec: object missing required field `to`"),
+        ("kind: migration\nname: holdfast-w-e\nspec: {to: a/b}", "f:1: 'a/b' has a slash in it"),
+        ("kind: migration\nname: holdfast-w-e\nspec: {form: r}", "f:1: has an unknown field form"),
+        ("kind: migration\nname: holdfast-w-e\nlabels: {a: b}", "has labels, which a migration does not carry"),
         ("hello", "f:1: is not an object"),
         ("{", "f:1:"),
         ("# nothing", "f names no object"),

@@ -19,6 +19,7 @@ from holdfast.cli.daemon import runtime_flag
 from holdfast.cli.direct import Reach, who
 from holdfast.cli.resync import differences
 from holdfast.config import Config, Flag
+from holdfast.inventory import transcript
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.claims import KINDS, belongs
 from holdfast.inventory.connect import NoInventory, configured_engine
@@ -38,7 +39,13 @@ file_flag = click.option(
 )
 why_flag = click.option("--reason", default="", help="Why; it is kept with your name.")
 dry_flag = click.option("--dry-run", is_flag=True, help="Only tell what would change.")
-output_flag = click.option("-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table")
+output_flag = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml"]),
+    default="table",
+    help="Form of the output; yaml is a file for apply.",
+)
 
 
 class Desk:
@@ -270,20 +277,45 @@ def _wait(opened: Desk, revisions: set[int], timeout: float) -> None:
 def _show(kind: Kind[Any, Any], found: Sequence[Held], region: Region, output: str) -> None:
     if output == "json":
         click.echo(json.dumps([{"name": one.name, **_document(one.doc)} for one in found], indent=2))
-        return
-    columns = [column for column in kind.columns if output == "wide" or not column.wide]
+    elif output == "yaml":
+        click.echo(_file(kind, found, region), nl=False)
+    else:
+        _table(kind, found, region, wide=output == "wide")
+
+
+def _table(kind: Kind[Any, Any], found: Sequence[Held], region: Region, *, wide: bool) -> None:
+    columns = [column for column in kind.columns if wide or not column.wide]
     rows = [[column.header for column in columns]]
     for one in found:
-        name, thing = kind.parse(one.key, region), kind.decode(one.key, one.doc)
-        if not belongs(kind, one.key, thing, region):
-            rows.append([one.name, "belongs to another region"])
-        elif isinstance(name, Bad) or isinstance(thing, Bad):
-            rows.append([one.name, "cannot be read by this version"])
+        read_back = _read_back(kind, one, region)
+        if isinstance(read_back, str):
+            rows.append([one.name, read_back])
         else:
-            rows.append([column.cell(name, thing) for column in columns])
+            rows.append([column.cell(*read_back) for column in columns])
     widths = [max(len(row[n]) for row in rows if n < len(row)) for n in range(len(columns))]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
+
+
+def _file(kind: Kind[Any, Any], found: Sequence[Held], region: Region) -> str:
+    described: list[dict[str, Any]] = []
+    for one in found:
+        read_back = _read_back(kind, one, region)
+        if isinstance(read_back, str):
+            click.echo(f"{kind.name} {one.name} {read_back}, and is left out", err=True)
+        else:
+            described.append(transcript.described(kind, one.name, read_back[1]))
+    return transcript.text(described)
+
+
+def _read_back(kind: Kind[Any, Any], one: Held, region: Region) -> tuple[Any, Any] | str:
+    """The name in its key and the object itself, or why they cannot be shown."""
+    name, thing = kind.parse(one.key, region), kind.decode(one.key, one.doc)
+    if not belongs(kind, one.key, thing, region):
+        return "belongs to another region"
+    if isinstance(name, Bad) or isinstance(thing, Bad):
+        return "cannot be read by this version"
+    return name, thing
 
 
 def _document(doc: bytes) -> dict[str, Any]:

@@ -1,0 +1,73 @@
+"""Objects as files: what `holdfast get -o yaml` prints, `holdfast apply` takes, and nothing changes by it. Pure.
+
+The way back from `manifest`, in the same words. What nobody writes into a file (uids, the region, where a migration
+starts) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import yaml
+
+from holdfast.config.text import show_duration
+from holdfast.inventory.claims import REGION_LABEL, host_of
+from holdfast.model.endpoint import Endpoint
+from holdfast.model.host import Host
+from holdfast.model.kind import Kind
+from holdfast.model.migration import Migration
+from holdfast.model.network import NETWORK_LABEL
+from holdfast.model.subnet import Subnet
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""A fleet is a long file; libyaml writes it ten times as fast, where there is one."""
+
+
+def described(kind: Kind[Any, Any], name: str, thing: Any) -> dict[str, Any]:
+    """One object in the words of a file."""
+    spec: dict[str, Any]
+    match thing:
+        case Migration():
+            spec = {"to": host_of(thing)}
+        case Host() | Endpoint():
+            spec = _plain(thing.spec)
+        case Subnet() if thing.network_id == name:
+            spec = {field: value for field, value in _plain(thing).items() if field != "network_id"}
+        case _:
+            spec = _plain(thing)
+    labels = thing.metadata.labels if isinstance(thing, Host | Endpoint) else {}
+    return {"kind": kind.name, "name": name, **_labels(labels), "spec": spec}
+
+
+def text(objects: Sequence[Mapping[str, Any]]) -> str:
+    """The file; several of them one after the other are one, too."""
+    if not objects:
+        return ""
+    written: str = yaml.dump(list(objects), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120)
+    return written
+
+
+def _labels(given: Mapping[str, str]) -> dict[str, Any]:
+    """The network is a word of its own, and the region follows from the configuration."""
+    rest = {label: value for label, value in given.items() if label not in (REGION_LABEL, NETWORK_LABEL)}
+    network = given.get(NETWORK_LABEL)
+    return ({"network": network} if network else {}) | ({"labels": rest} if rest else {})
+
+
+def _plain(thing: Any) -> Any:
+    return _shown(msgspec.to_builtins(thing, builtin_types=(timedelta,)))
+
+
+def _shown(value: Any) -> Any:
+    """Durations as people write them; what is not set is not mentioned."""
+    match value:
+        case timedelta():
+            return show_duration(value)
+        case dict():
+            return {field: _shown(one) for field, one in value.items() if one is not None}
+        case list() | tuple():
+            return [_shown(one) for one in value]
+    return value
