@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT
 from holdfast.reconcile import BrakeReason, Change, Op, Outcome
 from holdfast.runtime.moves import Moves
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.server.layout import Layout
 from holdfast.server.syncer_brake import SyncerBrake
 from holdfast.server.syncer_source import Outbox
 from holdfast.server.syncer_target import EtcdTarget
@@ -39,6 +42,12 @@ def believed(revision: int, _known: int) -> int:
 def creates_flow(_self: Moves[Any, Any], changes: Sequence[Change[Any, Any]]) -> list[Change[Any, Any]]:
     """Every create goes with its page, whatever is still to be deleted."""
     return [change for change in changes if change.op is not Op.DELETE]
+
+
+def endpoints_alone(layout: Layout, key: bytes) -> bytes | None:
+    """A migration goes by itself, whatever becomes of its endpoint."""
+    name = ENDPOINT.parse(key, layout.region)
+    return None if isinstance(name, Bad) else name.individual.encode()
 
 
 def large_kinds_only(brake: SyncerBrake, _change: Change[bytes, Entry], going: int, of: int) -> BrakeReason | None:

@@ -10,6 +10,7 @@ from holdfast.inventory.claims import KINDS
 from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT, EndpointName
 from holdfast.model.host import HOST
+from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.server.layout import Layout
 from holdfast.store.api import Entry
@@ -45,5 +46,16 @@ def test_every_prefix_has_its_kind_and_other_keys_have_none() -> None:
             LAYOUT.kind(strange)
 
 
+@given(names, names)
+def test_a_migration_is_about_the_workload_of_its_endpoint_and_is_another_individual(
+    one: EndpointName, other: EndpointName
+) -> None:
+    migrates, elsewhere = (MIGRATION.key(REGION, name) for name in (one, one._replace(node="elsewhere")))
+    stands = ENDPOINT.key(REGION, other)
+    assert (LAYOUT.workload(migrates) == LAYOUT.workload(stands)) is (one.individual == other.individual)
+    assert LAYOUT.individual(migrates) == LAYOUT.individual(elsewhere) != LAYOUT.individual(stands)
+
+
 def test_what_cannot_move_is_no_individual() -> None:
+    assert LAYOUT.workload(HOST.key(REGION, "r1")) is None
     assert LAYOUT.individual(HOST.key(REGION, "r1")) is None
