@@ -1,4 +1,4 @@
-"""People who edit the inventory of a simulated fleet: hosts, networks, endpoints that move, frontends with all theirs.
+"""People who edit the inventory of a simulated fleet: hosts, networks, endpoints that move and migrate, frontends.
 
 What breaks a rule is refused, as it would be outside; so some of their wishes come to nothing.
 """
@@ -13,10 +13,11 @@ from sqlalchemy import Engine
 
 from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
 from holdfast.model.backend import BACKEND, Backend
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec, read_name
 from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
 from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
 from holdfast.testing import World
 from tests.sim.servers import REGION
@@ -35,7 +36,8 @@ async def edit(world: World, engine: Engine) -> None:
     while True:
         await asyncio.sleep(dice.uniform(0.05, 1.5))
         wish: Callable[[random.Random], Wishes] = dice.choices(
-            [_endpoint, _gone, _host, _network, _frontend, _backend, _drawn], weights=[9, 3, 1, 2, 2, 1, 1]
+            [_endpoint, _gone, _migration, _host, _network, _frontend, _backend, _drawn],
+            weights=[9, 3, 6, 1, 2, 2, 1, 1],
         )[0]
         try:
             edits = editor.change(wish(dice), who="people")
@@ -66,12 +68,27 @@ def _gone(dice: random.Random) -> Wishes:
     return [Wanted(ENDPOINT, f"holdfast-w{dice.randrange(ENDPOINTS)}-eth0")]
 
 
+def _migration(dice: random.Random) -> Wishes:
+    """Begins, goes elsewhere or is cancelled; it arrives when somebody puts its endpoint there."""
+    name = f"holdfast-w{dice.randrange(ENDPOINTS)}-eth0"
+    if dice.random() < 0.2:
+        return [Wanted(MIGRATION, name)]
+    number = dice.randrange(HOSTS)
+    target = read_name(f"h{number}-{name}")
+    move = wanted(MIGRATION, REGION, target, Migration.of(REGION, target, target.node))
+    return [_as_host(number, dice), move] if dice.random() < 0.5 else [move]
+
+
 def _host(dice: random.Random) -> Wishes:
     number = dice.randrange(HOSTS)
     if dice.random() < 0.3:
         return [Wanted(HOST, f"h{number}")]
+    return [_as_host(number, dice)]
+
+
+def _as_host(number: int, dice: random.Random) -> Wanted:
     spec = HostSpec(bgp=Bgp(ipv4_address=f"192.0.2.{10 * number + dice.randrange(10)}/24"))
-    return [wanted(HOST, REGION, f"h{number}", Host.of(f"h{number}", spec))]
+    return wanted(HOST, REGION, f"h{number}", Host.of(f"h{number}", spec))
 
 
 def _network(dice: random.Random) -> Wishes:
