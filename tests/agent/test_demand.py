@@ -40,8 +40,9 @@ runs = st.builds(
     st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=2, unique=True),
 )
 ends = st.builds(FLEET.ends, st.sampled_from(WORKLOADS), st.sampled_from([*HOSTS, ME]))
-migrates = st.builds(FLEET.migrates, st.sampled_from(WORKLOADS), st.sampled_from(HOSTS), st.sampled_from(HOSTS))
-arrived = st.builds(FLEET.arrived, st.sampled_from(WORKLOADS), st.sampled_from(HOSTS))
+anywhere = st.sampled_from([*HOSTS, ME])
+migrates = st.builds(FLEET.migrates, st.sampled_from(WORKLOADS), anywhere, anywhere)
+arrived = st.builds(FLEET.arrived, st.sampled_from(WORKLOADS), anywhere)
 
 
 class Followed:
@@ -50,7 +51,7 @@ class Followed:
     def __init__(self, here: Here | None = None) -> None:
         self.objects: dict[bytes, tuple[int, Object]] = {}
         self.revision = 0
-        self.demand = Demand(here or Here(ME, Encapsulation.ALWAYS), lambda key: self.objects[key][0])
+        self.demand = Demand(here or Here(ME, Encapsulation.ALWAYS), lambda key: self.objects.get(key, (0,))[0])
 
     def tell(self, *operations: Put | Delete) -> set[Any]:
         touched: set[Any] = set()
@@ -58,6 +59,10 @@ class Followed:
             self.revision += 1
             touched |= self._tell(operation)
         return touched
+
+    def end(self) -> set[Any]:
+        """Of every migration that is gone it is known how it ended."""
+        return set[Any]().union(*(self.demand.end(by) for by, _ in self.demand.over()))
 
     def _tell(self, operation: Put | Delete) -> set[Any]:
         kind, hear = self._kind(operation.key)
@@ -83,12 +88,12 @@ class Followed:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.one_of(joins, joins, leaves, runs, runs, ends, migrates, arrived), max_size=15))
+@given(st.lists(st.one_of(joins, joins, leaves, runs, runs, ends, migrates, migrates, arrived), max_size=15))
 def test_however_it_came_about_it_is_what_the_objects_say_now(operations: list[Put | Delete]) -> None:
     followed = Followed()
     for operation in operations:
         before = followed.wanted()
-        touched = followed.tell(operation)
+        touched = followed.tell(operation) | followed.end()
         after = followed.wanted()
         assert after == wants(followed.objects)
         assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} <= touched

@@ -64,20 +64,36 @@ _KINDS = (HOST, ENDPOINT, MIGRATION)
 
 
 def wants(objects: Mapping[bytes, tuple[int, Object]]) -> dict[Key, Shape]:
-    """What these objects claim on this host, told apart from how the agent finds out: later ones overwrite."""
+    """What these objects claim on this host, told apart from how the agent finds out: later ones overwrite, and who is
+    on his way gives way to all others, but here, where he comes before all."""
     known = [each for _, each in objects.values()]
     hosts = {each.metadata.name: each for each in known if isinstance(each, Host)}
-    arriving = {each.target for each in known if isinstance(each, Migration)}
-    wanted: dict[Key, Shape] = {}
-    for _, (_, one) in sorted(objects.items(), key=lambda each: (each[1][0], each[0])):
+    endpoints = {each.name: each for each in known if isinstance(each, Endpoint)}
+    came_from = {each.target: each.source for each in known if isinstance(each, Migration)}
+    claimed: list[tuple[int, int, bytes, dict[Key, Shape]]] = []
+    for at, (revision, one) in objects.items():
         if isinstance(one, Host) and one.metadata.name != ME:
-            wanted |= _of_host(one)
-        elif isinstance(one, Endpoint) and one.spec.node == ME:
-            wanted |= {route(prefix): Local(one.spec.interface_name) for prefix in one.spec.ip_networks}
-        elif isinstance(one, Endpoint) and one.spec.node in hosts and one.name not in arriving:
-            via = hosts[one.spec.node].spec.tunnel_ipv4
-            wanted |= {route(prefix): Remote(via) for prefix in one.spec.ip_networks}
+            claimed.append((0, revision, at, _of_host(one)))
+        elif isinstance(one, Endpoint):
+            source = came_from.get(one.name, one.name)
+            on_its_way = 0 if source == one.name else 1 if one.spec.node == ME else -2 if source in endpoints else -1
+            claimed.append((on_its_way, revision, at, _of_endpoint(one, one.spec.node, hosts)))
+        elif isinstance(one, Migration) and one.target.node == ME and one.target not in endpoints:
+            claims = _of_endpoint(endpoints[one.source], ME, hosts) if one.source in endpoints else {}
+            claimed.append((1, revision, at, claims))
+    wanted: dict[Key, Shape] = {}
+    for _, _, _, claims in sorted(claimed, key=lambda each: each[:3]):
+        wanted |= claims
     return wanted
+
+
+def _of_endpoint(endpoint: Endpoint, on: str, hosts: Mapping[str, Host]) -> dict[Key, Shape]:
+    if on == ME:
+        return {route(prefix): Local(endpoint.spec.interface_name) for prefix in endpoint.spec.ip_networks}
+    if on not in hosts:
+        return {}
+    via = hosts[on].spec.tunnel_ipv4
+    return {route(prefix): Remote(via) for prefix in endpoint.spec.ip_networks}
 
 
 def _of_host(host: Host) -> dict[Key, Shape]:

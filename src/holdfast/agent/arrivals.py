@@ -1,72 +1,100 @@
-"""Arrivals: a workload that is seen on a second host may be on its way there, and the word of it may only be late.
+"""Arrivals: who is on his way and who has arrived is told in two places, and the word from one may only be late.
 
 Endpoints and migrations come by two watches, and nothing keeps one in step with the other. So before a workload's newer
-place takes its addresses from the older one, the store itself is asked whether it migrates. Until it has said no, or
-the migration is known here too, packets go where they went.
+place takes its addresses from the older one, the store itself is asked whether it migrates: until it has said no, or
+the migration is known here too, packets go where they went. And when a migration to this host is gone, the store is
+asked whether its workload has arrived: until that is seen here too, or it has said no, it stays programmed here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Awaitable, Callable, Collection
 
 from holdfast.agent.claims import Key
 from holdfast.agent.demand import Demand
-from holdfast.model.endpoint import EndpointName
+from holdfast.agent.moves import Move
+from holdfast.model.endpoint import ENDPOINT, EndpointName
 from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.model.time import Duration
 from holdfast.reconcile import Away
-from holdfast.store.api import Store, StoreError
+from holdfast.store.api import Get, Store, StoreError
 
 AGAIN = Duration(seconds=1)
 
 
 class Arrivals:
     def __init__(self, store: Store, region: Region, is_known: Callable[[bytes], bool]) -> None:
-        """`is_known` tells whether the migration with that key is known here."""
+        """`is_known` tells whether the migration or the endpoint with that key is known here."""
         self._store = store
         self._region = region
         self._is_known = is_known
-        self._open: dict[bytes, EndpointName] = {}
-        self._over: set[bytes] = set()
+        self._doubted: dict[bytes, EndpointName] = {}
+        self._ended: dict[bytes, Move] = {}
+        self._settled: set[bytes] = set()
         self._asked = asyncio.Event()
 
     def weigh(self, demand: Demand, touched: Collection[Key]) -> set[Key]:
-        """Has the demand doubt what is not known to have moved, and believe what is; the claims that this touches."""
-        over, self._over = self._over, set()
-        believed = set[Key]().union(*(demand.believe(by) for by in over))
-        while found := doubtful(demand, {*touched, *believed}):
+        """Has the demand doubt what is not known to have moved, and act on what is; the claims that this touches."""
+        settled, self._settled = self._settled, set()
+        news = set[Key]().union(*(demand.believe(by) | demand.end(by) for by in settled))
+        while found := doubtful(demand, {*touched, *news}):
             for by in found:
                 demand.doubt(by)
-            self._open |= found
+            self._doubted |= found
             self._asked.set()
-        return believed
+        before, self._ended = self._ended, ended(demand)
+        if self._ended.keys() - before.keys():
+            self._asked.set()
+        return news
 
     async def run(self, wake: Callable[[], None]) -> None:
         """Asks for ever; `wake` is called when there is an answer."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
-            for by, name in list(self._open.items()):
-                if await self._is_settled(name):
-                    del self._open[by]
-                    self._over.add(by)
+            await self._asked_or_again()
+            for by, name in list(self._doubted.items()):
+                if await self._answer(self._is_clear(name)):
+                    del self._doubted[by]
+                    self._settled.add(by)
                     wake()
-            if self._open:
-                await asyncio.sleep(AGAIN.total_seconds())
-                self._asked.set()
+            for by, move in list(self._ended.items()):
+                if await self._answer(self._has_ended(move)):
+                    self._settled.add(by)
+                    wake()
 
-    async def _is_settled(self, name: EndpointName) -> bool:
-        key = MIGRATION.key(self._region, name)
-        if self._is_known(key):
-            return True
+    async def _asked_or_again(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN.total_seconds() if self._doubted or self._ended else None):
+                await self._asked.wait()
+        self._asked.clear()
+
+    async def _answer(self, question: Awaitable[bool]) -> bool:
         try:
-            return await self._store.get(key) is None
+            return await question
         except (Away, StoreError):
             return False  # a store that does not answer has not said no
+
+    async def _is_clear(self, name: EndpointName) -> bool:
+        """Whether an endpoint is known here to migrate, or does not."""
+        key = MIGRATION.key(self._region, name)
+        return self._is_known(key) or await self._store.get(key) is None
+
+    async def _has_ended(self, move: Move) -> bool:
+        """Whether nothing is on its way to here that would tell how that migration ended. Asked of one moment: an
+        endpoint that is moved is written before its migration goes."""
+        source, target = (ENDPOINT.key(self._region, name) for name in move)
+        read = await self._store.txn([], [Get(MIGRATION.key(self._region, move.target)), Get(target), Get(source)])
+        migrates, has_arrived, stays = map(bool, read.results)
+        return not migrates and (not has_arrived or (stays and self._is_known(target)))
 
 
 def doubtful(demand: Demand, touched: Collection[Key]) -> dict[bytes, EndpointName]:
     """The endpoints that would take one of these claims from the same workload on another host."""
     return dict(demand.twins(touched))
+
+
+def ended(demand: Demand) -> dict[bytes, Move]:
+    """The migrations to this host of which nobody knows how they ended."""
+    return dict(demand.over())

@@ -64,7 +64,7 @@ class Commands:
         return not any(one.synced.unreadable for one in self._keeper.followings)
 
     def _local(self) -> list[Endpoint]:
-        return [one for following in self._keeper.followings for one in following.demand.on(self._host)]
+        return [one for following in self._keeper.followings for one in following.demand.local()]
 
     async def _report(self, _request: Request, _who: Who) -> Any:
         at = Moment(self._clock.now(), self._clock.wall())

@@ -1,21 +1,25 @@
 """Demand: what one source wants in this host's kernel, as claims, kept up object by object.
 
 Decides who owns a claim that several live objects of the source make: the one with the higher mod_revision, and the
-contest is named. A workload that is migrating is routed to where it is, by everyone but the host that it moves to.
-It changes by whole objects only, and says which claims an object's change may have touched.
+contest is named. A workload that is migrating is routed to where it is, by everyone but the host that it moves to:
+there it is programmed too, as its own endpoint there says or, where only the migration stands, as the one that it comes
+from. What has ended here is let go when it is known how it ended. It changes by whole objects only, and says which
+claims an object's change may have touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 
 import msgspec
 
 from holdfast.agent.claims import Claim, Key, Local, Sort
 from holdfast.agent.mac import mac_of, tunnel_mac
+from holdfast.agent.moves import Move, Moves, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
-from holdfast.model.endpoint import Endpoint, EndpointName
+from holdfast.model.endpoint import Endpoint, EndpointName, read_name
 from holdfast.model.host import Host
 from holdfast.model.migration import Migration
 
@@ -43,6 +47,27 @@ class Contest:
         return f"{self.key} is claimed by {_who(self.winner.claim)} and also by {others}; the newest object wins"
 
 
+class Standing(IntEnum):
+    """How much an object's word counts where several claim one key; among equals the newer one's."""
+
+    EXPECTED = 0
+    """A workload at the target of its migration, while it stands where it comes from."""
+    DOUBTED = 1
+    """Nobody has said yet whether it is only on its way there."""
+    AWAITED = 2
+    """A workload at the target of its migration that does not stand where it comes from any more."""
+    SETTLED = 3
+    ARRIVING = 4
+    """A workload on its way to this host, which is programmed here beside where it comes from."""
+
+
+class Arrival(msgspec.Struct, frozen=True, gc=False):
+    """A workload on its way to this host, as it stands here, and where it comes from."""
+
+    endpoint: Endpoint
+    source: str
+
+
 class Demand:
     """Store keys stand for objects."""
 
@@ -56,8 +81,8 @@ class Demand:
         self._hosts: dict[bytes, Host] = {}
         self._endpoints: dict[bytes, Endpoint] = {}
         self._on: dict[str, list[bytes]] = {}
-        self._moving: dict[bytes, EndpointName] = {}
-        self._arriving: set[EndpointName] = set()
+        self._moves = Moves()
+        self._unread: frozenset[EndpointName] = frozenset()
         self._made: dict[bytes, tuple[Key, ...]] = {}
         self._sole: dict[Key, Wanted] = {}
         self._contested: dict[Key, dict[bytes, Claim]] = {}
@@ -79,8 +104,9 @@ class Demand:
         return self._contest(key).winner
 
     def contests(self) -> list[Contest]:
+        """Those worth naming: that a workload on its way claims its addresses twice is as it must be."""
         found = [self._contest(key) for key in sorted(self._contested)]
-        return [contest for contest in found if not self._arrives(contest.winner)]
+        return [worthy for contest in found if (worthy := self._without_moves(contest)) is not None]
 
     def refusals(self) -> list[str]:
         """Sentences on hosts that cannot be programmed."""
@@ -97,6 +123,15 @@ class Demand:
     def on(self, host: str) -> list[Endpoint]:
         """The endpoints of that host."""
         return [self._endpoints[by] for by in sorted(self._on.get(host, ()))]
+
+    def local(self) -> list[Endpoint]:
+        """The endpoints of this host, with those that only a migration says are coming."""
+        return [*self.on(self._here.host), *filter(None, (self._coming(by) for by, _ in self._moves))]
+
+    def arrivals(self) -> list[Arrival]:
+        """The workloads on their way to this host."""
+        known = {one.name: one for one in self.local()} if self._moves else {}
+        return [Arrival(known[move.target], move.source.node) for _, move in self._moves if move.target in known]
 
     def host(self, by: bytes, host: Host | None) -> set[Key]:
         """That host has changed, or is gone."""
@@ -118,21 +153,54 @@ class Demand:
         else:
             self._doubted.discard(by)
             self._believed.discard(by)
-        return self._route(by)
+        known = endpoint or old
+        about = self._moves.about(known.name) if known is not None and self._moves else ()
+        return self._route(by).union(*(self._along(each) for each in about))
 
     def migration(self, by: bytes, migration: Migration | None) -> set[Key]:
-        """A workload is on its way to another host, or not any more."""
-        target = None if migration is None else migration.target
-        names = {name for name in (self._moving.pop(by, None), target) if name is not None}
-        self._arriving -= names
-        if target is not None:
-            self._moving[by] = target
-            self._arriving.add(target)
-        return set().union(*(self._route(key) for name in names for key in self._named(name)))
+        """A workload is on its way to another host, or not any more. Whether one that came here has arrived, or turned
+        back, is told by the endpoints, of which the word may be late: until then nothing of it changes (`end`)."""
+        if migration is None:
+            if self._may_have_arrived(by):
+                self._moves.over.add(by)
+                return set()
+            return self._end(by)
+        move = Move(migration.source, migration.target)
+        self._moves.put(by, move if move.source != move.target else None)
+        return self._along(by)
+
+    def over(self) -> list[tuple[bytes, Move]]:
+        """Migrations to here that are gone, and nobody knows how they ended."""
+        return [(by, move) for by, move in self._moves if by in self._moves.over]
+
+    def end(self, by: bytes) -> set[Key]:
+        """It is known how that one ended: what the endpoints say counts."""
+        return self._end(by) if by in self._moves.over else set()
+
+    def recall(self, claims: Iterable[Claim], key_of: Callable[[EndpointName], bytes]) -> set[Key]:
+        """What earlier lives have programmed for workloads of this host that are seen elsewhere too: their migrations
+        may be over while the word of their arrival is late. `key_of` tells a migration's key."""
+        touched: set[Key] = set()
+        kept = {claim.owner.endpoint for claim in claims if isinstance(claim.shape, Local) and claim.owner.endpoint}
+        for source, target in self._elsewhere({read_name(text) for text in kept}):
+            by = key_of(target)
+            if self._moves.get(by) is None:
+                self._moves.put(by, Move(source, target))
+                self._moves.over.add(by)
+                touched |= self._along(by)
+        return touched
+
+    def unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[Key]:
+        """These are there, and nobody knows what they say (C39)."""
+        concerned = set(self._moves.unread(migrations))
+        if endpoints != self._unread:
+            self._unread = endpoints
+            concerned |= self._moves.targets()
+        return set[Key]().union(*(self._route(by) for name in concerned for by in self._named(name)))
 
     def twins(self, keys: Iterable[Key]) -> Iterator[tuple[bytes, EndpointName]]:
         """Endpoints that win one of these claims over the same workload on another host, neither doubted nor believed
-        nor known to arrive."""
+        nor known to be on their way."""
         for key in keys:
             if key not in self._contested:
                 continue
@@ -141,12 +209,12 @@ class Demand:
             winner = self._endpoints.get(by)
             if winner is None or self._is_weighed(contest.winner):
                 continue
-            others = [self._endpoints[loser.by] for loser in contest.losers if loser.by not in self._doubted]
-            if any(other.name.individual == winner.name.individual for other in others):
+            settled = [one.by for one in contest.losers if self._standing(one) is Standing.SETTLED]
+            if any(self._endpoints[other].name.individual == winner.name.individual for other in settled):
                 yield by, winner.name
 
     def _is_weighed(self, rival: Wanted) -> bool:
-        return rival.by in self._doubted or rival.by in self._believed or self._arrives(rival)
+        return rival.by in self._believed or self._standing(rival) is not Standing.SETTLED
 
     def doubt(self, by: bytes) -> None:
         """That endpoint gets nothing for now that another object claims."""
@@ -158,6 +226,50 @@ class Demand:
         if by in self._endpoints:
             self._believed.add(by)
         return set(self._made.get(by, ()))
+
+    def _may_have_arrived(self, by: bytes) -> bool:
+        move = self._moves.get(by)
+        return move is not None and move.target.node == self._here.host and bool(self._named(move.source))
+
+    def _end(self, by: bytes) -> set[Key]:
+        move = self._moves.get(by)
+        if move is None:
+            return set()
+        self._moves.put(by, None)
+        arrived = self._named(move.target)
+        if move.target.node == self._here.host:
+            self._believed.update(arrived)  # it is here already, and need not be asked about
+            self._doubted.difference_update(arrived)
+        return self._arrive(by).union(*map(self._route, arrived))
+
+    def _along(self, by: bytes) -> set[Key]:
+        """One end of that migration has changed."""
+        move = self._moves.get(by)
+        if move is None:
+            return set()
+        if by in self._moves.over and not self._named(move.source):
+            return self._end(by)
+        return self._arrive(by).union(*map(self._route, self._named(move.target)))
+
+    def _arrive(self, by: bytes) -> set[Key]:
+        coming = self._coming(by)
+        return self._make(by, () if coming is None else local_routes(coming))
+
+    def _coming(self, by: bytes) -> Endpoint | None:
+        """A workload on its way to this host as it will stand here, where no endpoint here says so itself."""
+        move = self._moves.get(by)
+        if move is None or move.target.node != self._here.host or self._named(move.target):
+            return None
+        return next((moved(self._endpoints[each], move.target) for each in self._named(move.source)), None)
+
+    def _elsewhere(self, names: Collection[EndpointName]) -> Iterator[Move]:
+        """Endpoints of other hosts that would have one of these names if they were here."""
+        workloads = {name.workload for name in names}  # of all that there are, hardly any is looked at more closely
+        for endpoint in self._endpoints.values():
+            if endpoint.spec.workload in workloads and endpoint.spec.node != self._here.host:
+                target = endpoint.name._replace(node=self._here.host)
+                if target in names:
+                    yield Move(endpoint.name, target)
 
     def _named(self, name: EndpointName) -> list[bytes]:
         return [by for by in self._on.get(name.node, ()) if self._endpoints[by].name == name]
@@ -196,9 +308,13 @@ class Demand:
         node = endpoint.spec.node
         if node == self._here.host:
             return local_routes(endpoint)
-        if node not in self._peers or endpoint.name in self._arriving:
+        if node not in self._peers or (self._unread and self._may_be_at_an_unread(endpoint.name)):
             return ()
         return remote_routes(endpoint, self._peers[node])
+
+    def _may_be_at_an_unread(self, name: EndpointName) -> bool:
+        """Whether it is only expected there, while what may be its place cannot be read: packets go where they went."""
+        return self._moves.is_expected(name) and any(one.individual == name.individual for one in self._unread)
 
     def _make(self, by: bytes, claims: Iterable[tuple[Key, Claim]]) -> set[Key]:
         """From now on that object makes exactly these claims."""
@@ -236,14 +352,29 @@ class Demand:
         first, *rest = sorted(rivals, key=self._rank, reverse=True)
         return Contest(key, first, tuple(rest))
 
-    def _rank(self, rival: Wanted) -> tuple[bool, bool, int, bytes]:
-        return self._arrives(rival), rival.by not in self._doubted, self.revision(rival.by), rival.by
+    def _without_moves(self, contest: Contest) -> Contest | None:
+        if self._standing(contest.winner) is Standing.ARRIVING:
+            return None
+        on_their_way = (Standing.EXPECTED, Standing.AWAITED)
+        losers = tuple(loser for loser in contest.losers if self._standing(loser) not in on_their_way)
+        return Contest(contest.key, contest.winner, losers) if losers else None
 
-    def _arrives(self, rival: Wanted) -> bool:
-        """Whether it is a workload on its way to this host, which is programmed here beside where it comes from."""
-        endpoint = self._endpoints.get(rival.by)
-        here = isinstance(rival.claim.shape, Local)
-        return here and endpoint is not None and endpoint.name in self._arriving
+    def _rank(self, rival: Wanted) -> tuple[Standing, int, bytes]:
+        return self._standing(rival), self.revision(rival.by), rival.by
+
+    def _standing(self, rival: Wanted) -> Standing:
+        by = rival.by
+        if self._moves.get(by) is not None:
+            return Standing.ARRIVING
+        endpoint = self._endpoints.get(by)
+        expected = endpoint is not None and bool(self._moves) and self._moves.is_expected(endpoint.name)
+        if expected and isinstance(rival.claim.shape, Local):
+            return Standing.ARRIVING
+        if endpoint is None or not expected:
+            return Standing.DOUBTED if by in self._doubted else Standing.SETTLED
+        move = self._moves.to(endpoint.name)
+        has_left = move is not None and not self._named(move.source)
+        return Standing.AWAITED if has_left else Standing.EXPECTED
 
 
 def _who(claim: Claim) -> str:

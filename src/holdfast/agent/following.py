@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -18,8 +19,10 @@ from holdfast.agent.claims import Claim, Key
 from holdfast.agent.demand import Demand
 from holdfast.agent.peers import Here
 from holdfast.model.allowance import ALLOWANCE
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT, EndpointName
 from holdfast.model.host import HOST
+from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.model.scope import Target
@@ -31,6 +34,8 @@ from holdfast.store.api import OwnKey, Store
 from holdfast.store.mirror import Mirror
 
 log = structlog.get_logger(__name__)
+
+Remembered = Callable[[], Iterable[Claim]]
 
 LOOK_AGAIN = Duration(seconds=5)
 GONE_KEPT = 100_000
@@ -51,7 +56,7 @@ class Following:
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
         self.demand = Demand(here, self._revision)
-        self._arrivals = Arrivals(store, region, lambda key: key in self._migrations.objects)
+        self._arrivals = Arrivals(store, region, self._is_known)
         self.lists = 0
         """How many lists its state comes from: one more may be that of a restored store, or of another."""
         self._named: set[bytes] = set()
@@ -71,13 +76,16 @@ class Following:
             tasks.create_task(self._follow(self._allowances))
             tasks.create_task(self._arrivals.run(wake))
 
-    async def catch_up(self) -> set[Key]:
-        """Takes over all that the mirrors show, as a whole; the claims that it may have touched."""
+    async def catch_up(self, remembered: Remembered = tuple) -> set[Key]:
+        """Takes over all that the mirrors show, as a whole; the claims that it may have touched. `remembered` tells
+        what earlier lives have programmed."""
         while any(not mirror.settled or mirror.backlog for mirror in self._mirrors()):  # noqa: ASYNC110
             await asyncio.sleep(0)  # taking in and gathering need nothing but turns of the loop
         if not is_complete(self._mirrors()):
             return set()
         touched = self._take_over()
+        if self.synced.revision is None:
+            touched |= self.demand.recall(remembered(), partial(MIGRATION.key, self.region))
         touched |= self._arrivals.weigh(self.demand, touched)
         self._note()
         self._note_gone(touched)
@@ -107,7 +115,13 @@ class Following:
             touched |= self.demand.host(key, self._hosts.objects.get(key))
         for key in self._taken(self._endpoints):
             touched |= self.demand.endpoint(key, self._endpoints.objects.get(key))
-        return touched
+        return touched | self.demand.unreadable(self._unread(ENDPOINT), self._unread(MIGRATION))
+
+    def _unread(self, kind: Kind[Any, EndpointName]) -> frozenset[EndpointName]:
+        """Whose values cannot be read; their keys can."""
+        mirror = self._endpoints if kind is ENDPOINT else self._migrations
+        names = [kind.parse(key, self.region) for key in mirror.unreadable]
+        return frozenset(name for name in names if not isinstance(name, Bad))
 
     def _taken(self, mirror: Mirror[Any]) -> Collection[bytes]:
         taken, self._waiting[mirror] = self._waiting[mirror], set()
@@ -160,7 +174,10 @@ class Following:
         return HOST.prefix(self.region), ENDPOINT.prefix(self.region), MIGRATION.prefix(self.region)
 
     def _revision(self, key: bytes) -> int:
-        return self._endpoints.mod_revision(key) or self._hosts.mod_revision(key)
+        return self._endpoints.mod_revision(key) or self._hosts.mod_revision(key) or self._migrations.mod_revision(key)
+
+    def _is_known(self, key: bytes) -> bool:
+        return key in self._migrations.objects or key in self._endpoints.objects
 
 
 def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:

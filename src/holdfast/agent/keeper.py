@@ -115,7 +115,8 @@ class Keeper:
 
     def _place(self) -> Place[Key, Claim]:
         kernel, settings = self.kernel, self._settings
-        wanted = WantedClaims(self.sources, self.followings, self.sync, kernel.present, self._doubt)
+        remembered = kernel.remembered
+        wanted = WantedClaims(self.sources, self.followings, self.sync, kernel.present, self._doubt, remembered)
         return Place(
             name=NAME,
             source=wanted,

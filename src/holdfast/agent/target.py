@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 from msgspec.structs import replace
@@ -85,6 +85,12 @@ class Kernel:
             self._remembered[key] = owned
             return owned
         return known
+
+    def remembered(self) -> Iterator[Claim]:
+        """What earlier lives have made or begun to remove, as the journal has it."""
+        for key in list(self._remembered):
+            if (owned := self._recalled(key)) is not None:
+                yield owned.value
 
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
         """Everything is read for the first page; the others are of the same moment, but for what we did since."""

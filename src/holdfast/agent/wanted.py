@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from holdfast.agent.claims import Claim, Key
-from holdfast.agent.following import Following
+from holdfast.agent.following import Following, Remembered
 from holdfast.agent.footing import Present
 from holdfast.agent.order import in_order
 from holdfast.agent.sources import Sources
@@ -29,13 +29,16 @@ class WantedClaims:
         sync: Sync,
         present: Present,
         listed_anew: Callable[[str], None] = lambda _name: None,
+        remembered: Remembered = tuple,
     ) -> None:
-        """`listed_anew` hears of a source that was listed once more: it may be that of another store now."""
+        """`listed_anew` hears of a source that was listed once more: it may be that of another store now.
+        `remembered` tells what earlier lives have programmed."""
         self.sources = sources
         self.followings = followings
         self._sync = sync
         self._present = present
         self._listed_anew = listed_anew
+        self._remembered = remembered
         self._touched: set[Key] = set()
         self._was_read = False
         self._ordered: list[Key] | None = None
@@ -76,7 +79,7 @@ class WantedClaims:
     async def _catch_up(self) -> None:
         for following in self.followings:
             before, lists = following.synced, following.lists
-            touched = await following.catch_up()
+            touched = await following.catch_up(self._remembered)
             if touched:
                 self._touched |= touched
                 self._ordered = None

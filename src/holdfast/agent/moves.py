@@ -1,0 +1,82 @@
+"""Moves: which workloads of a source are on their way, from where and to where. Pure.
+
+A migration is named like the endpoint at its target, so one whose value cannot be read still says where to. One that
+has ended is kept as `over` for whoever must not act on its end before he knows which end it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast.model.endpoint import Endpoint, EndpointName
+from holdfast.model.name import join
+
+
+class Move(NamedTuple):
+    """From where an endpoint goes to where."""
+
+    source: EndpointName
+    target: EndpointName
+
+
+class Moves:
+    """Store keys stand for migrations."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Move] = {}
+        self._about: dict[EndpointName, set[bytes]] = {}
+        self._unread: frozenset[EndpointName] = frozenset()
+        self.over: set[bytes] = set()
+        """Those that have ended, and nobody knows yet how."""
+
+    def get(self, by: bytes) -> Move | None:
+        return self._known.get(by)
+
+    def put(self, by: bytes, move: Move | None) -> None:
+        """That migration is under way like this, or is not any more."""
+        old = self._known.pop(by, None)
+        for name in old or ():
+            self._about[name].discard(by)
+            if not self._about[name]:
+                del self._about[name]
+        self.over.discard(by)
+        if move is not None:
+            self._known[by] = move
+            for name in move:
+                self._about.setdefault(name, set()).add(by)
+
+    def about(self, name: EndpointName) -> Collection[bytes]:
+        """The migrations from there or to there."""
+        return sorted(self._about.get(name, ()))
+
+    def to(self, name: EndpointName) -> Move | None:
+        """The one that has that endpoint for its target."""
+        return next((move for by in self.about(name) if (move := self._known[by]).target == name), None)
+
+    def is_expected(self, name: EndpointName) -> bool:
+        """Whether a migration goes there, be it one that cannot be read."""
+        return name in self._unread or self.to(name) is not None
+
+    def unread(self, names: frozenset[EndpointName]) -> frozenset[EndpointName]:
+        """Where to the migrations go that cannot be read, from now on; all of whom that may concern."""
+        before, self._unread = self._unread, names
+        return before ^ names
+
+    def targets(self) -> set[EndpointName]:
+        """Where to anything goes."""
+        return {move.target for move in self._known.values()} | self._unread
+
+    def __iter__(self) -> Iterator[tuple[bytes, Move]]:
+        return iter(sorted(self._known.items()))
+
+    def __bool__(self) -> bool:
+        return bool(self._known or self._unread)
+
+
+def moved(endpoint: Endpoint, target: EndpointName) -> Endpoint:
+    """That endpoint as it will stand where it goes."""
+    metadata = replace(endpoint.metadata, name=join(target))
+    return replace(endpoint, metadata=metadata, spec=replace(endpoint.spec, node=target.node))

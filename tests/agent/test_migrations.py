@@ -1,0 +1,323 @@
+"""A migration that stands alone: the target programs the workload beside where it is, and its end opens no gap.
+
+Our inventory has one row per endpoint. It writes a migration and leaves the endpoint where it is; when the operator
+moves it, the new endpoint is written, the old one deleted, and the migration deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent.claims import Local, Remote, Shape
+from holdfast.agent.commands import Commands
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.endpoint_status import State
+from holdfast.model.kind import Kind
+from holdfast.model.migration import MIGRATION
+from holdfast.store.api import Operation, Put
+from holdfast.testing.client import FakeClient
+from holdfast.testing.fault import fault
+from holdfast.testing.link import Fate
+from tests.agent.site import ME, REGION, Fleet, Site
+from tests.agent.test_keeper import P1, P2, on_a_site
+
+HERE, THERE, ELSEWHERE = Local("tap-w"), Remote("10.99.0.1"), Remote("10.99.0.2")
+PREFIX = "10.65.0.1/32"
+ROTTEN = b'{"kind": "LiveMigration", '
+
+
+async def begun(site: Site, to: str = ME) -> list[Shape | None]:
+    """w is on a, on its way to a host; what becomes of its route from now on."""
+    fleet = site.fleet()
+    fleet.write(fleet.joins(ME, 7), fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+    site.start()
+    await site.settled()
+    assert site.shapes[P1] == THERE
+    fleet.write(fleet.migrates("w", "a", to))
+    await asyncio.sleep(5)
+    shapes: list[Shape | None] = []
+    site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
+    return shapes
+
+
+def steps(fleet: Fleet, to: str = ME) -> Sequence[Operation]:
+    """A move, in the order in which it is written."""
+    return fleet.runs("w", to, PREFIX), fleet.ends("w", "a"), fleet.arrived("w", to)
+
+
+def mute(site: Site, kind: Kind[Any, Any]) -> None:
+    site.clients["region"].link.mute_watches(kind.prefix(REGION))
+
+
+def statuses(site: Site) -> dict[str, State]:
+    found = Commands(site.running, ME, "boot-1", site.node.clock).endpoints()
+    assert found is not None
+    return {str(name): state for name, state in found.items()}
+
+
+def test_a_workload_that_only_its_migration_brings_is_programmed_where_it_goes(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        await begun(site)
+        assert site.shapes[P1] == HERE
+        assert site.running.sources.disputes() == []
+        assert statuses(site) == {"me-holdfast-w-eth0": State.UP}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_until_its_interface_exists_packets_go_where_the_workload_is(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        site.kernel.interfaces = set()
+        shapes = await begun(site)
+        assert (site.shapes[P1], shapes) == (THERE, [])
+        assert statuses(site) == {"me-holdfast-w-eth0": State.DOWN}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_every_other_host_routes_to_where_it_is_until_it_is_moved(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site, "b")
+        await asyncio.sleep(30)
+        assert (site.shapes[P1], shapes) == (THERE, [])
+        for step in steps(fleet, "b"):
+            fleet.write(step)
+            await asyncio.sleep(5)
+        assert shapes == [ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_source_that_is_written_again_does_not_take_it_back_and_what_arrives_follows_it(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        fleet.write(fleet.runs("w", "a", PREFIX, "10.65.0.2/32"))
+        await site.settled()
+        assert shapes == []
+        assert site.shapes[P2] == HERE
+        fleet.write(fleet.runs("w", "a", "10.65.0.2/32"))
+        await site.settled()
+        assert shapes == [None]
+        fleet.write(fleet.ends("w", "a"))
+        await site.settled()
+        assert P2 not in site.shapes
+
+    on_a_site(scene, tmp_path)
+
+
+def test_an_endpoint_at_the_target_counts_and_not_its_migration(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        fleet.write(fleet.runs("w", ME, PREFIX, interface="tap-other"))
+        await site.settled()
+        assert site.shapes[P1] == Local("tap-other")
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("late", [ENDPOINT, MIGRATION], ids=lambda kind: kind.plural)
+@pytest.mark.parametrize("to", [ME, "b"])
+def test_a_move_changes_a_route_once_at_most_whichever_word_is_late(
+    tmp_path: Path, late: Kind[Any, Any], to: str
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site, to)
+        mute(site, late)
+        for step in steps(fleet, to):
+            fleet.write(step)
+            await asyncio.sleep(10)
+        site.clients["region"].link.heal()
+        await asyncio.sleep(30)
+        assert shapes == ([] if to == ME else [ELSEWHERE])
+        assert site.shapes[P1] == (HERE if to == ME else ELSEWHERE)
+
+    on_a_site(scene, tmp_path)
+
+
+@fault("N8", without="holdfast.agent.demand:Demand._may_have_arrived", returns=False)
+def test_N8_a_migration_that_is_gone_takes_nothing_from_a_workload_that_has_arrived(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        mute(site, ENDPOINT)
+        fleet.write(*steps(fleet))
+        await asyncio.sleep(30)
+        assert shapes == []
+        assert statuses(site) == {"me-holdfast-w-eth0": State.UP}
+        site.clients["region"].link.heal()
+        await asyncio.sleep(5)
+        assert (shapes, site.shapes[P1]) == ([], HERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_migration_that_is_cancelled_goes_back_to_where_the_workload_is(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        fleet.write(fleet.arrived("w", ME))
+        await asyncio.sleep(2)
+        assert shapes == [THERE]
+        assert statuses(site) == {}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_store_that_does_not_answer_has_not_said_that_a_migration_was_cancelled(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        site.clients["region"].link.next_calls(Fate.REQUEST_LOST, count=5, of="txn")
+        fleet.write(fleet.arrived("w", ME))
+        await asyncio.sleep(2)
+        assert shapes == []
+        await asyncio.sleep(60)
+        assert shapes == [THERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_migration_that_is_cancelled_and_begun_anew_is_under_way(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        fleet.write(fleet.arrived("w", ME))
+        await asyncio.sleep(2)
+        fleet.write(fleet.migrates("w", "a", ME))
+        await asyncio.sleep(2)
+        assert site.shapes[P1] == HERE
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_workload_that_is_moved_to_a_third_host_is_routed_there(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        fleet.write(fleet.runs("w", "b", PREFIX), fleet.ends("w", "a"))
+        await asyncio.sleep(2)
+        fleet.write(fleet.arrived("w", ME))
+        await asyncio.sleep(2)
+        assert shapes == [ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_an_agent_that_starts_anew_in_a_migration_changes_nothing(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        shapes = await begun(site)
+        site.node.kill()
+        site.start()
+        await site.settled()
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+async def reborn(site: Site, answered: Set[int]) -> FakeClient:
+    """A new life of the agent. Of its first lists (1: hosts, 2: endpoints, 3: migrations) only these are answered."""
+    before = site.clients["region"]
+    site.node.kill()
+    site.start()
+    await site.world.until(lambda: site.clients["region"] is not before)
+    client, asked = site.clients["region"], [0]
+
+    def weather(method: str) -> Fate:
+        asked[0] += method == "list"
+        return Fate.REFUSED if method == "list" and asked[0] not in answered else Fate.ANSWERED
+
+    client.link.weather = weather
+    await asyncio.sleep(5)
+    return client
+
+
+@pytest.mark.parametrize("gone", [(), ("a",)], ids=["", "with its host"])
+@fault("N12", without="holdfast.agent.demand:Demand.recall", returns=[])
+def test_N12_first_lists_of_which_one_is_older_than_a_move_take_nothing_from_who_has_arrived(
+    tmp_path: Path, gone: Sequence[str]
+) -> None:
+    """The endpoints are listed before it is moved, the migrations after."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        client = await reborn(site, answered={2} if gone else {1, 2})
+        client.link.mute_watches(ENDPOINT.prefix(REGION))
+        fleet.write(*steps(fleet), *map(fleet.leaves, gone))
+        client.link.weather = lambda _method: Fate.ANSWERED
+        await asyncio.sleep(30)
+        assert shapes == []
+        client.link.heal()
+        await asyncio.sleep(10)
+        assert (shapes, site.shapes[P1]) == ([], HERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_migration_that_cannot_be_read_after_a_start_takes_nothing_from_who_arrives(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        site.node.kill()
+        fleet.write(Put(fleet.migrates("w", "a", ME).key, ROTTEN))
+        site.start()
+        await site.settled()
+        await asyncio.sleep(10)
+        assert shapes == []
+        for step in steps(fleet):
+            fleet.write(step)
+            await asyncio.sleep(5)
+        assert (shapes, site.shapes[P1]) == ([], HERE)
+
+    on_a_site(scene, tmp_path)
+
+
+rotten_ones = pytest.mark.parametrize("rotten", [("source",), ("source", "migration")], ids=" and ".join)
+
+
+async def restarted_among(site: Site, rotten: Sequence[str], to: str) -> None:
+    """A new life of the agent that cannot read these."""
+    fleet = site.fleet()
+    keys = {"source": fleet.runs("w", "a", PREFIX).key, "migration": fleet.migrates("w", "a", to).key}
+    site.node.kill()
+    fleet.write(*(Put(keys[one], ROTTEN) for one in rotten))
+    site.start()
+    await asyncio.sleep(30)
+
+
+@rotten_ones
+def test_who_arrives_stays_programmed_while_nobody_can_read_where_he_comes_from(
+    tmp_path: Path, rotten: Sequence[str]
+) -> None:
+    async def scene(site: Site) -> None:
+        shapes = await begun(site)
+        await restarted_among(site, rotten, ME)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+@rotten_ones
+@fault("C39", without="holdfast.agent.demand:Demand._may_be_at_an_unread", returns=False)
+def test_C39_nobody_routes_to_where_a_workload_is_only_expected_because_its_place_cannot_be_read(
+    tmp_path: Path, rotten: Sequence[str]
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site, "b")
+        fleet.write(fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(5)
+        await restarted_among(site, rotten, "b")
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
