@@ -125,6 +125,25 @@ def test_history_has_the_change_and_what_the_syncer_did_about_it(site: Site) -> 
     assert "“new router”" in told[wanted:done], "first the wish, then the deed"
 
 
+def test_explain_and_history_tell_of_a_migration_also_when_it_has_ended(site: Site) -> None:
+    name = f"{site.fleet.region.name}-r2"  # hosts of all regions stand side by side in the store
+    move = f"- {{kind: migration, name: holdfast-w5-eth0, spec: {{to: {name}}}}}\n"
+    site.apply(f"- {{kind: host, name: {name}, spec: {{}}}}\n{move}", "rack 12 is hot")
+    told = site.ask("explain", "migration", "holdfast-w5-eth0").stdout
+    assert told.startswith("migration holdfast-w5-eth0 is wanted, and the store has it.")
+    assert "“rack 12 is hot”" in told
+    site.apply(endpoint(5).replace("node: r1", f"node: {name}"), "cut over")
+    told = site.ask("explain", "migration", "holdfast-w5-eth0").stdout
+    assert told.startswith("migration holdfast-w5-eth0 is not wanted, and gone.")
+    assert f"“the endpoint is on {name} now; cut over”" in told
+    told = site.ask("history", "migration", "holdfast-w5-eth0").stdout
+    ended = told.index("deleted by")
+    assert told.index("created by") < ended < told.index("delete migration ", ended), "the wish, then the deed"
+    site.apply(endpoint(5))
+    assert site.edit("delete", "host", name).exit_code == 0
+    wait_until(lambda: site.inventory.waiting() == 0, "the site is as it was")
+
+
 def test_explain_of_what_nobody_ever_wanted_is_one_sentence(site: Site) -> None:
     told = site.ask("explain", "endpoint", "holdfast-never-eth0")
     assert (told.exit_code, told.stderr) == (
