@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from holdfast.config.server import Server as Timings
@@ -82,6 +83,28 @@ def test_the_successor_says_why_the_place_was_vacant() -> None:
         said = [line["event"] for line in lines if line["event"].startswith("b leads")]
         assert len(said) == 1
         assert said[0].endswith(": a led before, and that ended because an operator asked it to step down")
+
+    duo(story)
+
+
+@pytest.mark.parametrize(("fate", "method"), [(Fate.REFUSED, "get"), (Fate.REPLY_LOST, "txn")])
+def test_a_reign_is_in_the_history_once_although_it_could_not_be_written_down_at_first(fate: Fate, method: str) -> None:
+    async def story(two: Duo) -> None:
+        assert two.a.elector is not None
+        unlucky = [fate]
+
+        def weather(called: str) -> Fate:
+            """What a new leader asks for first is its place in the history."""
+            unlucky_now = called == method and leads(two.b) and unlucky
+            return unlucky.pop() if unlucky_now else Fate.ANSWERED
+
+        two.b.electing.clients[0].link.weather = weather
+        two.a.elector.leave(Lost.STEPPED_DOWN, seconds(300))
+        await two.led_by(two.b, within=0.5)
+        await asyncio.sleep(30)
+        assert not unlucky
+        assert leads(two.b)
+        assert two.history() == [("a", Lost.STEPPED_DOWN.value), ("b", "")]
 
     duo(story)
 

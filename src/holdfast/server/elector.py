@@ -127,6 +127,8 @@ class Elector:
         self._since = around.clock.wall()
         """When the last campaign began: what the key says of how long its holder leads."""
         self._renewals = Renewals()
+        self._unrecorded = 0
+        """The term that the history lacks, because writing it down failed: tried again with the next renewal."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Takes part in the election until told to stop; then gives leadership back, in bounded time."""
@@ -273,7 +275,8 @@ class Elector:
             gone = isinstance(error, LeaseGone)
             return election.TermOver(now, effect.term) if gone else election.RenewFailed(now)
         if isinstance(effect, Record):
-            return None  # the history lacks a line; leadership does not depend on it
+            self._unrecorded = effect.term  # leadership does not depend on it, but who asks why it ended does
+            return None
         return election.Resigned(now) if isinstance(effect, Resign) else election.LookFailed(now)
 
     async def _seen(self) -> Seen:
@@ -313,6 +316,9 @@ class Elector:
         if not await self._proven(effect):
             return election.TermOver(self._now(), effect.term)
         self._tell_renewals(effect.term, sent)
+        if self._unrecorded == effect.term:
+            self._unrecorded = 0
+            self._plan(Record(effect.term))
         return election.Renewed(self._now(), sent, effect.term)
 
     def _tell_renewals(self, term: int, sent: Instant) -> None:
@@ -369,9 +375,10 @@ class Elector:
         return History() if isinstance(history, Bad) else history
 
     async def _record(self, effect: Record) -> None:
-        me = self._around.me
-        reign = Reign(me.name, me.host, effect.term, self._around.clock.wall())
-        history = (await self._history()).begun(reign, _LEFT_OPEN)
+        me, history = self._around.me, await self._history()
+        if history.reigns and history.reigns[-1].term == effect.term:
+            return  # it is there, and only the answer was lost
+        history = history.begun(Reign(me.name, me.host, effect.term, self._since), _LEFT_OPEN)
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         await self._store.txn([ours], [Put(self._history_key, LEADERSHIP.encode(history))])
 
