@@ -138,7 +138,7 @@ class FromStore(Daemon):
 
     def __init__(self, base: Path, etcd: Cluster) -> None:
         self._etcd = etcd
-        self._region = Region(base.name)
+        self._region = Region(f"balancer-{os.getpid()}")
         super().__init__(base)
 
     def write(self, extra: str = "") -> None:

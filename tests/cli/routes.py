@@ -94,6 +94,10 @@ class Routes:
     def until_state_is(self, state: str) -> None:
         self.until(lambda: (shown := self.worker()) is not None and shown.state == state, f"its state is {state}")
 
+    def until_told(self, what: str) -> None:
+        """What was done is written down after it was done."""
+        self.until(lambda: what in self.holdfast("history").stdout, f"the history has: {what}")
+
     def end(self) -> None:
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
