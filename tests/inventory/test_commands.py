@@ -127,7 +127,7 @@ def test_a_migration_is_begun_shown_sent_elsewhere_and_cancelled(run: Hand) -> N
 def test_what_ends_a_migration_says_so(run: Hand) -> None:
     run("apply", "-f", run.file(FLEET + MOVE))
     arrived = run.file(FLEET.replace("node: r1", "node: r2"))
-    assert "deleted migration holdfast-web-eth0" in run("diff", "-f", arrived).stdout
+    assert "deleted migration holdfast-web-eth0: the endpoint is on r2 now\n" in run("diff", "-f", arrived).stdout
     would = "migration holdfast-web-eth0 would be ended: the endpoint is on r2 now"
     assert run("apply", "-f", arrived, "--dry-run").stdout.splitlines()[-1] == would
     assert run("apply", "-f", arrived).stdout.splitlines() == [

@@ -240,7 +240,8 @@ def _differs_from(file: str, config_file: str | None, settings: Sequence[Flag]) 
     changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
     for edit in changes:
         lines = difflib.unified_diff(_lines(edit.old), _lines(edit.new), lineterm="", n=1)
-        click.echo(f"{edit.did.value} {edit.kind.name} {edit.name}")
+        because = f": {edit.because}" if edit.because else ""
+        click.echo(f"{edit.did.value} {edit.kind.name} {edit.name}{because}")
         for line in list(lines)[2:]:
             click.echo(f"  {line}")
     if changes:

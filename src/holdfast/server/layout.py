@@ -36,8 +36,7 @@ class Layout:
         self._kinds = sorted(((kind.prefix(region), kind) for kind in kinds), key=lambda pair: pair[0])
         self.prefixes = [prefix for prefix, _ in self._kinds]
         self._plurals = [kind.plural for _, kind in self._kinds]
-        self._endpoints = len(ENDPOINT.prefix(region))
-        self._migrations = len(MIGRATION.prefix(region))
+        self._endpoint, self._migration = ENDPOINT.prefix(region), MIGRATION.prefix(region)
         self.kinds: Kinds[bytes] = Kinds(of=self.plural, order=[kind.plural for kind in kinds])
 
     def has(self, key: bytes) -> bool:
@@ -64,7 +63,7 @@ class Layout:
 
     def is_ours(self, entry: Entry) -> bool:
         kind = self.kind(entry.key)
-        if kind is ENDPOINT and _plain_endpoint(entry.key, self._endpoints):
+        if kind is ENDPOINT and _plain_endpoint(entry.key, len(self._endpoint)):
             return True
         if isinstance(kind.parse(entry.key, self.region), Bad):
             return False
@@ -95,12 +94,12 @@ class Layout:
     def individual(self, key: bytes) -> Hashable:
         """What stays the same when an object moves to another key; None for objects that cannot."""
         workload = self.workload(key)
-        return (MIGRATION.name, workload) if workload is not None and self.kind(key) is MIGRATION else workload
+        return workload if workload is None or key.startswith(self._endpoint) else (MIGRATION.name, workload)
 
     def workload(self, key: bytes) -> bytes | None:
         """Whom an endpoint or a migration is about, wherever it is and goes; None for other objects."""
-        kind = self.kind(key)
-        if kind is not ENDPOINT and kind is not MIGRATION:
-            return None
-        node = _node(key, self._endpoints if kind is ENDPOINT else self._migrations)
-        return None if node is None else key[node.end() :]
+        for prefix in (self._endpoint, self._migration):
+            if key.startswith(prefix):
+                node = _node(key, len(prefix))
+                return None if node is None else key[node.end() :]
+        return None
