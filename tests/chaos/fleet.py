@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.lab import member
-from holdfast.lab.history import History, Written, read_history, violations
-from holdfast.lab.writer import Counts
+from holdfast.lab.history import History, read_history, violations
+from holdfast.lab.writer import Counts, Entry, writes_prefix
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Command, Controller, Controllers, controllers, frozen
+from holdfast.testing.servers import Command, Controller, Controllers, ask_any, controllers, frozen
 
 TTL = 3.0
 DEADLINE = 2.0
@@ -59,15 +60,28 @@ def history(fleet: Controllers) -> History:
     return read_history(serving.url, fleet.region)
 
 
-def writes(fleet: Controllers, term: int) -> Sequence[Written]:
-    return [one for one in history(fleet) if isinstance(one, Written) and one.entry.term == term]
-
-
 def wait_working(fleet: Controllers, *, after: int = 0, within: float = 30.0) -> tuple[int, Controller]:
-    """Waits until somebody leads under a term above `after`, and has written under it."""
-    term, leader = fleet.wait_led(after=after, within=within)
-    wait_until(lambda: bool(writes(fleet, term)), f"{leader.name} works under term {term}", within=within)
-    return term, leader
+    """Waits until somebody leads under a term above `after`, and writes under it now.
+
+    Its key and its writes of before prove nothing: they outlive a leader that has just given up, or died.
+    """
+    looked: dict[int, int] = {}
+    seats: list[tuple[int, Controller]] = []
+
+    def works() -> bool:
+        term, leader = fleet.wait_led(after=after, within=within)
+        seats[:] = [(term, leader)]
+        key = writes_prefix(fleet.region) + leader.name.encode()
+        said = ask_any(fleet.cluster, "/v3/kv/range", {"key": base64.b64encode(key).decode()})
+        since = looked.setdefault(term, int(said["header"]["revision"])) if said else 0
+        return any(_term(one) == term and int(one["mod_revision"]) > since for one in said.get("kvs", ()))
+
+    wait_until(works, f"somebody leads after term {after} and works", within=within)
+    return seats[0]
+
+
+def _term(write: Mapping[str, str]) -> int:
+    return msgspec.json.decode(base64.b64decode(write["value"]), type=Entry).term
 
 
 def why_ended(fleet: Controllers, term: int, *, before: int) -> str:
