@@ -86,7 +86,8 @@ def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbe
 
 @fault("C2", without="holdfast.store.fenced:FencedStore.txn", by="tests.chaos.removals:write_without_fence")
 def test_C2_a_server_whose_board_says_leader_cannot_write_once_the_store_says_otherwise(cluster: Cluster) -> None:
-    with servers(cluster, 2) as fleet:
+    # The board is believed for long enough that a busy writer has a write refused before its deadline ends its work.
+    with servers(cluster, 2, settings={"server.ttl": "8s", "server.renew_deadline": "6s"}) as fleet:
         term, old = wait_working(fleet)
         os.kill(old.worker("elector"), signal.SIGSTOP)
         fleet.depose()
