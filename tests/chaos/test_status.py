@@ -100,6 +100,7 @@ def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
         )
         term, old = fleet.wait_led()
         (heir,) = fleet.others(old)
+        wait_until(lambda: heir.answers("endpoint-status"), "the heir's worker runs")
         before = written(heir, "endpoint-status")
         old.kill()
         say(cluster, region, range(7), State.ERROR)

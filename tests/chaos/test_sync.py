@@ -129,6 +129,7 @@ def test_servers_bring_every_acknowledged_change_to_the_store_while_they_and_the
         assert_synced(fleet, inventory)
         term, old = fleet.wait_led()
         (follower,) = fleet.others(old)
+        wait_until(lambda: has_syncer(follower), f"{follower.name} has a syncer")
         assert "does not lead, so its syncer is idle" in follower.ask("syncer", "held").error
         acknowledged.append(change(editor, fleet.region, dice))
         old.kill()
@@ -164,7 +165,8 @@ def without_database(postgres: Postgres, editor: Editor, fleet: Controllers, dic
 
 
 def resynced(leader: Controller) -> int:
-    """How many objects `holdfast resync` finds not as wanted."""
+    """How many objects `holdfast resync` finds not as wanted. A leader's syncer begins a moment after its elector."""
+    wait_until(lambda: not leader.ask("syncer", "held").error, f"the syncer of {leader.name} leads")
     words = ["resync", "--runtime", str(leader.home / "run"), "-o", "json"]
     said = CliRunner().invoke(main, words)
     assert said.exit_code == 0, said.stderr

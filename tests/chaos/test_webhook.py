@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from holdfast.store.gateway import Connection
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.inventory import fresh_engine
 from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controller
+from holdfast.testing.servers import Controller, Controllers
 from tests.chaos.fleet import servers
 from tests.chaos.test_status import home, named
 from tests.server.test_migration import Hook
@@ -106,6 +107,12 @@ def ever_observed(engine: Engine) -> list[tuple[bytes, bytes]]:
         return [(row.key, row.doc) for row in connection.execute(text("SELECT key, doc FROM ever"))]
 
 
+def wait_answers(fleet: Controllers) -> None:
+    """A server that leads, or follows, may have a worker that is still starting."""
+    for server in fleet.members:
+        wait_until(partial(server.answers, "endpoint-status"), f"the endpoint-status of {server.name} answers")
+
+
 def told(server: Controller) -> tuple[int, int]:
     """Arrivals that were told, and that the webhook did not take, as `holdfast status` is answered."""
     said = server.ask("endpoint-status", "about")
@@ -127,6 +134,7 @@ def test_an_arrival_reaches_the_webhook_once_also_when_it_refuses_at_first_and_t
     with fresh_engine(address), servers(cluster, 2, settings=settings) as fleet:
         region = fleet.region
         up_on(cluster, region, home(region))
+        wait_answers(fleet)
         term, leader = fleet.wait_led()
         apply(tmp_path, address, region, fleet_file(region, on=home(region), to=target(region)))
         up_on(cluster, region, target(region))
@@ -150,6 +158,7 @@ def test_C24_C31_a_migration_from_apply_to_arrival_is_told_once_and_its_endpoint
         region, editor = fleet.region, Editor(engine, fleet.region)
         here, there = home(region), target(region)
         write_down_what_is_observed(engine)
+        wait_answers(fleet)
         _, leader = fleet.wait_led()
         up_on(cluster, region, here)
         apply(tmp_path, address, region, fleet_file(region, on=here))
