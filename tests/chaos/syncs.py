@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def die_by(when: str, reign: Reign) -> None:
     reign.fenced.bulk = {"before": die_before, "after": die_after, "never": write}[when]  # type: ignore[assignment]
 
 
-async def sync(database: str, etcd: str, region: Region, when: str) -> None:
+async def sync(database: str, etcd: str, region: Region, notes: Path, when: str) -> None:
     """A leader that works through the outbox, or dies."""
     engine = open_engine(database_url(database))
     store, clock, ear = EtcdStore(Connection((etcd,))), SystemClock(), waker(engine)
@@ -93,7 +94,7 @@ async def sync(database: str, etcd: str, region: Region, when: str) -> None:
         leadership=Leadership(shown, found, [found], clock),
         vitals=Vitals(clock),
         metrics=WorkerMetrics(),
-        decisions=DecisionLog(Path(tempfile.gettempdir()) / "holdfast-syncs", "syncer"),
+        decisions=DecisionLog(notes, "syncer"),
         remembered=lambda: None,
     )
     reign = await begin(around, Leading(leader.create_revision, until, until))
@@ -112,7 +113,7 @@ async def sync(database: str, etcd: str, region: Region, when: str) -> None:
         await asyncio.sleep(0.01)
 
 
-def forked(database: str, etcd: str, region: Region, when: str, alarm: float) -> bool:
+def forked(database: str, etcd: str, region: Region, notes: Path, when: str, alarm: float) -> bool:
     """Runs one syncer in a process of its own; whether it lived to the end."""
     pid = os.fork()
     if pid == 0:
@@ -120,7 +121,7 @@ def forked(database: str, etcd: str, region: Region, when: str, alarm: float) ->
             if alarm:
                 signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
                 signal.setitimer(signal.ITIMER_REAL, alarm)
-            asyncio.run(sync(database, etcd, region, when))
+            asyncio.run(sync(database, etcd, region, notes, when))
             os._exit(0)
         except BaseException as error:  # noqa: BLE001 -- a child must not run on as its parent
             sys.stderr.write(f"a syncer failed: {error!r}\n")
@@ -133,16 +134,18 @@ def forked(database: str, etcd: str, region: Region, when: str, alarm: float) ->
 
 def main(database: str, etcd: str, name: str, rounds: str, seed: str) -> None:
     region, dice = Region(name), random.Random(int(seed))
-    forked(database, etcd, region, "never", 0)  # inventory and store get their id
     killed = 0
-    for _ in range(int(rounds)):
-        engine = open_engine(database_url(database))
-        change(Editor(engine, region), region, dice)
-        engine.dispose()  # a connection must not be shared with a child
-        when = dice.choice(["before", "before", "after", "moment"])
-        alarm = dice.uniform(0.001, 0.1) if when == "moment" else 0
-        killed += not forked(database, etcd, region, "never" if alarm else when, alarm)
-    forked(database, etcd, region, "never", 0)
+    with tempfile.TemporaryDirectory(prefix="holdfast-syncs-") as folder:
+        one_more = partial(forked, database, etcd, region, Path(folder))
+        one_more("never", 0)  # inventory and store get their id
+        for _ in range(int(rounds)):
+            engine = open_engine(database_url(database))
+            change(Editor(engine, region), region, dice)
+            engine.dispose()  # a connection must not be shared with a child
+            when = dice.choice(["before", "before", "after", "moment"])
+            alarm = dice.uniform(0.001, 0.1) if when == "moment" else 0
+            killed += not one_more("never" if alarm else when, alarm)
+        one_more("never", 0)
     sys.stdout.write(f"{killed}\n")
 
 
