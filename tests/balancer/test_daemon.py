@@ -27,7 +27,7 @@ from holdfast.runtime.control import Request, ask
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection
 from holdfast.testing.etcd import Cluster
-from holdfast.testing.processes import Process, folder, free_ports, wait_until
+from holdfast.testing.processes import Process, folder, reserved_ports, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -37,7 +37,8 @@ class Daemon:
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        self.ports = free_ports(2)
+        self._held = contextlib.ExitStack()
+        self.ports = self._held.enter_context(reserved_ports(2))  # a dead backend's must not become a neighbour's
         self.servers = {port: Server(port) for port in self.ports}
         self.config = base / "holdfast.yaml"
         self.write()
@@ -64,6 +65,7 @@ balancer:
         self.process.stop()
         for server in self.servers.values():
             server.close()
+        self._held.close()
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [HOLDFAST, *words, "--runtime", str(self.base / "run")]

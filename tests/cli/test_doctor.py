@@ -24,7 +24,7 @@ from holdfast.store.gateway import Connection
 from holdfast.store.identity import Remembered, Verdict, identity_key
 from holdfast.testing.etcd import Cluster, Member, etcd_cluster
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.processes import free_ports, tool
+from holdfast.testing.processes import reserved_ports, tool
 from tests.store.certificates import CLIENT, SERVER, Authority
 from tests.store.following import opened
 from tests.store.servers import (
@@ -117,9 +117,10 @@ def assert_one_sentence(result: Result, words: str) -> None:
 
 
 def test_an_unreachable_endpoint(state: Path) -> None:
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    assert_one_sentence(doctor(url), f"{url} cannot be reached (connection refused); check that etcd listens there")
+    with reserved_ports(1) as (port,):
+        url = f"http://127.0.0.1:{port}"
+        result = doctor(url)
+    assert_one_sentence(result, f"{url} cannot be reached (connection refused); check that etcd listens there")
 
 
 def test_a_certificate_of_another_ca(state: Path, authority: Authority) -> None:

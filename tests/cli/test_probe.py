@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.processes import free_ports, wait_until
+from holdfast.testing.processes import reserved_ports, wait_until
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE
 
@@ -64,8 +64,8 @@ def test_so_many_probes_each_a_line_and_a_summary(web: int) -> None:
 
 
 def test_a_failed_probe_is_told_by_the_exit_status(web: int) -> None:
-    closed = free_ports(1)[0]
-    done = probe("--url", f"http://{HERE}:{web}/", "--url", f"tcp://{HERE}:{closed}", "--count", "3", "--json")
+    with reserved_ports(1) as (closed,):
+        done = probe("--url", f"http://{HERE}:{web}/", "--url", f"tcp://{HERE}:{closed}", "--count", "3", "--json")
     _, summaries = lines(done)
     assert done.returncode == 1
     assert [(one["passed"], one["failed"]) for one in summaries] == [(3, 0), (0, 3)]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import http.server
 import os
-import socket
 import socketserver
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.testing.processes import Process, free_ports, tool, wait_until
+from holdfast.testing.processes import Process, reserved_ports, tool, wait_until
 from tests.store.certificates import Authority, Pair
 
 
@@ -33,19 +33,20 @@ def etcd_without_gateway(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _etcd(folder: Path, scheme: str, options: Sequence[str]) -> Iterator[str]:
-    """An etcd that listens; what it answers is the test's business."""
-    port, peer_port = free_ports(2)
-    url, peer = f"{scheme}://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
-    command = [tool("etcd"), "--data-dir", str(folder / "data"), "--listen-client-urls", url]
-    command += ["--advertise-client-urls", url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-    command += ["--initial-cluster", f"default={peer}", *options]
-    process = Process(command, log=folder / "etcd.log")
-    process.start()
-    try:
-        wait_until(lambda: _listens(port), "etcd listens")
-        yield url
-    finally:
-        process.kill()
+    """An etcd that is up; what it answers is the test's business."""
+    with reserved_ports(3) as (port, peer_port, own_port):
+        url, peer, own = f"{scheme}://127.0.0.1:{port}", *(f"http://127.0.0.1:{one}" for one in (peer_port, own_port))
+        command = [tool("etcd"), "--data-dir", str(folder / "data"), "--listen-client-urls", url]
+        command += ["--advertise-client-urls", url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--initial-cluster", f"default={peer}", "--listen-metrics-urls", own, *options]
+        process = Process(command, log=folder / "etcd.log")
+        process.start()
+        try:
+            # It listens long before it answers, and a client's patience would be spent on that.
+            wait_until(lambda: _is_healthy(own_port), f"etcd is healthy: {folder / 'etcd.log'}", within=60)
+            yield url
+        finally:
+            process.kill()
 
 
 def switch_authentication_on(url: str, password: str, *login: str) -> None:
@@ -99,6 +100,13 @@ def _threaded(server: socketserver.TCPServer) -> Iterator[str]:
         server.server_close()
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
+def _is_healthy(port: int) -> bool:
+    """What etcd says of itself to those who watch over it: in the clear, whatever its clients have to show."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -15,7 +15,7 @@ from holdfast.store.gateway import Connection
 from holdfast.store.http import Endpoint
 from holdfast.store.wire import Header
 from holdfast.testing.fault import fault
-from holdfast.testing.processes import free_ports
+from holdfast.testing.processes import reserved_ports
 from tests.store.following import opened
 
 NOW = Instant(10**12)
@@ -164,11 +164,11 @@ def test_C29_a_member_that_was_restored_is_left(folder: Path) -> None:
 
 def test_another_member_serves_when_the_first_is_gone(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def main() -> None:
-        (port,) = free_ports(1)
-        async with opened(Connection((f"http://127.0.0.1:{port}", etcd.endpoint))) as store:
+        async with opened(Connection((f"http://127.0.0.1:{nobody}", etcd.endpoint))) as store:
             await store.put(prefix, b"written")
             entry = await store.get(prefix)
             assert entry is not None
             assert entry.value == b"written"
 
-    asyncio.run(main())
+    with reserved_ports(1) as (nobody,):
+        asyncio.run(main())

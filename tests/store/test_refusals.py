@@ -17,7 +17,7 @@ from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.fenced import FencedStore
 from holdfast.store.gateway import Connection
 from holdfast.store.identity import Remembered, Verdict, create_identity, judge, read_identity
-from holdfast.testing.processes import free_ports
+from holdfast.testing.processes import reserved_ports
 from tests.store.certificates import CLIENT, SERVER, Authority
 from tests.store.following import opened, until
 from tests.store.servers import some_other_server, some_web_server, switch_authentication_on, tls_etcd
@@ -74,8 +74,8 @@ def etcdctl_login(authority: Authority) -> list[str]:
 
 
 def test_an_unreachable_endpoint() -> None:
-    (port,) = free_ports(1)
-    said = complaint(Connection((f"http://127.0.0.1:{port}",)))
+    with reserved_ports(1) as (port,):
+        said = complaint(Connection((f"http://127.0.0.1:{port}",)))
     assert said.startswith("StoreAway")
     assert f"http://127.0.0.1:{port} cannot be reached (connection refused)" in said
     assert "check that etcd listens there" in said

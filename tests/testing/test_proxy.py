@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.testing.processes import free_ports, wait_until
+from holdfast.testing.processes import reserved_ports, wait_until
 from holdfast.testing.proxy import FaultProxy
 
 SILENCE = 0.3
@@ -179,5 +179,9 @@ def test_a_refused_connection_is_possible_again_on_the_same_port_after_healing(p
 
 
 def test_a_target_that_is_not_there_ends_the_connection(proxy_to: Callable[[int], FaultProxy]) -> None:
-    with connected(proxy_to(free_ports(1)[0])) as client, contextlib.suppress(ConnectionResetError):
+    with (
+        reserved_ports(1) as (nobody,),
+        connected(proxy_to(nobody)) as client,
+        contextlib.suppress(ConnectionResetError),
+    ):
         assert client.recv(1) == b""

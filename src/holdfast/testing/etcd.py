@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.processes import Process, Unavailable, folder, free_ports, tool, wait_until
+from holdfast.testing.processes import Process, Unavailable, folder, reserved_ports, tool, wait_until
 
 _PATIENCE = 60.0
 
@@ -130,8 +130,8 @@ def etcd_binary() -> str:
 def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[Cluster]:
     """A running etcd of `size` members; `options` are further flags for each. Gone with the block."""
     etcd_binary()
-    with folder() as home:
-        members = _members(size, home, options)
+    with folder() as home, reserved_ports(2 * size) as ports:
+        members = _members(home, ports, options)
         try:
             for member in members:
                 member.start()
@@ -144,12 +144,12 @@ def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[Clus
                     member.kill()
 
 
-def _members(size: int, home: Path, options: Sequence[str]) -> Sequence[Member]:
-    ports = free_ports(2 * size)
-    members = [Member(f"{home.name}-{i}", home / str(i), (ports[2 * i], ports[2 * i + 1])) for i in range(size)]
+def _members(home: Path, ports: Sequence[int], options: Sequence[str]) -> Sequence[Member]:
+    pairs = list(zip(ports[::2], ports[1::2], strict=True))
+    members = [Member(f"{home.name}-{number}", home / str(number), pair) for number, pair in enumerate(pairs)]
     everyone = ",".join(f"{member.name}={member.peer_url}" for member in members)
     # Elections among paused and killed members must be quick, but not so quick that a busy machine causes them.
-    timing = ("10", "100") if size == 1 else ("50", "500")
+    timing = ("10", "100") if len(members) == 1 else ("50", "500")
     for member in members:
         command = [etcd_binary(), "--name", member.name, "--data-dir", str(member.home)]
         command += ["--listen-client-urls", member.url, "--advertise-client-urls", member.url]

@@ -76,13 +76,20 @@ def tool(*names: str) -> str:
     raise Unavailable(f"{names[0]} is not installed")
 
 
-def free_ports(count: int) -> Sequence[int]:
-    """Ports on loopback that nobody listens on now."""
+@contextlib.contextmanager
+def reserved_ports(count: int) -> Iterator[Sequence[int]]:
+    """Ports on loopback that nobody listens on, and that nobody else is given before the block ends.
+
+    Each is held by a socket that is bound and does not listen: who connects is refused, the kernel gives the port to
+    nobody who asks for any, and a server that asks for this one (with SO_REUSEADDR, as they do) may have it, again and
+    again. A port that was merely found free may be a neighbour's before its server is up, or while that is down.
+    """
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
+        yield [sock.getsockname()[1] for sock in sockets]
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, within: float = 30.0) -> None:

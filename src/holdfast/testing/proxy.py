@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Literal
 
+from holdfast.testing.processes import reserved_ports
+
 Side = Literal["client", "server"]
 _CHUNK = 1 << 16
 _ABORT = struct.pack("ii", 1, 0)
@@ -66,7 +68,10 @@ class FaultProxy:
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
+        self._port = reserved_ports(1)
+        """Ours also while nobody listens on it."""
         self._server: asyncio.Server | None = None
+        self._resets = 0
         self._channels: list[_Channel] = []
         self._running: set[asyncio.Task[None]] = set()
         self._delay = 0.0
@@ -107,6 +112,7 @@ class FaultProxy:
             self._await(self._listen())
 
     def start(self) -> None:
+        (self.port,) = self._port.__enter__()
         self._thread.start()
         self._await(self._listen())
 
@@ -117,10 +123,10 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE)
         self._loop.close()
+        self._port.__exit__(None, None, None)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     def _stop_listening(self) -> None:
         if self._server is not None:
@@ -136,12 +142,16 @@ class FaultProxy:
             await self._join(reader, writer)
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        resets = self._resets
         try:
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             return
         channel = _Channel(writer, up_writer)
+        if resets != self._resets:
+            channel.reset()  # it was open for the client when everything was reset
+            return
         self._channels.append(channel)
         self._hold(channel, self._silent)
         try:
@@ -171,6 +181,7 @@ class FaultProxy:
                 way.flowing.set()
 
     def _reset(self) -> None:
+        self._resets += 1
         for channel in list(self._channels):
             channel.reset()
             for way in channel.ways.values():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trustme
 
-from holdfast.testing.processes import Process, free_ports, tool, wait_until
+from holdfast.testing.processes import Process, reserved_ports, tool, wait_until
 
 HERE = "127.0.0.1"
 
@@ -60,30 +60,31 @@ class Authority:
 def nginx(home: Path, authority: Authority) -> Iterator[tuple[int, int]]:
     """An nginx; its ports for http and https. Its certificate is for www.example.org."""
     authority.certificate("www.example.org")
-    ports = free_ports(2)
-    (home / "nginx.conf").write_text(NGINX.format(home=home, ports=ports))
-    process = Process([tool("nginx"), "-c", str(home / "nginx.conf"), "-e", str(home / "error.log")], log=home / "log")
-    process.start()
-    try:
-        for port in ports:
-            wait_until(lambda port=port: listens(port), f"nginx listens: {process.output}")  # type: ignore[misc]
-        yield ports[0], ports[1]
-    finally:
-        process.stop()
+    command = [tool("nginx"), "-c", str(home / "nginx.conf"), "-e", str(home / "error.log")]
+    process = Process(command, log=home / "log")
+    with reserved_ports(2) as ports:
+        (home / "nginx.conf").write_text(NGINX.format(home=home, ports=ports))
+        process.start()
+        try:
+            for port in ports:
+                wait_until(lambda port=port: listens(port), f"nginx listens: {process.output}")  # type: ignore[misc]
+            yield ports[0], ports[1]
+        finally:
+            process.stop()
 
 
 @contextmanager
 def s_server(home: Path, chain: Path, key: Path, *options: str) -> Iterator[int]:
     """OpenSSL's own server; it answers any path with a page."""
-    (port,) = free_ports(1)
-    words = ["s_server", "-accept", f"127.0.0.1:{port}", "-cert", str(chain), "-key", str(key), "-www", *options]
-    process = Process([tool("openssl"), *words], log=home / "s_server.log")
-    process.start()
-    try:
-        wait_until(lambda: listens(port), f"openssl s_server listens: {process.output}")
-        yield port
-    finally:
-        process.stop()
+    with reserved_ports(1) as (port,):
+        words = ["s_server", "-accept", f"127.0.0.1:{port}", "-cert", str(chain), "-key", str(key), "-www", *options]
+        process = Process([tool("openssl"), *words], log=home / "s_server.log")
+        process.start()
+        try:
+            wait_until(lambda: listens(port), f"openssl s_server listens: {process.output}")
+            yield port
+        finally:
+            process.stop()
 
 
 def listens(port: int) -> bool:

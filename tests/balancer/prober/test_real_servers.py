@@ -15,7 +15,7 @@ from holdfast.model.time import Duration, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.netns import Network
-from holdfast.testing.processes import free_ports
+from holdfast.testing.processes import reserved_ports
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE, Authority
 from tests.balancer.prober.probing import PATIENT, hand, probe
@@ -51,7 +51,8 @@ def test_tcp_over_ipv6(nginx: tuple[int, int]) -> None:
 
 
 def test_tcp_a_closed_port_is_refused() -> None:
-    result = probe(HERE, free_ports(1)[0], type="tcp")
+    with reserved_ports(1) as (nobody,):
+        result = probe(HERE, nobody, type="tcp")
     assert result.failed
     assert result.code is Code.L4CON
     assert result.detail == "Connection refused"
