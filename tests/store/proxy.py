@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from holdfast.store.gateway import Connection
 from holdfast.store.http import Endpoint
 
+_BEGINNING = 5
+"""Turns of the loop from a client's connect to the first step of its handler: select, accept, transport, protocol,
+task. Clients of a proxy go before it does, so no others come meanwhile."""
+
 
 @dataclass(eq=False)
 class Flow:
@@ -50,8 +54,9 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
+        for _ in range(_BEGINNING):
+            await asyncio.sleep(0)  # a connection has to begin before it can be ended, and none begins after this
         self._server.close()
-        await asyncio.sleep(0)  # a connection that was just accepted has to begin before it can be ended
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
