@@ -39,6 +39,8 @@ from holdfast.runtime.worker import Spec
 from holdfast.testing.processes import tool, wait_until
 
 ROLE = "lab"
+WITHIN = 120.0
+"""Far beyond the 30 s after which a worker that does not start is started again."""
 ROOT = Path(__file__).parents[2]
 Named = str | tuple[str, str]
 """A worker by its job, or by its name and its job."""
@@ -132,7 +134,7 @@ class Daemon:
         """As a terminal does: to the supervisor and everything that it started."""
         os.killpg(self.pid, number)
 
-    def wait(self, within: float = 30.0) -> int:
+    def wait(self, within: float = WITHIN) -> int:
         assert self._process is not None
         return self._process.wait(within)
 
@@ -188,14 +190,14 @@ class Daemon:
     def decisions(self, key: str) -> list[Decision]:
         return history(self.paths.decisions, key)
 
-    def until(self, condition: Callable[[], bool], what: str, within: float = 30.0) -> None:
+    def until(self, condition: Callable[[], bool], what: str, within: float = WITHIN) -> None:
         try:
             wait_until(condition, what, within=within)
         except TimeoutError as error:
             shown = "\n".join(map(repr, self.workers()))
             raise AssertionError(f"{error}\n{shown}\n" + "\n".join(self.log()[-30:])) from None
 
-    def until_well(self, *names: str, within: float = 30.0) -> None:
+    def until_well(self, *names: str, within: float = WITHIN) -> None:
         """All workers, or these, show a pulse of their own."""
 
         def well() -> bool:
@@ -204,10 +206,10 @@ class Daemon:
 
         self.until(well, "the workers run", within)
 
-    def until_replaced(self, name: str, pid: int, within: float = 30.0) -> None:
+    def until_replaced(self, name: str, pid: int, within: float = WITHIN) -> None:
         self.until(lambda: self.worker(name).pid not in (None, pid), f"{name} is replaced", within)
 
-    def until_back(self, name: str, within: float = 30.0) -> None:
+    def until_back(self, name: str, within: float = WITHIN) -> None:
         self.until(lambda: self.worker(name).back_after_s is not None, f"{name} is back", within)
 
 
