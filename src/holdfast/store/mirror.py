@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+import msgspec
+
 from holdfast.model.bad import Bad, BadReason
 from holdfast.model.time import Duration, Instant
 from holdfast.store.api import Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
@@ -31,8 +33,7 @@ LOOK = 50
 """Objects between two looks at the clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delta(Generic[T]):
+class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """What became of one key since its reader last heard of it. `old` and `new` are never both None."""
 
     key: bytes
@@ -181,8 +182,9 @@ class Mirror(Generic[T]):
             await asyncio.sleep(again.total_seconds())
 
     def _deltas(self, most: int) -> Iterator[Delta[T]]:
+        objects = self._state.objects
         for key, waiting, live in self._pending.take(most):
-            new = self._state.objects.get(key)
+            new = objects.get(key)
             if new is not waiting.known and new != waiting.known:
                 yield Delta(key, waiting.known, new, live)
 

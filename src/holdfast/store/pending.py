@@ -7,16 +7,18 @@ between is no change at all. Live changes are handed out before those that a sna
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 from holdfast.model.time import Instant
 
 T = TypeVar("T")
 
 
-class Waiting(NamedTuple, Generic[T]):
+class Waiting(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One key that the reader has not heard of yet: what it knows, and when and at which revision that got old."""
 
     known: T | None
@@ -52,10 +54,17 @@ class Pending(Generic[T]):
         firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]
         return min(firsts, key=lambda waiting: waiting.since, default=None)
 
-    def take(self, most: int) -> Iterator[tuple[bytes, Waiting[T], bool]]:
+    def take(self, most: int) -> Sequence[tuple[bytes, Waiting[T], bool]]:
         """Hands out up to `most` keys, with whether the change was live; they wait no more."""
-        for waiting, live in ((self._live, True), (self._listed, False)):
-            # All at once: a dict that loses its first item again and again takes ever longer to find the next.
-            for key in list(itertools.islice(waiting, most)):
-                most -= 1
-                yield key, waiting.pop(key), live
+        taken = [(key, waiting, True) for key, waiting in _taken_out(self._live, most)]
+        taken += [(key, waiting, False) for key, waiting in _taken_out(self._listed, most - len(taken))]
+        return taken
+
+
+def _taken_out(waiting: dict[bytes, Waiting[T]], most: int) -> Sequence[tuple[bytes, Waiting[T]]]:
+    if len(waiting) <= most:
+        taken = list(waiting.items())
+        waiting.clear()  # not one by one: that leaves a gap for each, and whoever looks for the first goes over them
+        return taken
+    # All at once: a dict that loses its first item again and again takes ever longer to find the next.
+    return [(key, waiting.pop(key)) for key in list(itertools.islice(waiting, most))]
