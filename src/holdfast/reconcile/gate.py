@@ -67,6 +67,11 @@ class Kinds(Generic[K]):
     def rank(self, kind: str) -> int:
         return self.order.index(kind) if kind in self.order else len(self.order)
 
+    def count(self, changes: Iterable[Change[K, V]]) -> Counter[tuple[str, Op]]:
+        """How many there are of each kind and sort."""
+        of = self.of
+        return Counter([(of(change.key), change.op) for change in changes])
+
 
 def one_kind(name: str) -> Kinds[K]:
     """For places where all keys are of one kind."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
@@ -67,8 +67,17 @@ class Ledger(Generic[K, V]):
         """Takes a plan or an outcome into account. Returns the holds that are new or have a new reason."""
         if isinstance(event, Plan):
             return self._note_plan(event, now)
-        self._note_outcome(event, now)
+        self.note_outcomes([event], now)
         return []
+
+    def note_outcomes(self, outcomes: Iterable[Outcome[K, V]], now: Instant) -> None:
+        """The same for all that came of one batch. What succeeded is outstanding no more."""
+        stories, kind = self._stories, self._kinds.of
+        for outcome in outcomes:
+            if outcome.error is not None:
+                self._retry(outcome, now)
+            elif (story := stories.pop(outcome.change.key, None)) is not None:
+                self._tallies[kind(outcome.change.key)][story.change.op] -= 1
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         story = self._stories.get(change.key)
@@ -109,9 +118,18 @@ class Ledger(Generic[K, V]):
             if before is None or before.closed is None or _words(before.closed) != _words(closed):
                 news.append((change, closed))
             self._keep(change, before, now, closed)
-        for change in plan.ready:
-            self._keep(change, self._stories.get(change.key), now, None)
+        new = {change.key: Story(change, now) for change in plan.ready if not self._is_kept(change, now)}
+        self._stories |= new
+        for (kind, op), count in self._kinds.count([story.change for story in new.values()]).items():
+            self._tally(kind)[op] += count
         return news
+
+    def _is_kept(self, change: Change[K, V], now: Instant) -> bool:
+        """Keeps the age of an object that was outstanding before; most were not."""
+        before = self._stories.get(change.key)
+        if before is not None:
+            self._keep(change, before, now, None)
+        return before is not None
 
     def _keep(self, change: Change[K, V], before: Story[K, V] | None, now: Instant, closed: Closed | None) -> None:
         if before is None:
@@ -122,11 +140,8 @@ class Ledger(Generic[K, V]):
             story = Story(change, before.since, closed)
         self._set(story, before)
 
-    def _note_outcome(self, outcome: Outcome[K, V], now: Instant) -> None:
+    def _retry(self, outcome: Outcome[K, V], now: Instant) -> None:
         key = outcome.change.key
-        if outcome.error is None:
-            self._drop(key)
-            return
         before = self._stories.get(key)
         attempts = 1 + (before.attempts if before else 0)
         retry = now + self._backoff.after(attempts)
@@ -140,11 +155,10 @@ class Ledger(Generic[K, V]):
         if before is not None:
             self._drop(change.key)
         self._stories[change.key] = story
-        kind = self._kinds.of(change.key)
-        tally = self._tallies.get(kind)
-        if tally is None:
-            tally = self._tallies[kind] = Counter()
-        tally[change.op] += 1
+        self._tally(self._kinds.of(change.key))[change.op] += 1
+
+    def _tally(self, kind: str) -> Counter[Op]:
+        return self._tallies.setdefault(kind, Counter())
 
     def _drop(self, key: K) -> None:
         story = self._stories.pop(key, None)

@@ -342,14 +342,14 @@ class Reconciler(Generic[K, V]):
         )
 
     def _note(self, outcomes: Sequence[Outcome[K, V]]) -> None:
-        now = self._clock.now()
-        for outcome in outcomes:
-            self.ledger.note(outcome, now)
-            if self.place.brake is not None:
-                self.place.brake.note(outcome, now)
-        kind, done = self.place.kinds.of, (outcome.change for outcome in outcomes if outcome.error is None)
-        for (name, op), count in Counter((kind(change.key), change.op) for change in done).items():
-            self._have[name] += _GROWTH[op] * count
+        now, brake = self._clock.now(), self.place.brake
+        self.ledger.note_outcomes(outcomes, now)
+        if brake is not None:
+            for outcome in outcomes:
+                brake.note(outcome, now)
+        done = [outcome.change for outcome in outcomes if outcome.error is None]
+        for (kind, op), count in self.place.kinds.count(done).items():
+            self._have[kind] += _GROWTH[op] * count
         self._narrator.applied(outcomes)
 
     def _state(self) -> str:
