@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Generic
 
+import msgspec
 import structlog
 
 from holdfast.model.time import Instant
@@ -39,7 +41,8 @@ class Narrator(Generic[K, V]):
                 log.debug(f"{self._place.name} leaves {self._place.show(change.key)} as it is: {closed.reason.label}")
         untold = {"backoff", *self._place.quiet}
         news = [(change, closed) for change, closed in news if closed.gate not in untold]
-        self._write(self._record(change, "held", closed.sentence, closed) for change, closed in news)
+        at = self._clock.wall()
+        self._write(self._record(at, change, "held", closed.sentence, closed) for change, closed in news)
         groups = Counter((closed, change.op) for change, closed in news)
         for (closed, op), count in groups.items():
             log.warning(
@@ -50,18 +53,17 @@ class Narrator(Generic[K, V]):
             )
 
     def applied(self, outcomes: Sequence[Outcome[K, V]]) -> None:
-        counts = Counter((outcome.change.op, "failed" if outcome.error else "applied") for outcome in outcomes)
-        for (op, result), count in counts.items():
-            self._metrics.writes.labels(op=op.name.lower(), outcome=result).inc(count)
+        done = [outcome.change for outcome in outcomes if outcome.error is None]
+        failed = [outcome for outcome in outcomes if outcome.error is not None]
+        self._count(done, "applied")
+        self._count([outcome.change for outcome in failed], "failed")
         routine = self._place.routine
-        outcomes = [one for one in outcomes if one.error or not routine(one.change)]
-        self._write(self._records(outcomes))
+        done = [change for change in done if not routine(change)]
+        self._write(self._records(done, failed))
         self._metrics.decisions_lost.set(self._decisions.lost)
-        for op in Op:
-            done = [o.change for o in outcomes if o.change.op is op and o.error is None]
-            if done:
-                log.info(f"{self._place.name} {_PAST[op]} {self._names(done)}")
-        for outcome in [o for o in outcomes if o.error][:_NAMED]:
+        for op, changes in _by_op(done).items():
+            log.info(f"{self._place.name} {_PAST[op]} {self._names(changes)}")
+        for outcome in failed[:_NAMED]:
             log.warning(f"{self._place.name} could not {_VERB[outcome.change.op]} {self._told(outcome)}")
 
     def story(self, story: Story[K, V], now: Instant) -> dict[str, Any]:
@@ -79,21 +81,28 @@ class Narrator(Generic[K, V]):
             "opens": closed.opens if closed else None,
         }
 
-    def _records(self, outcomes: Sequence[Outcome[K, V]]) -> Iterable[Decision]:
-        created = [o.change for o in outcomes if o.change.op is Op.CREATE and o.error is None]
-        if created:
-            first = self._record(created[0], "applied", f"created {self._names(created)}")
-            yield first if len(created) == 1 else _batch(first, len(created))
-        for outcome in outcomes:
-            if outcome.error:
-                yield self._record(outcome.change, "failed", outcome.error)
-            elif outcome.change.op is not Op.CREATE:
-                yield self._record(outcome.change, "applied", "")
+    def _count(self, changes: Sequence[Change[K, V]], outcome: str) -> None:
+        for op, count in Counter([change.op for change in changes]).items():
+            self._metrics.writes.labels(op=_VERB[op], outcome=outcome).inc(count)
 
-    def _record(self, change: Change[K, V], outcome: str, sentence: str, closed: Closed | None = None) -> Decision:
+    def _records(self, done: Sequence[Change[K, V]], failed: Sequence[Outcome[K, V]]) -> Iterable[Decision]:
+        at = self._clock.wall()
+        created = [change for change in done if change.op is Op.CREATE]
+        if created:
+            first = self._record(at, created[0], "applied", f"created {self._names(created)}")
+            yield first if len(created) == 1 else msgspec.structs.replace(first, count=len(created))
+        for change in done:
+            if change.op is not Op.CREATE:
+                yield self._record(at, change, "applied")
+        for outcome in failed:
+            yield self._record(at, outcome.change, "failed", outcome.error or "")
+
+    def _record(
+        self, at: datetime, change: Change[K, V], outcome: str, sentence: str = "", closed: Closed | None = None
+    ) -> Decision:
         place, old, new = self._place, _owner(change.old), _owner(change.new)
         return Decision(
-            time=self._clock.wall(),
+            time=at,
             worker=place.name,
             op="hold" if closed else _VERB[change.op],
             key=place.show(change.key),
@@ -128,20 +137,8 @@ class Narrator(Generic[K, V]):
         return f"{self._place.show(outcome.change.key)}: {outcome.error}"
 
 
-def _batch(first: Decision, count: int) -> Decision:
-    return Decision(
-        time=first.time,
-        worker=first.worker,
-        op="create",
-        key=first.key,
-        kind=first.kind,
-        outcome="applied",
-        sentence=first.sentence,
-        new=first.new,
-        revision=first.revision,
-        term=first.term,
-        count=count,
-    )
+def _by_op(changes: Sequence[Change[K, V]]) -> Mapping[Op, Sequence[Change[K, V]]]:
+    return {op: some for op in Op if (some := [change for change in changes if change.op is op])}
 
 
 def _owner(owned: Owned[V] | None) -> str:
