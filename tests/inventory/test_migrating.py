@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from holdfast.inventory.sql import SqlInventory
 from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT, EndpointName
 from holdfast.model.host import HOST
+from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
@@ -282,14 +284,14 @@ requests = st.lists(wishes, min_size=1, max_size=4, unique_by=lambda wish: (wish
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(requests | undone, max_size=12))
 def test_whatever_is_asked_for_a_migration_starts_where_its_endpoint_is(
-    editor: Editor, asked: list[list[Wanted] | tuple[object, int]]
+    editor: Editor, asked: list[list[Wanted] | tuple[Kind[Any, Any], int]]
 ) -> None:
     for one in asked:
         try:
             if isinstance(one, list):
                 editor.change(one, who="alice")
             else:
-                editor.undo(one[0], endpoint_name(one[1]), who="alice")  # type: ignore[arg-type]
+                editor.undo(one[0], endpoint_name(one[1]), who="alice")
         except Refused:
             continue
         _check(editor)

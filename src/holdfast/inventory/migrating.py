@@ -48,7 +48,7 @@ def _begun(wish: Wanted, home: str, region: Region) -> Wanted:
 
 
 def ended(connection: Connection, edits: Sequence[Edit]) -> Sequence[Edit]:
-    """The migrations that end by these edits, and that none of them is about itself."""
+    """The migrations that end by these edits; what becomes of one that was asked for by name is decided already."""
     placed = {
         edit.name: host_of(edit.thing) if edit.thing else ""
         for edit in edits
