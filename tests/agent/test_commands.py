@@ -13,10 +13,12 @@ import pytest
 from holdfast.agent.claims import nexthop
 from holdfast.agent.commands import Commands
 from holdfast.cli.agent import peer_lines, pending_lines
+from holdfast.cli.explain_host import endpoint_here
 from holdfast.cli.explain_host import host as explained
 from holdfast.reconcile import Op
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.testing import World, simulate
+from holdfast.testing.link import Fate
 from tests.agent.site import ME, Site
 
 ADA = Who(1000, 1, "ada")
@@ -188,5 +190,50 @@ def test_only_hosts_are_explained_by_an_agent(tmp_path: Path) -> None:
         await asked.start()
         with pytest.raises(Declined, match="holdfast explain host NAME"):
             await asked("explain", kind="frontend", name="www")
+
+    play(scene, tmp_path)
+
+
+async def arriving(asked: Asked) -> None:
+    """w sets out for this host; its interface is not there yet."""
+    fleet = asked.site.fleet()
+    asked.site.kernel.interfaces = set()
+    await asked.start()
+    fleet.write(fleet.migrates("w", "a", ME))
+    await asyncio.sleep(5)
+
+
+def test_a_workload_on_its_way_here_is_named_with_where_it_comes_from(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        await arriving(asked)
+        assert "ENDPOINT  me-holdfast-w-eth0: down, arrives here by migration from a" in await asked.explain(ME)
+        objects = [line for line in (await asked.explain("a")).splitlines() if "route 10.65.0.1/32" in line]
+        assert objects[0].endswith("it cannot be there yet; its workload arrives here by migration from a")
+        (row,) = await asked("peers")
+        assert list(peer_lines([row]))[1].endswith("1 held, 1 on the way here by migration")
+
+    play(scene, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["me-holdfast-w-eth0", "holdfast-w-eth0"])
+def test_an_endpoint_that_arrives_is_explained_by_either_of_its_names(tmp_path: Path, name: str) -> None:
+    async def scene(asked: Asked) -> None:
+        await arriving(asked)
+        found = await asked("explain", kind="endpoint", name=name)
+        assert list(endpoint_here([found])) == ["AGENT     on me: down, arrives here by migration from a"]
+        assert (await asked("explain", kind="endpoint", name="holdfast-v-eth0"))["endpoints"] == []
+
+    play(scene, tmp_path)
+
+
+def test_an_arrival_whose_migration_is_gone_says_what_is_waited_for(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        await arriving(asked)
+        asked.site.clients["region"].link.next_calls(Fate.REQUEST_LOST, count=5, of="txn")
+        fleet = asked.site.fleet()
+        fleet.write(fleet.arrived("w", ME))
+        await asyncio.sleep(1)
+        told = await asked.explain(ME)
+        assert "arrives here by migration from a, which is gone: the store is asked whether it has arrived" in told
 
     play(scene, tmp_path)

@@ -18,7 +18,7 @@ from holdfast.model.region import Region
 from holdfast.store.api import Delete, Put
 from holdfast.testing import FakeStore
 from tests.agent.site import ME, REGION, Fleet, host
-from tests.sim.peers import Object, wants
+from tests.sim.truth import Object, wants
 
 FLEET = Fleet(FakeStore())
 HOSTS, WORKLOADS, NUMBERS = ["a", "b", "c"], ["v", "w"], [1, 2, 3]

@@ -7,7 +7,8 @@ moves it, the new endpoint is written, the old one deleted, and the migration de
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence, Set
+import contextlib
+from collections.abc import AsyncIterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 
 from holdfast.agent.claims import Local, Remote, Shape
 from holdfast.agent.commands import Commands
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.endpoint_status import State
+from holdfast.agent.endpoint_reporter import EndpointReporter
+from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, State
 from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION
 from holdfast.store.api import Operation, Put
+from holdfast.testing import Write
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
 from holdfast.testing.link import Fate
@@ -170,6 +173,57 @@ def test_a_migration_that_is_cancelled_goes_back_to_where_the_workload_is(tmp_pa
         assert statuses(site) == {}
 
     on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("late", [None, ENDPOINT, MIGRATION], ids=lambda kind: kind.plural if kind else "none")
+def test_who_arrives_is_reported_up_once_and_stays_so_when_he_has_arrived(
+    tmp_path: Path, late: Kind[Any, Any] | None
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        async with reported(site) as written:
+            if late is not None:
+                mute(site, late)
+            for step in steps(fleet):
+                fleet.write(step)
+                await asyncio.sleep(5)
+            site.clients["region"].link.heal()
+            await asyncio.sleep(10)
+        assert written == [b'{"status":"up"}']
+
+    on_a_site(scene, tmp_path)
+
+
+def test_of_a_migration_that_is_cancelled_no_status_stays(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        async with reported(site) as written:
+            fleet.write(fleet.arrived("w", ME))
+            await asyncio.sleep(5)
+        assert written == [b'{"status":"up"}', None]
+
+    on_a_site(scene, tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def reported(site: Site) -> AsyncIterator[list[bytes | None]]:
+    """What is written of the workload's status at this host while the reporter runs beside the agent."""
+    key = ENDPOINT_STATUS.key(REGION, EndpointStatusName.of(REGION, EndpointName(ME, "holdfast", "w", "eth0")))
+    written: list[bytes | None] = []
+
+    def note(write: Write) -> None:
+        entries = [event.entry for event in write.events if event.key == key]
+        written.extend(None if entry is None else entry.value for entry in entries)
+
+    site.world.store.observers.append(note)
+    commands = Commands(site.running, ME, "boot-1", site.node.clock)
+    reporter = EndpointReporter(site.world.store.client("reporter"), REGION, ME, commands.endpoints)
+    running = asyncio.create_task(reporter.run())
+    await site.world.until(lambda: bool(written))
+    yield written
+    running.cancel()
 
 
 def test_a_store_that_does_not_answer_has_not_said_that_a_migration_was_cancelled(tmp_path: Path) -> None:

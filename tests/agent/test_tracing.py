@@ -75,3 +75,23 @@ def test_an_address_that_nobody_has_and_a_word_that_is_none(tmp_path: Path) -> N
             await explained(asked, "nonsense")
 
     play(scene, tmp_path)
+
+
+def test_a_workload_that_arrives_here_is_traced_to_where_it_is_and_said_to_be_on_its_way(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        fleet = asked.site.fleet()
+        asked.site.kernel.interfaces = set()
+        await asked.start()
+        fleet.write(fleet.migrates("w", "a", ME))
+        await asyncio.sleep(5)
+        head, _, _, step, *_ = await explained(asked, "10.65.0.1")
+        assert head.startswith("From me, packets to 10.65.0.1 go through the tunnel to 192.0.2.1")
+        assert step.endswith("its workload arrives here by migration from a")
+        asked.site.kernel.interfaces = None
+        asked.site.kernel.flap()
+        await asyncio.sleep(5)
+        head, _, _, step = await explained(asked, "10.65.0.1")
+        assert head == "From me, packets to 10.65.0.1 go to interface tap-w."
+        assert step.endswith("programmed; its workload arrives here by migration from a")
+
+    play(scene, tmp_path)

@@ -8,6 +8,8 @@ at every single change:
 - nothing is removed from the kernel that the agent knows to be wanted, or that belongs to a source it has not heard;
 - nothing is programmed before a source has spoken;
 - no route leaves the host of a workload for the one that it is only on its way to, however late the word of that is;
+- no route leaves this host while its workload is here, or from when it was made here on for one that is on its way here
+  until it is moved, however late the word of that is;
 - at rest the kernel, and a handler that nobody can read, hold exactly what the live hosts and workloads claim.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -23,32 +25,24 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from holdfast.agent.claims import (
-    Forwarding,
     Key,
     Local,
-    Mode,
-    Neighbour,
-    Nexthop,
     Remote,
     Shape,
-    forwarding,
-    neighbour,
-    nexthop,
-    route,
 )
 from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.following import Following
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.endpoint import Endpoint
 from holdfast.model.host import HOST, Host
-from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.time import seconds
 from holdfast.store import mirror
 from holdfast.store.api import Delete, Operation, Put
-from holdfast.testing import FakeStore, World, Write
+from holdfast.testing import World
 from holdfast.testing.kernel import FakeKernel
 from tests.agent.site import ME, REGION, Fleet, Ids, Site, another_store
 from tests.sim.judge import Broken
+from tests.sim.moving import Operations, arrive, set_out, steps, turn_back
+from tests.sim.truth import KINDS, Object, Truth, wants
 
 HOSTS = tuple(f"h{number}" for number in range(6))
 NUMBERS = range(1, 8)
@@ -58,94 +52,6 @@ PREFIXES = tuple(f"10.65.0.{number}/32" for number in range(1, 9))
 LASTING = 15.0
 REST = 180.0
 ROTTEN = b'{"kind": "Node", '
-
-Object = Host | Endpoint | Migration
-_KINDS = (HOST, ENDPOINT, MIGRATION)
-
-
-def wants(objects: Mapping[bytes, tuple[int, Object]]) -> dict[Key, Shape]:
-    """What these objects claim on this host, told apart from how the agent finds out: later ones overwrite, and who is
-    on his way gives way to all others, but here, where he comes before all."""
-    known = [each for _, each in objects.values()]
-    hosts = {each.metadata.name: each for each in known if isinstance(each, Host)}
-    endpoints = {each.name: each for each in known if isinstance(each, Endpoint)}
-    came_from = {each.target: each.source for each in known if isinstance(each, Migration)}
-    claimed: list[tuple[int, int, bytes, dict[Key, Shape]]] = []
-    for at, (revision, one) in objects.items():
-        if isinstance(one, Host) and one.metadata.name != ME:
-            claimed.append((0, revision, at, _of_host(one)))
-        elif isinstance(one, Endpoint):
-            source = came_from.get(one.name, one.name)
-            on_its_way = 0 if source == one.name else 1 if one.spec.node == ME else -2 if source in endpoints else -1
-            claimed.append((on_its_way, revision, at, _of_endpoint(one, one.spec.node, hosts)))
-        elif isinstance(one, Migration) and one.target.node == ME and one.target not in endpoints:
-            claims = _of_endpoint(endpoints[one.source], ME, hosts) if one.source in endpoints else {}
-            claimed.append((1, revision, at, claims))
-    wanted: dict[Key, Shape] = {}
-    for _, _, _, claims in sorted(claimed, key=lambda each: each[:3]):
-        wanted |= claims
-    return wanted
-
-
-def _of_endpoint(endpoint: Endpoint, on: str, hosts: Mapping[str, Host]) -> dict[Key, Shape]:
-    if on == ME:
-        return {route(prefix): Local(endpoint.spec.interface_name) for prefix in endpoint.spec.ip_networks}
-    if on not in hosts:
-        return {}
-    via = hosts[on].spec.tunnel_ipv4
-    return {route(prefix): Remote(via) for prefix in endpoint.spec.ip_networks}
-
-
-def _of_host(host: Host) -> dict[Key, Shape]:
-    spec = host.spec
-    return {
-        forwarding(4, spec.tunnel_mac): Forwarding(str(host.underlay(4))),
-        neighbour(spec.tunnel_ipv4): Neighbour(spec.tunnel_mac),
-        nexthop(spec.tunnel_ipv4): Nexthop(Mode.VXLAN),
-    }
-
-
-@dataclass
-class Truth:
-    """What one store holds; of a value that has rotted, what it held before."""
-
-    store: FakeStore
-    objects: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
-    rotten: set[bytes] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.store.observers.append(self._note)
-
-    def _note(self, write: Write) -> None:
-        for event in write.events:
-            kind = next((kind for kind in _KINDS if event.key.startswith(kind.prefix(REGION))), None)
-            if kind is None:
-                continue
-            decoded = None if event.entry is None else kind.decode(event.key, event.entry.value)
-            self.rotten.discard(event.key)
-            if decoded is None:
-                self.objects.pop(event.key, None)
-            elif isinstance(decoded, Bad):
-                self.rotten.add(event.key)
-            else:
-                self.objects[event.key] = write.revision, decoded
-
-    def under_way(self, key: Key) -> Iterator[tuple[EndpointName, EndpointName]]:
-        """Workloads that set out and still are where they came from, with that route: from there, to there.
-
-        Only those that can be read, that were not on their way to where they come from, and that began with the first
-        word of the endpoint over there: one that was believed to have arrived cannot be known to be under way by
-        somebody who has not heard so yet.
-        """
-        known = [(revision, one) for at, (revision, one) in self.objects.items() if at not in self.rotten]
-        hosts = {one.metadata.name for _, one in known if isinstance(one, Host)}
-        endpoints = {one.name: (revision, one) for revision, one in known if isinstance(one, Endpoint)}
-        expected = {one.target for _, one in known if isinstance(one, Migration)}
-        for revision, one in known:
-            if isinstance(one, Migration) and one.source in endpoints.keys() - expected and one.source.node in hosts:
-                routes = map(route, endpoints[one.source][1].spec.ip_networks)
-                if key in routes and one.target in endpoints and endpoints[one.target][0] == revision:
-                    yield one.source, one.target
 
 
 @dataclass
@@ -240,7 +146,28 @@ class Scene:
         return staying
 
     def wrong(self, change: ClaimChange) -> str | None:
-        return self._usurped(change) or self._strayed(change)
+        return self._usurped(change) or self._strayed(change) or self._deserted(change)
+
+    def look(self) -> None:
+        """Notes of which routes the agent knows all that there is to know."""
+        for following in self._followings():
+            made = [key for key, owned in self.site.running.present.claims.items() if owned.source == following.name]
+            ours = [key for key in made if isinstance(self.kernel.objects.get(key), Local)]
+            self.truths[following.name].known(_shown(following), ours, self.world.time)
+
+    def _deserted(self, change: ClaimChange) -> str | None:
+        """Whether a workload's route leaves this host although the workload is here, or on its way here."""
+        if change.old is None or change.old.source not in self.truths:
+            return None
+        name = self.truths[change.old.source].stays(change.key, self.world.time)
+        if name is None or change.old.value.owner.endpoint != str(name):
+            return None
+        if change.new is None:
+            return f"{change.key} was removed although {name} is here, or arrives"
+        new = change.new.value.owner
+        is_same = change.new.source == change.old.source and new.endpoint.endswith(name.individual)
+        leaves = is_same and new.endpoint != str(name)
+        return f"{change.key} went to {new.endpoint} although {name} is here, or arrives" if leaves else None
 
     def _usurped(self, change: ClaimChange) -> str | None:
         """Whether a source takes over what belongs to one before it that has not been heard."""
@@ -346,7 +273,10 @@ async def _live(scene: Scene) -> Lived:
     end = world.time + LASTING
     while world.time < end:
         await asyncio.sleep(world.random.choice([0.0, 0.02, 0.5, 1.5]) * world.random.uniform(0.2, 1.2))
-        if world.random.random() < 0.7:
+        scene.look()
+        if world.random.random() < 0.1:
+            under_way.add(asyncio.create_task(_move(scene)))
+        elif world.random.random() < 0.7:
             await _edit(scene)
         else:
             under_way.add(asyncio.create_task(world.random.choice(faults)(scene)))
@@ -377,6 +307,15 @@ async def _edit(scene: Scene) -> None:
     if operations:
         scene.edits += 1
         fleet.write(*operations.values())
+
+
+async def _move(scene: Scene) -> None:
+    """An operator moves a workload that migrates, in the order in which the syncer writes it."""
+    source = scene.random.choice(list(scene.truths))
+    fleet = scene.site.fleet(source)
+    for step, pause in steps(fleet, scene.random, scene.truths[source]):
+        fleet.write(step)
+        await asyncio.sleep(pause)
 
 
 def _join(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
@@ -416,41 +355,22 @@ def _end(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     return [fleet.ends(one.spec.workload, one.spec.node) for one in ending]
 
 
-def _migrate(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
-    workload, source, to = random.choice(WORKLOADS), random.choice(HOSTS), random.choice(HOSTS)
-    return [fleet.migrates(workload, source, to) if random.random() < 0.5 else fleet.arrived(workload, to)]
-
-
-def _set_out(fleet: Fleet, random: Random, truth: Truth) -> Operations:
-    """A workload begins to move, as the syncer says it: the migration and the endpoint over there, at one revision."""
-    known = [one for _, one in truth.objects.values()]
-    hosts = [one.metadata.name for one in known if isinstance(one, Host)]
-    endpoints = {one.name: one for one in known if isinstance(one, Endpoint)}
-    settled = [one for one in endpoints.values() if one.spec.node in hosts]
-    begun = [(one, to) for one in settled for to in hosts if one.name._replace(node=to) not in endpoints]
-    if not begun:
-        return []
-    one, to = random.choice(begun)
-    workload, source = one.spec.workload, one.spec.node
-    return [fleet.migrates(workload, source, to), fleet.runs(workload, to, *one.spec.ip_networks)]
-
-
 def _rot(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     """A value becomes rubbish; somebody writes it anew some day, or deletes it."""
     known = sorted(truth.objects)
     return [Put(random.choice(known), ROTTEN)] if known and random.random() < 0.5 else []
 
 
-Operations = Sequence[Operation]
 Edit = Callable[[Fleet, Random, Truth], Operations]
-EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _run, _end, _migrate, _set_out, _rot)
+MOVES: Final[Sequence[Edit]] = (set_out, set_out, turn_back, arrive)
+EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _run, _end, *MOVES, _rot)
 
 
 def _mend(scene: Scene) -> None:
     """What rotted is written anew as it was."""
     for name, truth in scene.truths.items():
         store, fleet = truth.store, scene.site.fleet(name)
-        for kind in _KINDS:
+        for kind in KINDS:
             prefix = kind.prefix(REGION)
             for entry in store.keys.range(prefix, prefix + b"\xff"):
                 if entry.value == ROTTEN:
@@ -541,8 +461,9 @@ async def cut_off(scene: Scene) -> None:
 
 
 async def one_watch_behind(scene: Scene) -> None:
-    """One of a source's streams is silent while the others, and its answers, go on; and a workload sets out."""
-    source, kind = scene.random.choice(list(scene.truths)), scene.random.choice(_KINDS)
+    """One of a source's streams is silent while the others, and its answers, go on; and a workload sets out, arrives
+    or turns back."""
+    source, kind = scene.random.choice(list(scene.truths)), scene.random.choice(KINDS)
     client = scene.site.clients.get(source)
     if client is None:
         return
@@ -550,7 +471,8 @@ async def one_watch_behind(scene: Scene) -> None:
     client.link.mute_watches(kind.prefix(REGION))
     await _a_while(scene, 0.05, 1.0)
     fleet = scene.site.fleet(source)
-    fleet.write(*_set_out(fleet, scene.random, scene.truths[source]))
+    happens = scene.random.choice([set_out, set_out, turn_back, arrive])
+    fleet.write(*happens(fleet, scene.random, scene.truths[source]))
     await _a_while(scene)
     client.link.heal()
 

@@ -32,6 +32,8 @@ KNOWN: Final[Mapping[str, int]] = {
     "what the kernel has, all have": 3,
     "only the kernel is asked what is there": 0,
     "a workload seen on a second host has moved": 11,
+    "a migration that is gone was cancelled": 36,
+    "nothing is recalled of who has arrived": 220,
     "a lower source takes over what an unheard one owns": 7,
 }
 """A seed that finds it. The order of steps changes with the code: one that does not find it any more costs only time,

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.agent.claims import Claim, Key
+from holdfast.agent.demand import Arrival
 from holdfast.agent.endpoint_states import states
 from holdfast.agent.keeper import Keeper
 from holdfast.agent.standing import About, Moment, Standing
@@ -99,17 +100,28 @@ class Commands:
         name = str(request.args.get("name", ""))
         if request.args.get("kind") == "route":
             return self._explain_route(name)
+        if request.args.get("kind") == "endpoint":
+            return {"host": self._host, "endpoints": [one for one in self._endpoints() if name in one["names"]]}
         if request.args.get("kind") != "host":
-            raise Declined("an agent explains hosts and routes: holdfast explain host NAME")
+            raise Declined("an agent explains hosts, endpoints and routes: holdfast explain host NAME")
         picture, about = self._picture(), self._told(self._clock.now())
-        known = self.endpoints() if name == self._host else None
+        endpoints = self._endpoints() if name == self._host else []
         return {
             **msgspec.to_builtins(about),
             "self": name == self._host,
             "peer": msgspec.to_builtins(next((one for one in picture.peers(self._host) if one.host == name), None)),
             "objects": msgspec.to_builtins(picture.objects(name)),
-            "endpoints": {str(endpoint): state.value for endpoint, state in sorted((known or {}).items())},
+            "endpoints": {one["names"][0]: one["state"] for one in endpoints},
+            "arrivals": {one["names"][0]: one["arrival"] for one in endpoints if one["arrival"]},
         }
+
+    def _endpoints(self) -> list[dict[str, Any]]:
+        """The endpoints that are here or arrive here, by what they are called: with this host, and without."""
+        arrivals = self._arrivals()
+        return [
+            {"names": [str(name), name.individual], "state": state.value, "arrival": str(arrivals.get(str(name), ""))}
+            for name, state in sorted((self.endpoints() or {}).items())
+        ]
 
     def _explain_route(self, address: str) -> Any:
         try:
@@ -151,4 +163,8 @@ class Commands:
         keeper = self._keeper
         wanted: Mapping[Key, Owned[Claim]] = keeper.sources.among(keeper.sources.keys())
         stories: Mapping[Key, Story[Key, Claim]] = {story.change.key: story for story in keeper.reconciler.ledger}
-        return Picture(keeper.present.claims, wanted, stories, self._clock.now())
+        return Picture(keeper.present.claims, wanted, stories, self._clock.now(), self._arrivals())
+
+    def _arrivals(self) -> Mapping[str, Arrival]:
+        found = [one for following in self._keeper.followings for one in following.demand.arrivals()]
+        return {str(one.endpoint.name): one for one in found}

@@ -62,10 +62,15 @@ class Standing(IntEnum):
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
-    """A workload on its way to this host, as it stands here, and where it comes from."""
+    """A workload on its way to this host, as it stands here, and where it comes from. `over`: its migration is gone."""
 
     endpoint: Endpoint
     source: str
+    over: bool = False
+
+    def __str__(self) -> str:
+        asked = ", which is gone: the store is asked whether it has arrived" if self.over else ""
+        return f"arrives here by migration from {self.source}{asked}"
 
 
 class Demand:
@@ -131,7 +136,8 @@ class Demand:
     def arrivals(self) -> list[Arrival]:
         """The workloads on their way to this host."""
         known = {one.name: one for one in self.local()} if self._moves else {}
-        return [Arrival(known[move.target], move.source.node) for _, move in self._moves if move.target in known]
+        coming = [(by, move) for by, move in self._moves if move.target in known]
+        return [Arrival(known[move.target], move.source.node, by in self._moves.over) for by, move in coming]
 
     def host(self, by: bytes, host: Host | None) -> set[Key]:
         """That host has changed, or is gone."""

@@ -124,8 +124,10 @@ class Following:
         return frozenset(name for name in names if not isinstance(name, Bad))
 
     def _taken(self, mirror: Mirror[Any]) -> Collection[bytes]:
+        """What has changed: first what is there, then what is gone, as a move is written."""
         taken, self._waiting[mirror] = self._waiting[mirror], set()
-        return sorted(taken)
+        objects = mirror.objects
+        return sorted(taken, key=lambda key: (key not in objects, key))
 
     def _note(self) -> None:
         self._name_bad()

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from holdfast.agent.claims import Claim, Key, Local, Mode, Nexthop, Sort
 from holdfast.agent.deletions import Status
+from holdfast.agent.demand import Arrival
 from holdfast.model.time import Instant
 from holdfast.reconcile import Op, Owned, Story
 
@@ -43,6 +44,8 @@ class PeerRow(msgspec.Struct, frozen=True):
     held: int = 0
     failed: int = 0
     missing: int = 0
+    arriving: int = 0
+    """Workloads on their way from there to this host."""
 
 
 class ObjectRow(msgspec.Struct, frozen=True):
@@ -55,6 +58,8 @@ class ObjectRow(msgspec.Struct, frozen=True):
     wanted: bool
     missing: bool
     waiting: Waiting | None = None
+    arrival: str = ""
+    """That its workload arrives here by a migration, and from where."""
 
 
 class PendingRow(msgspec.Struct, frozen=True):
@@ -65,6 +70,7 @@ class PendingRow(msgspec.Struct, frozen=True):
     endpoint: str
     waiting: Waiting | None
     handlers: list[Status] = []
+    arrival: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ class Picture:
     wanted: Mapping[Key, Owned[Claim]]
     stories: Mapping[Key, AgentStory]
     now: Instant
+    arrivals: Mapping[str, Arrival] = field(default_factory=dict)
+    """The workloads on their way to this host, by the name of their endpoint here."""
 
     def peers(self, own: str) -> list[PeerRow]:
         """Every other host of which something is present or wanted, by name."""
@@ -117,6 +125,7 @@ class Picture:
             held=sum(_is_held(story) for story in stories),
             failed=sum(story.error is not None for story in stories),
             missing=sum(owned.value.missing for _, owned in both),
+            arriving=sum(arrival.source == host for arrival in self.arrivals.values()),
         )
 
     def _object(self, key: Key, owned: Owned[Claim]) -> ObjectRow:
@@ -129,6 +138,7 @@ class Picture:
             wanted=wanted is not None and wanted.value.owner.host == owned.value.owner.host,
             missing=owned.value.missing or key not in self.present,
             waiting=self._waiting(key),
+            arrival=self._arrival(key),
         )
 
     def _pending(self, key: Key, handlers: Sequence[Status]) -> PendingRow:
@@ -136,7 +146,13 @@ class Picture:
         owned = self.present.get(key) or (story.change.old if story else None)
         owner = owned.value.owner if owned else None
         host, endpoint = (owner.host, owner.endpoint) if owner else ("", "")
-        return PendingRow(str(key), host, endpoint, self._waiting(key), list(handlers))
+        return PendingRow(str(key), host, endpoint, self._waiting(key), list(handlers), self._arrival(key))
+
+    def _arrival(self, key: Key) -> str:
+        """Also of a route that leads elsewhere as long as the workload's interface is not there."""
+        claims = [owned.value for owned in (self.wanted.get(key), self.present.get(key)) if owned is not None]
+        found = [self.arrivals[claim.owner.endpoint] for claim in claims if claim.owner.endpoint in self.arrivals]
+        return str(found[0]) if found else ""
 
     def _waiting(self, key: Key) -> Waiting | None:
         story = self.stories.get(key)

@@ -103,6 +103,8 @@ def peer_lines(found: list[dict[str, Any]]) -> Iterator[str]:
 
 def _state(one: dict[str, Any]) -> str:
     words = [f"{one[state]:,} {state}" for state in ("failed", "held", "missing") if one[state]]
+    if one.get("arriving"):
+        words.append(f"{one['arriving']:,} on the way here by migration")
     if not one["wanted"]:
         words.insert(0, "not wanted any more")
     return ", ".join(words) or "as wanted"
@@ -114,7 +116,8 @@ def pending_lines(found: list[dict[str, Any]]) -> Iterator[str]:
         whose = f"of {one['host']}" if one["host"] else "of nobody known"
         waits = one["waiting"]
         lasting = short(waits["since_s"]) if waits else "–"
-        yield f"{one['key']:<40} {whose:<24} {lasting:>7}  {_why(waits)}"
+        arrives = f"; its workload {one['arrival']}" if one.get("arrival") else ""
+        yield f"{one['key']:<40} {whose:<24} {lasting:>7}  {_why(waits)}{arrives}"
         for status in one["handlers"]:
             if not status["acknowledged"]:
                 yield f"{'':<40} {status['handler']} has not let go of it: {status['error'] or 'it was not asked yet'}"

@@ -12,7 +12,7 @@ import click
 from holdfast.cli import explain_flow, explain_inventory, explain_route, observed
 from holdfast.cli.balancer import WORKER, announced, paused
 from holdfast.cli.daemon import answer, runtime_flag, tell, workers
-from holdfast.cli.explain_host import about_host, host
+from holdfast.cli.explain_host import about_host, beside, endpoint_here, host
 from holdfast.cli.text import short
 from holdfast.runtime.control import Request
 
@@ -144,6 +144,8 @@ def _found(kind: str, name: str, to: str | None, seen_from: str | None, runtime:
         found["inventory"] = explain_inventory.beside(runtime, kind, name)
     if kind in ("endpoint", "host"):
         found["observed"] = observed.beside(runtime, kind, name)
+    if kind == "endpoint":
+        found["agents"] = beside(runtime, name)
     return found
 
 
@@ -167,7 +169,7 @@ def explain(kind: str, name: str, to: str | None, output: str, seen_from: str | 
         return
     for line in KINDS[kind](found):
         click.echo(line)
-    for line in observed.told(found.get("observed", [])):
+    for line in (*observed.told(found.get("observed", [])), *endpoint_here(found.get("agents", []))):
         click.echo(line)
     if found.get("inventory"):
         click.echo()

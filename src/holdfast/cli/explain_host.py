@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,8 @@ def _agent(agent: Mapping[str, Any]) -> Told:
     if agent["self"] and agent["registered"] is False:
         yield _row("UNKNOWN", "the inventory does not know this host: holdfast apply, with it in the file")
     for endpoint, state in agent["endpoints"].items():
-        yield _row("ENDPOINT", f"{endpoint}: {state}")
+        arrives = f", {agent['arrivals'][endpoint]}" if endpoint in agent.get("arrivals", {}) else ""
+        yield _row("ENDPOINT", f"{endpoint}: {state}{arrives}")
     for one in agent["objects"][:_OBJECTS]:
         yield _row("OBJECT", f"{one['key']}{_endpoint(one)}: {object_state(one)}")
         waiting = one["waiting"]
@@ -115,10 +117,28 @@ def object_state(one: Mapping[str, Any]) -> str:
     """Who wants it, whether it is there, and what stands between."""
     waiting = one["waiting"]
     wanted = f"wanted by {one['source']} since revision {one['revision']:,}" if one["wanted"] else "not wanted any more"
+    arrives = f"; its workload {one['arrival']}" if one.get("arrival") else ""
     if waiting is None:
-        return f"{wanted}, {'not programmed' if one['missing'] else 'programmed'}"
+        return f"{wanted}, {'not programmed' if one['missing'] else 'programmed'}{arrives}"
     why = waiting["error"] or (f"held by {waiting['gate']}: {waiting['reason']}" if waiting["gate"] else "at once")
-    return f"{wanted}; {waiting['op']} waits {short(waiting['since_s'])}: {why}"
+    return f"{wanted}; {waiting['op']} waits {short(waiting['since_s'])}: {why}{arrives}"
+
+
+def beside(runtime: Path, endpoint: str) -> list[dict[str, Any]]:
+    """What the agents here say of an endpoint that is on their host, or arrives there."""
+    found: list[dict[str, Any]] = []
+    for one in workers(runtime):
+        if one.rpartition("/")[2] == WORKER:
+            with contextlib.suppress(click.ClickException):  # one that cannot begin, or of an older release
+                found.append(tell(runtime, one, "explain", kind="endpoint", name=endpoint))
+    return [one for one in found if one["endpoints"]]
+
+
+def endpoint_here(found: list[dict[str, Any]]) -> Told:
+    for one in found:
+        for endpoint in one["endpoints"]:
+            arrives = f", {endpoint['arrival']}" if endpoint["arrival"] else ""
+            yield _row("AGENT", f"on {one['host']}: {endpoint['state']}{arrives}")
 
 
 def _row(head: str, text: str) -> str:

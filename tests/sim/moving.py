@@ -1,0 +1,75 @@
+"""How workloads move in the simulated fleet: they set out, turn back, arrive, and are sent elsewhere on the way.
+
+In both shapes: as Calico's driver writes it, with an endpoint at the target from the beginning, and as our own
+inventory does, which leaves the endpoint where it is until it is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.host import Host
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.store.api import Delete, Operation
+from tests.agent.site import ME, REGION, Fleet
+from tests.sim.truth import Truth
+
+Operations = Sequence[Operation]
+
+
+def set_out(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+    """A workload begins to move; what is written of it is written at one revision."""
+    hosts = [one.metadata.name for _, one in truth.objects.values() if isinstance(one, Host)]
+    endpoints = _endpoints(truth)
+    settled = [one for one in endpoints.values() if one.spec.node in (*hosts, ME)]
+    places = [*hosts, *[ME] * len(hosts)]
+    begun = [(one, to) for one in settled for to in places if one.name._replace(node=to) not in endpoints]
+    if not begun:
+        return []
+    one, to = random.choice(begun)
+    workload, spec = one.spec.workload, one.spec
+    at_target = [fleet.runs(workload, to, *spec.ip_networks)] if random.random() < 0.5 else []
+    return [fleet.migrates(workload, spec.node, to), *at_target]
+
+
+def turn_back(_fleet: Fleet, random: Random, truth: Truth) -> Operations:
+    """A migration is cancelled, with the endpoint at its target where there is one."""
+    one = _some_migration(random, truth)
+    if one is None:
+        return []
+    at_target = [Delete(_at(one.target))] if _at(one.target) in truth.objects else []
+    return [*at_target, Delete(MIGRATION.key(REGION, one.target))]
+
+
+def arrive(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+    """A workload is moved to where its migration goes, all of it at one revision."""
+    return [step for step, _ in steps(fleet, random, truth)]
+
+
+def steps(fleet: Fleet, random: Random, truth: Truth) -> Sequence[tuple[Operation, float]]:
+    """The same in its order, with how long after each step the next may wait; some go elsewhere instead."""
+    one = _some_migration(random, truth)
+    endpoint = _endpoints(truth).get(one.source) if one is not None else None
+    if one is None or endpoint is None:
+        return []
+    hosts = [each.metadata.name for _, each in truth.objects.values() if isinstance(each, Host)]
+    to = one.target.node if random.random() < 0.8 or not hosts else random.choice(hosts)
+    put = fleet.runs(one.source.workload, to, *endpoint.spec.ip_networks)
+    made: Operations = [put, Delete(_at(one.source)), Delete(MIGRATION.key(REGION, one.target))]
+    return [(step, random.choice([0.0, 0.0, 0.01, 0.5])) for step in made if to != one.source.node]
+
+
+def _endpoints(truth: Truth) -> dict[EndpointName, Endpoint]:
+    return {one.name: one for _, one in truth.objects.values() if isinstance(one, Endpoint)}
+
+
+def _some_migration(random: Random, truth: Truth) -> Migration | None:
+    found = [one for _, one in truth.objects.values() if isinstance(one, Migration)]
+    to_us = [one for one in found if one.target.node == ME]
+    return random.choice(to_us or found) if found else None
+
+
+def _at(name: EndpointName) -> bytes:
+    return ENDPOINT.key(REGION, name)

@@ -1,0 +1,169 @@
+"""What a fleet's objects claim on the simulated host, told apart from how the agent finds out.
+
+`Truth` knows what one store holds, and of every workload that is here or comes here by a migration since when that is
+so without a break: from the moment on at which the agent has made its route here and knows all that there is to know,
+nothing may take it from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast.agent.claims import (
+    Forwarding,
+    Key,
+    Local,
+    Mode,
+    Neighbour,
+    Nexthop,
+    Remote,
+    Shape,
+    forwarding,
+    neighbour,
+    nexthop,
+    route,
+)
+from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.host import HOST, Host
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.testing import FakeStore, Write
+from tests.agent.site import ME, REGION
+
+Object = Host | Endpoint | Migration
+Objects = Mapping[bytes, tuple[int, Object]]
+KINDS = (HOST, ENDPOINT, MIGRATION)
+EXPECTED, AWAITED, SETTLED, ARRIVING = range(4)
+LONG_KNOWN = 1.0
+
+
+class Held(NamedTuple):
+    """Who has a claim, and why it is his: where he comes from, if that is so because he is on his way."""
+
+    shape: Shape
+    name: EndpointName | None = None
+    source: EndpointName | None = None
+
+
+def wants(objects: Objects) -> dict[Key, Shape]:
+    """What these objects claim on this host."""
+    return {key: held.shape for key, held in holders(objects).items()}
+
+
+def holders(objects: Objects) -> dict[Key, Held]:
+    """Later ones overwrite; and who is on his way gives way to all others, but here, where he comes before all."""
+    claimed = [(*_standing(one, objects), revision, at, one) for at, (revision, one) in objects.items()]
+    hosts = {one.metadata.name: one for _, one in objects.values() if isinstance(one, Host)}
+    held: dict[Key, Held] = {}
+    for _, source, _, _, one in sorted(claimed, key=lambda each: (each[0], each[2], each[3])):
+        if isinstance(one, Host):
+            held |= {key: Held(shape) for key, shape in _of_host(one).items()}
+            continue
+        name = one.target if isinstance(one, Migration) else one.name
+        endpoint = _endpoint(source, objects) if isinstance(one, Migration) else one
+        held |= {key: Held(shape, name, source) for key, shape in _routes(endpoint, name.node, hosts).items()}
+    return held
+
+
+def _standing(one: Object, objects: Objects) -> tuple[int, EndpointName | None]:
+    if isinstance(one, Host):
+        return SETTLED, None
+    if isinstance(one, Migration):
+        counts = one.target.node == ME and _endpoint(one.target, objects) is None
+        return ARRIVING, one.source if counts else None
+    moves = [each for _, each in objects.values() if isinstance(each, Migration) and each.target == one.name]
+    if not moves or moves[0].source == one.name:
+        return SETTLED, None
+    if one.spec.node == ME:
+        return ARRIVING, moves[0].source
+    return (AWAITED if _endpoint(moves[0].source, objects) is None else EXPECTED), moves[0].source
+
+
+def _endpoint(name: EndpointName | None, objects: Objects) -> Endpoint | None:
+    found = objects.get(ENDPOINT.key(REGION, name)) if name is not None else None
+    return found[1] if found is not None and isinstance(found[1], Endpoint) else None
+
+
+def _routes(endpoint: Endpoint | None, on: str, hosts: Mapping[str, Host]) -> dict[Key, Shape]:
+    if endpoint is None or (on != ME and on not in hosts):
+        return {}
+    shape = Local(endpoint.spec.interface_name) if on == ME else Remote(hosts[on].spec.tunnel_ipv4)
+    return {route(prefix): shape for prefix in endpoint.spec.ip_networks}
+
+
+def _of_host(host: Host) -> dict[Key, Shape]:
+    if host.metadata.name == ME:
+        return {}
+    spec = host.spec
+    return {
+        forwarding(4, spec.tunnel_mac): Forwarding(str(host.underlay(4))),
+        neighbour(spec.tunnel_ipv4): Neighbour(spec.tunnel_mac),
+        nexthop(spec.tunnel_ipv4): Nexthop(Mode.VXLAN),
+    }
+
+
+@dataclass
+class Truth:
+    """What one store holds; of a value that has rotted, what it held before."""
+
+    store: FakeStore
+    objects: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
+    rotten: set[bytes] = field(default_factory=set)
+    here: dict[Key, tuple[EndpointName, float]] = field(default_factory=dict)
+    """Routes that lead here, as the agent knows since then, of workloads that are here or on their way ever since."""
+    _held: Mapping[Key, Held] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.store.observers.append(self._note)
+
+    def _note(self, write: Write) -> None:
+        for event in write.events:
+            kind = next((kind for kind in KINDS if event.key.startswith(kind.prefix(REGION))), None)
+            if kind is None:
+                continue
+            decoded = None if event.entry is None else kind.decode(event.key, event.entry.value)
+            self.rotten.discard(event.key)
+            if decoded is None:
+                self.objects.pop(event.key, None)
+            elif isinstance(decoded, Bad):
+                self.rotten.add(event.key)
+            else:
+                self.objects[event.key] = write.revision, decoded
+        before, self._held = self._held, holders(self.objects)
+        for key in [key for key in self.here if not self._goes_on(before[key], self._held.get(key))]:
+            del self.here[key]
+
+    def known(self, shown: Objects, made: Collection[Key], now: float) -> None:
+        """The agent knows this much now, and these routes lead here."""
+        for key, held in self._held.items() if shown == self.objects else ():
+            if key in made and isinstance(held.shape, Local) and held.name is not None:
+                self.here.setdefault(key, (held.name, now))
+
+    def stays(self, key: Key, now: float) -> EndpointName | None:
+        """Whose route must stay here: not at once, because what was planned before may be under way."""
+        name, since = self.here.get(key, (None, now))
+        return name if now - since > LONG_KNOWN else None
+
+    def _goes_on(self, before: Held, after: Held | None) -> bool:
+        """Whether it is here for the same reason, or has arrived and is nowhere else."""
+        if after == before:
+            return True
+        has_arrived = before.source is not None and after == before._replace(source=None)
+        return has_arrived and _endpoint(before.source, self.objects) is None
+
+    def under_way(self, key: Key) -> Iterator[tuple[EndpointName, EndpointName]]:
+        """Workloads that set out and still are where they came from, with that route: from there, to there.
+
+        Only those that began with the first word of the endpoint over there: one that was believed to have arrived
+        cannot be known to be under way by somebody who has not heard so yet.
+        """
+        known = list(self.objects.values())
+        hosts = {one.metadata.name for _, one in known if isinstance(one, Host)}
+        endpoints = {one.name: (revision, one) for revision, one in known if isinstance(one, Endpoint)}
+        for revision, one in known:
+            if isinstance(one, Migration) and one.source in endpoints and one.source.node in hosts:
+                routes = map(route, endpoints[one.source][1].spec.ip_networks)
+                if key in routes and one.target in endpoints and endpoints[one.target][0] == revision:
+                    yield one.source, one.target
