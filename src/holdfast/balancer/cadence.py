@@ -85,7 +85,7 @@ class Absences:
     """When the prober came back and how long it had been away; only those longer than all that came after them."""
 
     def woke(self, now: int) -> int:
-        """The prober looks up; how much later than it had meant to."""
+        """The prober looks up, or still is at it; how much later than it had meant to."""
         away = now - self._expected if self._expected else 0
         if away > _WORTH_NOTING:
             while self._noticed and self._noticed[-1][1] <= away:

@@ -171,8 +171,10 @@ class Prober:
         finished = (
             self._heard
         )  # whatever ended, had ended when we listened: what was handled before it did not delay it
-        late = self._absences.late(lane.due, started, lane.bound)
         passed, code, detail, answered_by = verdict
+        if not passed:  # it may have been stopped in the middle of a turn, and know of it only now (B14)
+            self._absences.woke(self._now())
+        late = self._absences.late(lane.due, started, lane.bound)
         latency = Duration(0, 0, (finished - started) // 1_000)
         self._found(Result(lane.id, passed, code, latency, Instant(started), late, detail, answered_by))
         self._schedule(lane, finished)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import trustme
@@ -66,8 +67,8 @@ def nginx(home: Path, authority: Authority) -> Iterator[tuple[int, int]]:
         (home / "nginx.conf").write_text(NGINX.format(home=home, ports=ports))
         process.start()
         try:
-            for port in ports:
-                wait_until(lambda port=port: listens(port), f"nginx listens: {process.output}")  # type: ignore[misc]
+            for place in ((HERE, ports[0]), ("::1", ports[0]), (HERE, ports[1])):
+                wait_until(partial(listens, *place), f"nginx listens: {process.output}")
             yield ports[0], ports[1]
         finally:
             process.stop()
@@ -81,14 +82,14 @@ def s_server(home: Path, chain: Path, key: Path, *options: str) -> Iterator[int]
         process = Process([tool("openssl"), *words], log=home / "s_server.log")
         process.start()
         try:
-            wait_until(lambda: listens(port), f"openssl s_server listens: {process.output}")
+            wait_until(partial(listens, HERE, port), f"openssl s_server listens: {process.output}")
             yield port
         finally:
             process.stop()
 
 
-def listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((HERE, port), timeout=5):
+def listens(address: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=5):
         return True
     return False
 

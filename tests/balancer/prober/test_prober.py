@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import socket
-import statistics
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 from holdfast.balancer.results import Code, Pace, Result, Settings, Target
@@ -13,7 +15,7 @@ from holdfast.model.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE
-from tests.balancer.prober.probing import NOW, PATIENT, hand
+from tests.balancer.prober.probing import NOW, PATIENT, Hand, hand
 
 TENTH = seconds(0.1)
 HOUR = seconds(3_600)
@@ -29,13 +31,57 @@ class MovableClock:
         return NOW() + self.ahead
 
 
+class Backend:
+    """A server whose answers take as long as the test says, on a clock that stands unless it is moved: how busy this
+    machine is makes no difference."""
+
+    def __init__(self) -> None:
+        self._now = NOW()
+        self._may_answer = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._at_once = 0
+        self.most_at_once = 0
+
+    def now(self) -> Instant:
+        return self._now
+
+    def manners(self, peer: socket.socket) -> None:
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        self._may_answer.acquire(timeout=30)
+        with self._lock:
+            self._at_once -= 1  # before the answer: the next probe may come as soon as that is out
+        backends.slow(peer, 0.0)
+
+    @contextmanager
+    def probed(self) -> Iterator[Hand]:
+        """Ten times a second, by this prober."""
+        with backends.server(self.manners) as port, hand(self.now) as prober:
+            prober.assign(web(port, interval=TENTH))
+            try:
+                yield prober
+            finally:
+                self._may_answer.release(100)  # whoever still waits for an answer
+
+    def answers_once(self, prober: Hand, after: Duration) -> None:
+        """Lets time pass until it is probed, and so much more until it answers."""
+        prober.turn(0)
+        while len(prober.lateness) == len(prober.results):
+            self._now += Duration(milliseconds=1)
+            prober.turn(0)
+        self._now += after
+        self._may_answer.release()
+        prober.collect(1)
+
+
 def web(port: int, name: str = "web", **settings: object) -> Target:
     check = Settings(**{"type": "http", "timeout": PATIENT, "jitter": 0.0, **settings})  # type: ignore[arg-type]
     return Target(name, HERE, port, check)
 
 
-def distances(results: list[Result]) -> list[float]:
-    return [(later.started - earlier.started).total_seconds() for earlier, later in pairwise(results)]
+def distances(results: list[Result]) -> list[Duration]:
+    return [later.started - earlier.started for earlier, later in pairwise(results)]
 
 
 def when_it_ends(_beat: int, finished: int, every: int) -> int:
@@ -45,11 +91,12 @@ def when_it_ends(_beat: int, finished: int, every: int) -> int:
 
 @fault("B3", without="holdfast.balancer.prober:following", by=f"{__name__}:when_it_ends")
 def test_B3_100_ms_stay_100_ms_though_the_backend_takes_30() -> None:
-    with backends.server(backends.slow) as port, hand() as prober:
-        prober.assign(web(port, interval=TENTH))
-        prober.collect(15)
+    backend = Backend()
+    with backend.probed() as prober:
+        for _ in range(5):
+            backend.answers_once(prober, after=Duration(milliseconds=30))
         assert all(result.passed for result in prober.results)
-        assert 0.095 < statistics.median(distances(prober.results)) < 0.12
+        assert distances(prober.results) == [TENTH] * 4
 
 
 def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
@@ -59,27 +106,12 @@ def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
 
 @fault("B4", without="holdfast.balancer.prober:following", by=f"{__name__}:every_missed_cycle")
 def test_B4_a_struggling_backend_gets_one_probe_at_a_time_and_no_flood_afterwards() -> None:
-    struggling, at_once, most = threading.Event(), 0, 0
-    lock = threading.Lock()
-
-    def manners(peer: socket.socket) -> None:
-        nonlocal at_once, most
-        with lock:
-            at_once += 1
-            most = max(most, at_once)
-        time.sleep(0.0 if struggling.is_set() else 0.5)
-        with lock:
-            at_once -= 1  # before the answer: the next probe may come as soon as that is out
-        backends.slow(peer, 0.0)
-
-    with backends.server(manners) as port, hand() as prober:
-        prober.assign(web(port, interval=TENTH))
-        prober.collect(3)
-        struggling.set()
-        prober.collect(1)
-        after = prober.collect(8)
-    assert most == 1
-    assert statistics.median(distances(list(after))) > 0.08
+    backend = Backend()
+    with backend.probed() as prober:
+        for answering in (*[seconds(0.5)] * 3, *[Duration(0)] * 4):
+            backend.answers_once(prober, after=answering)
+    assert backend.most_at_once == 1
+    assert distances(prober.results) == [seconds(0.5)] * 3 + [TENTH] * 3
 
 
 def test_what_did_not_change_keeps_its_cadence_and_its_probe() -> None:
@@ -138,11 +170,51 @@ def gone_away(peer: socket.socket) -> None:
 
 @fault("B14", without="holdfast.balancer.cadence:Absences.late", returns=False)
 def test_B14_what_failed_while_the_prober_was_away_does_not_count() -> None:
-    clock = MovableClock()
-    with backends.server(gone_away) as port, hand(clock.now) as prober:
+    clock, is_away = MovableClock(), threading.Event()
+
+    def manners(peer: socket.socket) -> None:
+        is_away.wait(30)
+        gone_away(peer)
+
+    with backends.server(manners) as port, hand(clock.now) as prober:
         prober.assign(web(port, interval=HOUR))
-        prober.until(lambda: bool(prober.lateness), "the probe starts")
+        while not prober.lateness:
+            prober.prober.turn()
         clock.ahead += seconds(10)
+        is_away.set()
+        (result,) = prober.collect(1)
+    assert not result.passed
+    assert not result.failed
+
+
+class StopsInTheMiddle(MovableClock):
+    """A clock that goes on by ten seconds right after somebody has looked at it."""
+
+    is_due = False
+
+    def now(self) -> Instant:
+        seen = super().now()
+        if self.is_due:
+            self.is_due = False
+            self.ahead += seconds(10)
+        return seen
+
+
+def test_B14_what_failed_while_the_prober_stood_still_in_the_middle_of_its_work_does_not_count() -> None:
+    clock, asked, may_go = StopsInTheMiddle(), threading.Event(), threading.Event()
+
+    def manners(peer: socket.socket) -> None:
+        peer.recv(65_536)
+        asked.set()
+        may_go.wait(30)
+
+    with backends.server(manners) as port, hand(clock.now) as prober:
+        prober.assign(web(port, interval=HOUR))
+        while not asked.is_set():
+            prober.prober.turn()
+        may_go.set()
+        assert select.select([prober.prober], [], [], 30)[0]
+        clock.is_due = True
         (result,) = prober.collect(1)
     assert not result.passed
     assert not result.failed

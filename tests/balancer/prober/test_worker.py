@@ -66,8 +66,8 @@ def test_it_ends_in_order_in_the_middle_of_its_work(tmp_path: Path) -> None:
 def test_it_reports_also_when_there_is_nothing_to_say(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
         await prober.until(lambda: len(prober.reports) >= 5, "empty reports come")
+        await prober.until(lambda: prober.state == "waiting: balancer", "the board tells")
         assert prober.results == []
-        assert prober.state == "waiting: balancer"
 
     with_prober(tmp_path, scenario)
 
