@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from holdfast.model.time import Duration
-from holdfast.store.api import Events, OwnKey, Snapshot, Store
+from holdfast.store.api import GATHER, Events, OwnKey, Snapshot, Store
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection
 
@@ -43,7 +43,7 @@ async def until(condition: Callable[[], bool], within: float = PATIENCE) -> None
 class Follower:
     """Follows a prefix in the background and keeps what it would look like to a reader that trusts the watch."""
 
-    def __init__(self, store: Store, prefix: bytes, own: OwnKey | None = None) -> None:
+    def __init__(self, store: Store, prefix: bytes, own: OwnKey | None = None, *, gather: Duration = GATHER) -> None:
         self.seen: dict[bytes, tuple[int, bytes]] = {}
         self.history: list[tuple[int, bytes]] = []
         self.snapshots: list[Snapshot] = []
@@ -51,6 +51,7 @@ class Follower:
         self._store = store
         self._prefix = prefix
         self._own = own
+        self._gather = gather
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Follower:
@@ -70,7 +71,7 @@ class Follower:
         return max(last, self.snapshots[-1].revision)
 
     async def _follow(self) -> None:
-        async for item in self._store.watch(self._prefix, own=self._own):
+        async for item in self._store.watch(self._prefix, own=self._own, gather=self._gather):
             if isinstance(item, Snapshot):
                 self.snapshots.append(item)
                 self.seen = {entry.key: (entry.mod_revision, entry.value) for entry in item.items}

@@ -16,7 +16,7 @@ from holdfast.model.bad import Bad, BadReason
 from holdfast.model.endpoint_status import ENDPOINT_STATUS
 from holdfast.model.kind import Kind
 from holdfast.model.time import Duration, Instant
-from holdfast.store.api import Entry, Events, OwnKey, Put, Snapshot, StoreAway, StoreError
+from holdfast.store.api import GATHER, Entry, Events, OwnKey, Put, Snapshot, StoreAway, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.gateway import Gateway
@@ -323,8 +323,9 @@ class Remembering(FakeClient):
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
+        gather: Duration = GATHER,
     ) -> AsyncGenerator[Snapshot | Events, None]:
-        async for seen in super().watch(prefix, own=own, held=held, parts=parts):
+        async for seen in super().watch(prefix, own=own, held=held, parts=parts, gather=gather):
             self.handed_out.append(seen)
             yield seen
 

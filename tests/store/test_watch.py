@@ -43,6 +43,18 @@ def test_a_lone_change_arrives_at_once_and_many_arrive_together(etcd: EmbeddedEt
     run(etcd.connection(), scenario)
 
 
+def test_a_reader_that_has_time_is_woken_once_for_what_comes_meanwhile(etcd: EmbeddedEtcd, prefix: bytes) -> None:
+    async def scenario(store: EtcdStore) -> None:
+        async with Follower(store, prefix, gather=Duration(seconds=2)) as follower:
+            for i in range(5):
+                await store.put(prefix + b"%d" % i, b"")
+                await asyncio.sleep(0.05)
+            await until(lambda: len(follower.seen) == 5)
+            assert len(follower.batches) <= 2  # the first may have come with the beginning of the watch
+
+    run(etcd.connection(), scenario)
+
+
 def test_a_broken_stream_is_resumed_after_the_last_event(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def main() -> None:
         async with (

@@ -10,6 +10,7 @@ from holdfast.inventory.observed import Observed
 from holdfast.model.agent_status import AgentStatus
 from holdfast.model.observed import AgentSeen, EndpointSeen
 from holdfast.model.region import Region
+from holdfast.model.time import Duration
 from holdfast.runtime.clock import Clock
 from holdfast.server.agent_status import Agents
 from holdfast.server.endpoint_status import Endpoints, Said
@@ -17,6 +18,10 @@ from holdfast.server.status import Topic
 from holdfast.server.status_rows import EndpointRows, HostRows
 from holdfast.store.api import OwnKey, Store
 from holdfast.store.mirror import Mirror
+
+GATHER = Duration(milliseconds=100)
+"""What is reported goes into the inventory a few times a second at most: reading it more often would only cost, on
+followers as well, where thousands of agents report all the time."""
 
 AGENT_STATUS = "agent-status"
 ENDPOINT_STATUS = "endpoint-status"
@@ -29,7 +34,7 @@ def agents(
     region: Region, store: Store, observed: Observed, aside: Aside, clock: Clock, own: OwnKey | None = None
 ) -> AgentTopic:
     subject = Agents(region)
-    mirror = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now)
+    mirror = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now, gather=GATHER)
     return Topic(AGENT_STATUS, subject, mirror, HostRows(subject, observed, aside), AgentSeen(False), agent_states)
 
 
@@ -37,7 +42,7 @@ def endpoints(
     region: Region, store: Store, observed: Observed, aside: Aside, clock: Clock, own: OwnKey | None = None
 ) -> EndpointTopic:
     subject = Endpoints(region)
-    mirror: Mirror[Said] = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now)
+    mirror: Mirror[Said] = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now, gather=GATHER)
     rows = EndpointRows(subject, observed, aside)
 
     def extra() -> Mapping[str, int]:

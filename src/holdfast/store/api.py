@@ -195,6 +195,10 @@ class Deposed(StoreError):
     """The term that this write was made under is over. Nothing was written."""
 
 
+GATHER = Duration(milliseconds=20)
+"""For how long a watch lets changes come together while they keep coming, unless its reader says otherwise."""
+
+
 class Store(Protocol):
     """One etcd cluster, however many endpoints. Every call has a deadline; `StoreAway` after it."""
 
@@ -234,6 +238,7 @@ class Store(Protocol):
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
+        gather: Duration = GATHER,
     ) -> AsyncIterator[Snapshot | Events]:
         """A `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost. Never ends by
         itself, never raises `StoreAway`: while the store is away it is silent. A store that refuses us raises `Refused`
@@ -241,7 +246,9 @@ class Store(Protocol):
 
         `held` is the reader's live view of key → mod_revision: with it, a later `Snapshot` need not carry again what
         the reader has (see `Snapshot.unchanged`). With `parts` a large `Snapshot` comes in several (see there): the
-        reader works on one while the next is fetched, and never has all of them in memory.
+        reader works on one while the next is fetched, and never has all of them in memory. A change after a quiet
+        moment comes at once; while more keep coming they are handed on together, late by at most `gather`: a reader
+        that has the time is woken less often.
         """
         ...
 

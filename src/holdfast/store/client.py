@@ -15,6 +15,7 @@ from email.utils import parsedate_to_datetime
 from holdfast.model.time import Duration, Instant
 from holdfast.store import wire
 from holdfast.store.api import (
+    GATHER,
     Compare,
     Entry,
     Events,
@@ -132,8 +133,9 @@ class EtcdStore:
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
+        gather: Duration = GATHER,
     ) -> AsyncIterator[Snapshot | Events]:
-        return Watch(self._gateway, self._own, self._rng, prefix, own, held, parts, self._relist_spread).run()
+        return Watch(self._gateway, self._own, self._rng, prefix, own, held, parts, gather, self._relist_spread).run()
 
     async def grant(self, ttl: Duration) -> int:
         if ttl < MIN_TTL:

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.model.bad import Bad, BadReason
 from holdfast.model.time import Duration, Instant
-from holdfast.store.api import Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
+from holdfast.store.api import GATHER, Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.garbage import resting
 from holdfast.store.pending import Pending, Waiting
@@ -44,7 +44,8 @@ class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far the reader is behind the store: revisions, and the age of the oldest change it has not taken."""
+    """How far the reader is behind the store: revisions, and the age of the oldest change it has not taken, from the
+    moment when it was read; what it may have lain in the socket before, `gather` at most, nobody can tell."""
 
     revisions: int
     oldest: Duration
@@ -72,13 +73,16 @@ class Mirror(Generic[T]):
         *,
         own: OwnKey | None = None,
         now: Now = boot_now,
+        gather: Duration = GATHER,
     ) -> None:
-        """`decode` gets key and value and never raises; `Bad` with reason OTHER_KIND means: not for this mirror."""
+        """`decode` gets key and value and never raises; `Bad` with reason OTHER_KIND means: not for this mirror. With
+        `gather` a mirror under load may be late, see `Store.watch`."""
         self._store = store
         self._prefix = prefix
         self._decode = decode
         self._own = own
         self._now = now
+        self._gather = gather
         self._state: _State[T] = _State()
         self._fresh: _State[T] = _State()
         """What the parts of a list that is under way have shown so far."""
@@ -162,7 +166,8 @@ class Mirror(Generic[T]):
 
     async def run(self) -> None:
         """Follows the store for ever. While the store is away, everything stays as it is."""
-        async for seen in self._store.watch(self._prefix, own=self._own, held=_Held(self), parts=True):
+        watch = self._store.watch(self._prefix, own=self._own, held=_Held(self), parts=True, gather=self._gather)
+        async for seen in watch:
             self._settled = False
             if isinstance(seen, Snapshot):
                 await self._take_in(seen)

@@ -1,7 +1,7 @@
 """One open watch stream: a connection whose answer never ends, read in batches.
 
-Idle, an event is handed on the moment it arrives. Under load the socket is left alone for `GATHER_S` after each read,
-so that the kernel gathers what comes meanwhile and one wake-up handles all of it: the cost of a wake-up is then
+Idle, an event is handed on the moment it arrives. Under load the socket is left alone for `gather` after each read, so
+that the kernel gathers what comes meanwhile and one wake-up handles all of it: the cost of a wake-up is then
 shared by dozens of events. A reader that does not keep up stops the reading, never fills the memory.
 """
 
@@ -11,10 +11,11 @@ import asyncio
 
 import h11
 
+from holdfast.model.time import Duration
+from holdfast.store.api import GATHER
 from holdfast.store.chunks import ChunkedLines
 from holdfast.store.http import Endpoint, Lost
 
-GATHER_S = 0.02
 BUFFER = 256 << 10
 FULL_READ = 64 << 10
 """Bytes. After a read of as much there is more, or will be at once: waiting would let the sender stand still."""
@@ -33,7 +34,7 @@ class Rejected(Exception):
 class Stream(asyncio.BufferedProtocol):
     """A watch request and the lines of its answer."""
 
-    def __init__(self, endpoint: Endpoint, path: str, body: bytes, token: str) -> None:
+    def __init__(self, endpoint: Endpoint, path: str, body: bytes, token: str, gather: Duration = GATHER) -> None:
         headers = [("Host", endpoint.authority), ("Content-Length", str(len(body)))]
         if token:
             headers.append(("Authorization", token))
@@ -42,6 +43,7 @@ class Stream(asyncio.BufferedProtocol):
         self._request = request + body
         self._http.send(h11.Data(data=body))
         self._http.send(h11.EndOfMessage())
+        self._gather_s = gather.total_seconds()
         self._status = 0
         self._error_body: list[bytes] = []
         # One for all reads: memory that is new for each costs the kernel more than what is read into it.
@@ -142,7 +144,7 @@ class Stream(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing() or self._resume is not None:
             return
         self._transport.pause_reading()
-        self._resume = asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
+        self._resume = asyncio.get_running_loop().call_later(self._gather_s, self._gathered)
 
     def _gathered(self) -> None:
         self._resume = None

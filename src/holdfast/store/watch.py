@@ -21,7 +21,7 @@ import structlog
 
 from holdfast.model.time import Duration
 from holdfast.store import explain, wire
-from holdfast.store.api import Compacted, Event, Events, OwnKey, Refused, Snapshot, StoreAway, StoreError
+from holdfast.store.api import GATHER, Compacted, Event, Events, OwnKey, Refused, Snapshot, StoreAway, StoreError
 from holdfast.store.echo import Echo, OwnWrites
 from holdfast.store.explain import Failed, StaleToken
 from holdfast.store.gateway import Gateway, Question, verdict
@@ -64,6 +64,7 @@ class Watch:
     own: OwnKey | None = None
     held: Mapping[bytes, int] | None = None
     parts: bool = False
+    gather: Duration = GATHER
     relist_spread: Duration = RELIST_SPREAD
     _next: int = 0
     _listed: Listed = field(default_factory=Listed)
@@ -179,9 +180,10 @@ class Watch:
             return remembers
         token = await self.gateway.tokens.current()
         endpoint = Endpoint.parse(url)
+        stream = Stream(endpoint, wire.WATCH, self._request(), token, self.gather)
         try:
             async with asyncio.timeout(timeout):
-                stream = await connect(endpoint, self.gateway.tls, Stream(endpoint, wire.WATCH, self._request(), token))
+                await connect(endpoint, self.gateway.tls, stream)
         except (TimeoutError, NotSent) as error:
             self.gateway.endpoints.failed(url, self.gateway.now())
             cause = error.__cause__ if isinstance(error, NotSent) else error

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.model.time import Duration, seconds
 from holdfast.store.api import (
+    GATHER,
     Compare,
     Entry,
     Events,
@@ -100,6 +101,7 @@ class FakeClient:
         own: OwnKey | None = None,
         held: Mapping[bytes, int] | None = None,
         parts: bool = False,
+        gather: Duration = GATHER,
     ) -> AsyncGenerator[Snapshot | Events, None]:
         watching = Watching(self, prefix, own, held, parts)
         try:
