@@ -6,12 +6,14 @@ import base64
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from holdfast.lab import member
 from holdfast.lab.history import History, read_history, violations
 from holdfast.lab.writer import Counts, Entry, writes_prefix
+from holdfast.runtime.control import Answer
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.processes import wait_until
@@ -44,10 +46,20 @@ def servers(
             raise
 
 
+def answer(server: Controller, worker: str, do: str) -> Any:
+    """What a worker says. One that is only being started, or is too busy for once, is asked again."""
+    said: list[Answer] = []
+
+    def answers() -> bool:
+        said[:] = [server.ask(worker, do)]
+        return not said[0].error
+
+    wait_until(answers, f"the {worker} of {server.name} answers {do}")
+    return said[0].result
+
+
 def counts(server: Controller) -> Counts:
-    said = server.ask("writer", "counts")
-    assert not said.error, said.error
-    return msgspec.convert(said.result, Counts, strict=False)
+    return msgspec.convert(answer(server, "writer", "counts"), Counts, strict=False)
 
 
 def assert_faultless(fleet: Controllers) -> None:

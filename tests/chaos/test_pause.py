@@ -7,7 +7,7 @@ import signal
 
 from holdfast.testing.processes import wait_until
 from holdfast.testing.servers import Controller, Controllers
-from tests.chaos.fleet import wait_working
+from tests.chaos.fleet import answer, wait_working
 
 
 def test_a_paused_server_stays_paused_when_its_elector_is_killed_and_takes_part_again_when_resumed(
@@ -21,7 +21,7 @@ def test_a_paused_server_stays_paused_when_its_elector_is_killed_and_takes_part_
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: paused.worker("elector") != pid and paused.answers("elector"), "the elector comes back")
     wait_until(lambda: phase(paused) == "resting", "it is paused still")
-    assert paused.ask("elector", "about").result["paused"].endswith(": “disk swap”")
+    assert answer(paused, "elector", "about")["paused"].endswith(": “disk swap”")
     assert not paused.ask("elector", "resume").error
     wait_until(lambda: phase(paused) == "following", "it takes part again")
     assert paused.ask("elector", "resume").error == f"{paused.name} is not paused"
@@ -43,8 +43,8 @@ def test_of_two_pauses_the_later_one_counts_however_soon_the_first_would_have_en
 
 
 def phase(server: Controller) -> object:
-    return server.ask("elector", "about").result["phase"]
+    return answer(server, "elector", "about")["phase"]
 
 
 def followers(server: Controller) -> object:
-    return server.ask("elector", "about").result["followers"]
+    return answer(server, "elector", "about")["followers"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ from holdfast.store.gateway import Connection
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.inventory import fresh_engine
 from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controller, Controllers
-from tests.chaos.fleet import servers
+from holdfast.testing.servers import Controller
+from tests.chaos.fleet import answer, servers
 from tests.chaos.test_status import home, named
 from tests.server.test_migration import Hook
 
@@ -107,17 +106,9 @@ def ever_observed(engine: Engine) -> list[tuple[bytes, bytes]]:
         return [(row.key, row.doc) for row in connection.execute(text("SELECT key, doc FROM ever"))]
 
 
-def wait_answers(fleet: Controllers) -> None:
-    """A server that leads, or follows, may have a worker that is still starting."""
-    for server in fleet.members:
-        wait_until(partial(server.answers, "endpoint-status"), f"the endpoint-status of {server.name} answers")
-
-
 def told(server: Controller) -> tuple[int, int]:
     """Arrivals that were told, and that the webhook did not take, as `holdfast status` is answered."""
-    said = server.ask("endpoint-status", "about")
-    assert not said.error, said.error
-    migrations = said.result.get("migrations", {"told": 0, "failing": 0})
+    migrations = answer(server, "endpoint-status", "about").get("migrations", {"told": 0, "failing": 0})
     return migrations["told"], migrations["failing"]
 
 
@@ -134,14 +125,13 @@ def test_an_arrival_reaches_the_webhook_once_also_when_it_refuses_at_first_and_t
     with fresh_engine(address), servers(cluster, 2, settings=settings) as fleet:
         region = fleet.region
         up_on(cluster, region, home(region))
-        wait_answers(fleet)
-        term, leader = fleet.wait_led()
         apply(tmp_path, address, region, fleet_file(region, on=home(region), to=target(region)))
         up_on(cluster, region, target(region))
-        wait_until(lambda: told(leader) == (1, 0), "the webhook has taken it and the server knows", within=60)
+        wait_until(lambda: told(fleet.leader()) == (1, 0), "the webhook has taken it and the server knows", within=60)
+        term, leader = fleet.wait_led()
         leader.kill()
-        _, heir = fleet.wait_led(after=term)
-        wait_until(lambda: told(heir) == (1, 0), "the next leader knows that it was told", within=60)
+        fleet.wait_led(after=term)
+        wait_until(lambda: told(fleet.leader()) == (1, 0), "the next leader knows that it was told", within=60)
         assert stored(cluster, MIGRATION, region) == [target(region)]
     keys, notices = zip(*hook.heard, strict=True)
     assert len(keys) == 2, "refused once, taken once, and not told again by the next leader"
@@ -158,8 +148,6 @@ def test_C24_C31_a_migration_from_apply_to_arrival_is_told_once_and_its_endpoint
         region, editor = fleet.region, Editor(engine, fleet.region)
         here, there = home(region), target(region)
         write_down_what_is_observed(engine)
-        wait_answers(fleet)
-        _, leader = fleet.wait_led()
         up_on(cluster, region, here)
         apply(tmp_path, address, region, fleet_file(region, on=here))
         wait_until(lambda: len(ever_observed(engine)) == 1, "its status is known", within=60)
@@ -168,7 +156,7 @@ def test_C24_C31_a_migration_from_apply_to_arrival_is_told_once_and_its_endpoint
         ]
         assert (stored(cluster, ENDPOINT, region), stored(cluster, MIGRATION, region)) == ([here], [there])
         up_on(cluster, region, there)
-        wait_until(lambda: told(leader) == (1, 0), "the webhook has taken it and the server knows", within=60)
+        wait_until(lambda: told(fleet.leader()) == (1, 0), "the webhook has taken it and the server knows", within=60)
         assert apply(tmp_path, address, region, fleet_file(region, on=there)) == [
             "endpoint holdfast-w1-eth0 moved",
             f"migration holdfast-w1-eth0 ended: the endpoint is on {there} now",
