@@ -132,6 +132,8 @@ def test_explain_and_history_tell_of_a_migration_also_when_it_has_ended(site: Si
     told = site.ask("explain", "migration", "holdfast-w5-eth0").stdout
     assert told.startswith("migration holdfast-w5-eth0 is wanted, and the store has it.")
     assert "“rack 12 is hot”" in told
+    for kind in ("migration", "endpoint"):
+        assert f"MIGRATES  r1 → {name}\n" in site.ask("explain", kind, "holdfast-w5-eth0").stdout
     site.apply(endpoint(5).replace("node: r1", f"node: {name}"), "cut over")
     told = site.ask("explain", "migration", "holdfast-w5-eth0").stdout
     assert told.startswith("migration holdfast-w5-eth0 is not wanted, and gone.")

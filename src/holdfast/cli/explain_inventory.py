@@ -47,6 +47,8 @@ def told(one: dict[str, Any]) -> Iterator[str]:
         yield _row("WANTED", f"by the inventory, since its revision {one['revision']}")
     if changes:
         yield _row("BECAUSE", _change(changes[0]))
+    if one.get("goes"):
+        yield _row("MIGRATES", f"{one['goes']['from']} → {one['goes']['to']}")
     for held in one["store"]:
         if held["revision"] is not None or held["wanted"]:
             yield _row("STORE", _held(held))

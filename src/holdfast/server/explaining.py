@@ -11,7 +11,9 @@ from typing import Any
 
 from holdfast.inventory.api import Row
 from holdfast.inventory.changing import Past
+from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.kind import Kind
+from holdfast.model.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Closed, Op, Owned
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.layout import Layout
@@ -37,6 +39,7 @@ class Explaining:
             past = await self._around.aside(partial(self._around.inventory.past, kind, name, LAST))
             keys = _keys(row, past)
             entries = await self._entries(keys)
+            goes = await self._goes(kind, name)
         except (Away, StoreError) as error:
             raise Declined(f"it cannot be told now: {error}") from error
         if not keys:
@@ -45,6 +48,7 @@ class Explaining:
             "kind": kind.name,
             "name": name,
             "revision": None if row is None else row.revision,
+            "goes": goes,
             "changes": [_told(one) for one in past],
             "store": [self._held(key, entries.get(key), row) for key in keys],
             "leads": self.reign is not None,
@@ -59,6 +63,14 @@ class Explaining:
                 return kind
         known = ", ".join(kind.name for kind in self._around.inventory.kinds)
         raise Declined(f"there is no kind {word!r} in the inventory; there are: {known}")
+
+    async def _goes(self, kind: Kind[Any, Any], name: str) -> dict[str, str] | None:
+        """From where to where a workload migrates, as the inventory wants it."""
+        if kind not in (ENDPOINT, MIGRATION) or MIGRATION not in self._around.inventory.kinds:
+            return None
+        row = await self._around.aside(partial(self._around.inventory.named, MIGRATION, name))
+        found = None if row is None else MIGRATION.decode(row.key, row.doc)
+        return {"from": found.source.node, "to": found.target.node} if isinstance(found, Migration) else None
 
     async def _entries(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
         if not keys:
