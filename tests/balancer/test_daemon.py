@@ -79,7 +79,7 @@ balancer:
         return {member["backend"]: member["programmed"] for member in said.result["frontends"][0]["pools"][0]}
 
     def comes_to(self, **weights: int) -> None:
-        wait_until(lambda: self.weights() == weights, f"weights are {weights}:\n{self.process.output}", within=60)
+        wait_until(lambda: self.weights() == weights, f"weights are {weights}:\n{self.process.output}", within=180)
 
 
 class Server:

@@ -88,7 +88,7 @@ def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(here:
     before = clients.counts()
     here.servers["web-2"].kill()
     here.balancer.comes_to({**ALL, "web-2": 0})
-    settled = clients.after(50)
+    settled = clients.renewed()
     assert broken(before, settled) <= {"web-2"}
     without = clients.after(300)
     assert failures(settled, without) == []
@@ -99,7 +99,7 @@ def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(here:
     here.balancer.comes_to(ALL)
     back = clients.after(300)
     assert failures(without, back) == []
-    assert back.opened["web-2"] > settled.opened["web-2"]
+    assert back.opened["web-2"] > settled.opened.get("web-2", 0)  # it may have been killed before it had any
 
 
 def restarted(here: Stage, clients: Crowd, rounds: int, seed: int) -> None:
@@ -156,7 +156,7 @@ def test_B15_a_table_that_is_deleted_behind_our_back_comes_back(here: Stage, cli
     here.balancer.namespace.run("nft", "delete", "table", "inet", "holdfast")
     wait(lambda: "inet holdfast" in here.balancer.namespace.run("nft", "list tables"), "the table is back")
     here.wait_served()
-    settled = clients.after(50)
+    settled = clients.renewed()
     assert failures(settled, clients.after(300)) == []
     assert here.balancer.buckets() == before
 
@@ -166,10 +166,10 @@ def test_a_reload_under_load_moves_new_flows_and_breaks_none(here: Stage, client
     here.balancer.configure(warm_up="200ms", weights={"web-1": 0})
     here.balancer.reload()
     here.balancer.comes_to({**ALL, "web-1": 0})
-    moved = clients.after(100)
+    moved = clients.renewed()
     later = clients.after(300)
     assert failures(before, later) == []
-    assert later.opened["web-1"] - moved.opened["web-1"] <= 0
+    assert later.opened.get("web-1") == moved.opened.get("web-1")
     here.balancer.configure(warm_up="200ms")
     here.balancer.reload()
     here.balancer.comes_to(ALL)

@@ -27,7 +27,7 @@ from holdfast.testing.processes import Process, children, run, running, wait_unt
 HOLDFAST = (sys.executable, "-P", "-m", "holdfast.cli")
 VIP = {4: "192.0.2.80", 6: "2001:db8::80"}
 ALL = dict.fromkeys(SERVERS, 100)
-PATIENCE = 60.0
+PATIENCE = 180.0
 FALL = 8
 """Failures until a server is down: few where it refuses, half a minute and more where it is only silent."""
 
@@ -118,9 +118,17 @@ class Balancer:
         found = [] if answer.error else [one for one in answer.result["workers"] if one["name"] == name]
         return found[0] if found else {}
 
-    def worker_pid(self, name: str) -> int:
-        """0 while it has shown no pulse."""
-        return self._worker(name).get("pid") or 0
+    def worker_pid(self, name: str, *, after: int = 0) -> int:
+        """Waits until the worker, or one that took the place of `after`, has shown a pulse. Never 0: to signal that
+        would be to signal ourselves."""
+        found: list[int] = []
+
+        def is_shown() -> bool:
+            found[:] = [self._worker(name).get("pid") or 0]
+            return found[0] not in (0, after)
+
+        wait_until(is_shown, f"a {name} runs", within=PATIENCE)
+        return found[0]
 
     def worker_state(self, name: str) -> str:
         return str(self._worker(name).get("state"))
@@ -135,6 +143,11 @@ class Balancer:
             if frontend["name"] == f"www-v{family}":
                 return {one["backend"].rpartition("-")[0]: one["programmed"] for one in frontend["pools"][0]}
         return {}
+
+    def digests(self) -> Mapping[str, str]:
+        """Of the tables that are programmed; empty while it does not answer."""
+        found: Mapping[str, str] = self.status().get("digests", {})
+        return found
 
     def states(self) -> Mapping[str, str]:
         """How the backends are."""

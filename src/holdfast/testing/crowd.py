@@ -49,6 +49,12 @@ class Crowd:
         wait_until(lambda: self.counts().requests >= goal, f"{requests} more requests are over", within=60)
         return self.counts()
 
+    def renewed(self) -> Counts:
+        """The counts when every flow that there is now is over, however it ends: a server may be slow to answer."""
+        old = frozenset(self._traffic.under_way)
+        wait_until(lambda: old.isdisjoint(self._traffic.under_way), "all flows are new ones", within=60)
+        return self.counts()
+
     def _live(self) -> None:
         enter(self._namespace.system_name)
         asyncio.set_event_loop(self._loop)

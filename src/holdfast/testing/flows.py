@@ -95,6 +95,8 @@ class Traffic:
         self._pause = pause
         self._requests = requests
         self._numbers = count(1)
+        self.under_way: set[int] = set()
+        """The numbers of the flows that there are now, those among them that nobody has answered yet."""
         self._servers: dict[int, str] = {}
 
     def show(self) -> Counts:
@@ -108,6 +110,7 @@ class Traffic:
             await self._flow(next(self._numbers))
 
     async def _flow(self, number: int) -> None:
+        self.under_way.add(number)
         try:
             await self._talk(number, await self._way.connect(number))
         except NoAnswer as failure:
@@ -117,6 +120,7 @@ class Traffic:
             self._failed(f"{server or 'a new flow'}: {failure}")
             await asyncio.sleep(self._pause)
         finally:
+            self.under_way.discard(number)
             self._servers.pop(number, None)
             self._way.close(number)
 
