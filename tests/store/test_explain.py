@@ -52,6 +52,13 @@ def test_whether_a_write_may_have_happened_is_told(message: str, uncertain: bool
     assert (finding.uncertain, finding.refused) == (uncertain, False)
 
 
+@pytest.mark.parametrize("message", ["connection closed", "write tcp 127.0.0.1:1: use of closed network connection"])
+def test_a_gateway_that_its_own_server_does_not_let_in_is_told_in_any_of_its_words(message: str) -> None:
+    finding = said(message, 14, Login(certificate=True))
+    assert isinstance(finding, Failed)
+    assert "needs the clientAuth usage too" in finding.why
+
+
 def test_an_expired_certificate_and_another_name_are_told_apart() -> None:
     expired = ssl.SSLCertVerificationError(1, "x")
     expired.verify_message = "certificate has expired"

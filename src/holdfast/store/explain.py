@@ -29,7 +29,14 @@ _AWAY_CODES = (CANCELLED, UNKNOWN, DEADLINE, EXHAUSTED, ABORTED, INTERNAL, UNAVA
 _NEVER_PROPOSED = ("no leader", "not leader", "too many requests", "not capable")
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old", "token is not provided")
 
-_OWN_HANDSHAKE = ("connection closed", "handshake failed", "bad certificate", "broken pipe", "connection reset")
+_OWN_HANDSHAKE = (
+    "connection closed",
+    "closed network connection",
+    "handshake failed",
+    "bad certificate",
+    "broken pipe",
+    "connection reset",
+)
 """How a gateway words it that its own server does not let it in."""
 
 _error = decoder(ErrorBody)
