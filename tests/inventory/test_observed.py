@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from holdfast.inventory.api import DatabaseAway, Fence
 from holdfast.inventory.edit import Editor, Wanted, wanted
+from holdfast.inventory.observed import Seen
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.sql import SqlInventory
 from holdfast.model.endpoint import ENDPOINT
@@ -37,7 +38,7 @@ def rows(observed: SqlObserved, prefix: bytes = b"/a/") -> dict[bytes, bytes]:
 
 def test_what_was_written_is_read_with_its_time(observed: SqlObserved) -> None:
     observed.write(OLD, "agent", [(b"/a/1", b"{}")], [], AT)
-    assert observed.read("agent", b"/a/", None, 10) == [(b"/a/1", b"{}", AT)]
+    assert observed.read("agent", b"/a/", None, 10) == [Seen(b"/a/1", b"{}", AT)]
 
 
 def test_a_row_that_is_there_is_replaced_and_one_that_is_gone_goes(observed: SqlObserved) -> None:

@@ -206,7 +206,7 @@ def test_a_value_written_again_unchanged_is_no_change() -> None:
     asyncio.run(main())
 
 
-def absent_if_bad(mirror: Mirror[str], entry: Entry, into: object) -> None:
+def absent_if_bad(mirror: Mirror[str], into: object, entry: Entry) -> None:
     """Stands in for the handling of values: what cannot be decoded is not there."""
     decoded = mirror._decode(entry.key, entry.value)
     state = mirror._state

@@ -10,10 +10,12 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from holdfast.inventory.api import Fence
 
 
-class Seen(NamedTuple):
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """One row of what was observed, and when it was written."""
 
     key: bytes

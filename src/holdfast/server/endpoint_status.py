@@ -7,6 +7,7 @@ last value is kept and shown as unknown. A value that cannot be read is present,
 
 from __future__ import annotations
 
+import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast.model.bad import Bad
@@ -25,6 +26,9 @@ _SILENT = EndpointSeen(Word.DOWN)
 _UNKNOWN = {word: EndpointSeen(word, known=False) for word in Word}
 _MOST_REMEMBERED = 1_000
 _PARTS = 6
+_PLAIN = f"{string.ascii_letters}{string.digits}.-_".encode()
+"""What stands in names as nearly all are: nothing of it is escaped or refused."""
+_ORCHESTRATORS = (b"openstack", b"holdfast")
 
 
 class Alive:
@@ -46,7 +50,7 @@ class Endpoints:
         self.prefix = ENDPOINT_STATUS.prefix(region)
         self._start = len(self.prefix)
         self._wanted = WANTED.prefix(region)
-        self._namespace = region.namespace
+        self._namespace = f"/{region.namespace}%2f".encode()
         self.reports: Mapping[bytes, Said] = {}
         self.bad: Mapping[bytes, Bad] = {}
         self._bound: dict[bytes, bytes] = {}
@@ -88,7 +92,10 @@ class Endpoints:
     def _bind(self, key: bytes) -> None:
         agent = self._agent(key)
         agent = self._agents.setdefault(agent, agent)  # one object for all endpoints of a host
-        self._of_agent.setdefault(agent, set()).add(key)
+        spoken_of = self._of_agent.get(agent)
+        if spoken_of is None:
+            spoken_of = self._of_agent[agent] = set()
+        spoken_of.add(key)
         self._bound[key] = agent
 
     def is_bound(self, key: bytes) -> bool:
@@ -165,15 +172,15 @@ class Endpoints:
         """The same for a name without anything to escape or to refuse, as nearly all are: this runs for every row."""
         if not key.startswith(self._wanted):
             return None  # an inventory can hold several regions, and its changes are those of all
-        name = key[len(self._wanted) :].decode(errors="replace")
-        if not name.isprintable() or "%" in name or "/" in name:
+        name = key[len(self._wanted) :]
+        if name.translate(None, _PLAIN):
             return None
-        parts = name.replace("--", "\0").split("-")
-        if len(parts) != 4 or "" in parts or parts[1] not in ("openstack", "holdfast"):
+        parts = name.replace(b"--", b"\0").split(b"-")
+        if len(parts) != 4 or b"" in parts or parts[1] not in _ORCHESTRATORS:
             return None
         node, orchestrator, device, endpoint = parts
-        rest = f"{node}/workload/{orchestrator}/{self._namespace}%2f{device}/endpoint/{endpoint}"
-        return self.prefix + rest.replace("\0", "-").encode()
+        made = (self.prefix, node, _WORKLOAD, orchestrator, self._namespace, device, b"/endpoint/", endpoint)
+        return b"".join(made).replace(b"\0", b"-")
 
     def _any_status_key(self, key: bytes) -> bytes | None:
         name = WANTED.parse(key, self.region)

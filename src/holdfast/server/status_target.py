@@ -68,8 +68,9 @@ class ObservedTarget(Generic[V]):
         after: bytes | None = None
         while True:
             rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, self.page))
-            pages.append([(seen.key, self._decoded(seen)) for seen in rows])
-            times.update((seen.key, seen.at) for seen in rows)
+            known = self._documents.get  # there are few different ones, and a hundred thousand rows
+            pages.append([(seen.key, known(seen.doc) or self._decoded(seen)) for seen in rows])
+            times |= {seen.key: seen.at for seen in rows}
             if len(rows) < self.page:
                 break
             after = rows[-1].key
@@ -100,9 +101,6 @@ class ObservedTarget(Generic[V]):
         self.times.pop(key, None)
 
     def _decoded(self, seen: Seen) -> V:
-        known = self._documents.get(seen.doc)
-        if known is not None:
-            return known
         try:
             value = self._decoder.decode(seen.doc)
         except (msgspec.MsgspecError, RecursionError):

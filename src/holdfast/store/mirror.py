@@ -9,8 +9,10 @@ how far behind it is.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -201,7 +203,7 @@ class Mirror(Generic[T]):
         fresh.made += len(part.items)
         with resting(fresh.made):
             await _in_turns(part.unchanged, self._carry)
-            await _in_turns(_taken_out(part.items), lambda entry: self._settle(entry, fresh))
+            await _in_turns(_taken_out(part.items), partial(self._settle, fresh))
             if not part.more:
                 await self._take_over(part.revision)
 
@@ -235,7 +237,7 @@ class Mirror(Generic[T]):
         if key in self._state.bad:
             into.bad[key] = self._state.bad[key]
 
-    def _settle(self, entry: Entry, into: _State[T]) -> None:
+    def _settle(self, into: _State[T], entry: Entry) -> None:
         """Decodes one entry into a state; what cannot be decoded leaves its last good object in place."""
         key = entry.key
         decoded = self._decode(key, entry.value)
@@ -265,7 +267,7 @@ class Mirror(Generic[T]):
         state, key = self._state, event.key
         before = state.objects.get(key)
         if event.entry is not None:
-            self._settle(event.entry, state)
+            self._settle(state, event.entry)
         else:
             state.objects.pop(key, None)
             state.bad.pop(key, None)
@@ -291,12 +293,13 @@ def _taken_out(entries: list[Entry]) -> Iterator[Entry]:
 
 async def _in_turns(items: Iterable[V], handle: Callable[[V], object]) -> None:
     """Handles one item after the other; in between, the event loop gets its turn."""
-    clock = asyncio.get_running_loop().time
+    clock, rest = asyncio.get_running_loop().time, iter(items)
     handled, since = 0, clock()
-    for item in items:
-        handle(item)
-        handled += 1
-        if handled >= SLICE or (handled % LOOK == 0 and clock() - since > TURN_S):
+    while some := list(itertools.islice(rest, LOOK)):
+        for item in some:
+            handle(item)
+        handled += LOOK
+        if handled >= SLICE or clock() - since > TURN_S:
             await asyncio.sleep(0)
             handled, since = 0, clock()
 
