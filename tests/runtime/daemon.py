@@ -102,6 +102,8 @@ class Daemon:
         }
         self.pids: dict[str, int | None] = {}
         """For a test to remember who was who."""
+        self.known: dict[str, int] = {}
+        """For a test to remember how many decisions there were on each."""
         self._process: subprocess.Popen[bytes] | None = None
         self.write_plan()
 

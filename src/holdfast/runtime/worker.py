@@ -107,7 +107,7 @@ class Heart:
         self._worker = worker
         self._pulse = worker.board.cell(worker.name, Pulse)
         self._supervisor = worker.board.cell("supervisor", Pulse)
-        self._last = NEVER
+        self._last = worker.clock.now()  # a pause before the first look is one, too
         self._back = NEVER
 
     def beat(self) -> Instant:
