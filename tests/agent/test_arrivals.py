@@ -63,6 +63,22 @@ def test_a_workload_that_arrives_here_is_programmed_as_soon_as_its_migration_is_
     on_a_site(scene, tmp_path)
 
 
+def test_a_host_that_joins_with_an_older_place_of_a_workload_takes_nothing_from_the_newer_one(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
+        fleet.write(fleet.runs("w", "b", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        shapes: list[object] = []
+        site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
+        fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(5)
+        assert (shapes, site.shapes[P1]) == ([], ELSEWHERE)
+
+    on_a_site(scene, tmp_path)
+
+
 def test_of_a_workload_on_two_hosts_that_does_not_migrate_the_newer_one_wins_at_once(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()

@@ -43,6 +43,11 @@ async def begun(site: Site, to: str = ME) -> list[Shape | None]:
     assert site.shapes[P1] == THERE
     fleet.write(fleet.migrates("w", "a", to))
     await asyncio.sleep(5)
+    return seen(site)
+
+
+def seen(site: Site) -> list[Shape | None]:
+    """What becomes of the workload's route from now on."""
     shapes: list[Shape | None] = []
     site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
     return shapes
@@ -146,7 +151,7 @@ def test_a_move_changes_a_route_once_at_most_whichever_word_is_late(
     on_a_site(scene, tmp_path)
 
 
-@fault("N8", without="holdfast.agent.demand:Demand._may_have_arrived", returns=False)
+@fault("N8", without="holdfast.agent.demand:Demand._is_in_question", returns=False)
 def test_N8_a_migration_that_is_gone_takes_nothing_from_a_workload_that_has_arrived(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -236,6 +241,52 @@ def test_a_store_that_does_not_answer_has_not_said_that_a_migration_was_cancelle
         assert shapes == []
         await asyncio.sleep(60)
         assert shapes == [THERE]
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("source", ["a", ME])
+@fault("N8", without="holdfast.agent.demand:Demand._is_in_question", returns=False)
+def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_stays(
+    tmp_path: Path, source: str
+) -> None:
+    """With an endpoint at the target, as Calico's driver writes it; that it is gone is heard late."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", source, PREFIX))
+        site.start()
+        await site.settled()
+        shapes = seen(site)
+        fleet.write(fleet.migrates("w", source, "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(5)
+        mute(site, ENDPOINT)
+        fleet.write(fleet.ends("w", "b"), fleet.arrived("w", "b"))
+        await asyncio.sleep(30)
+        site.clients["region"].link.heal()
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("onward", ["a", "c"])
+def test_who_sets_out_again_from_where_he_arrived_is_routed_there_also_when_all_word_of_it_is_late(
+    tmp_path: Path, onward: str
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("c", 3))
+        shapes = await begun(site, "b")
+        mute(site, MIGRATION)
+        for step in steps(fleet, "b"):
+            fleet.write(step)
+            await asyncio.sleep(5)
+        fleet.write(fleet.migrates("w", "b", onward), fleet.runs("w", onward, PREFIX))
+        await asyncio.sleep(10)
+        site.clients["region"].link.heal()
+        await asyncio.sleep(10)
+        assert shapes == [ELSEWHERE]
 
     on_a_site(scene, tmp_path)
 

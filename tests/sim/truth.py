@@ -129,6 +129,8 @@ class Truth:
                 self.objects.pop(event.key, None)
             elif isinstance(decoded, Bad):
                 self.rotten.add(event.key)
+                if event.key in self.objects:
+                    self.objects[event.key] = write.revision, self.objects[event.key][1]
             else:
                 self.objects[event.key] = write.revision, decoded
         before, self._held = self._held, holders(self.objects)
@@ -156,14 +158,16 @@ class Truth:
     def under_way(self, key: Key) -> Iterator[tuple[EndpointName, EndpointName]]:
         """Workloads that set out and still are where they came from, with that route: from there, to there.
 
-        Only those that began with the first word of the endpoint over there: one that was believed to have arrived
-        cannot be known to be under way by somebody who has not heard so yet.
+        Only those that were not on their way to where they come from, and that began with the first word of the
+        endpoint over there: one that was believed to have arrived cannot be known to be under way by somebody who has
+        not heard so yet.
         """
         known = list(self.objects.values())
         hosts = {one.metadata.name for _, one in known if isinstance(one, Host)}
         endpoints = {one.name: (revision, one) for revision, one in known if isinstance(one, Endpoint)}
+        expected = {one.target for _, one in known if isinstance(one, Migration)}
         for revision, one in known:
-            if isinstance(one, Migration) and one.source in endpoints and one.source.node in hosts:
+            if isinstance(one, Migration) and one.source in endpoints.keys() - expected and one.source.node in hosts:
                 routes = map(route, endpoints[one.source][1].spec.ip_networks)
                 if key in routes and one.target in endpoints and endpoints[one.target][0] == revision:
                     yield one.source, one.target

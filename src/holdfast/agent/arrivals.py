@@ -2,8 +2,9 @@
 
 Endpoints and migrations come by two watches, and nothing keeps one in step with the other. So before a workload's newer
 place takes its addresses from the older one, the store itself is asked whether it migrates: until it has said no, or
-the migration is known here too, packets go where they went. And when a migration to this host is gone, the store is
-asked whether its workload has arrived: until that is seen here too, or it has said no, it stays programmed here.
+the migration is known here too, packets go where they went. And when a migration is gone, the store is asked whether
+its workload has arrived: until what it says of both ends is seen here too, packets go where they went, and on the host
+that it goes to it stays programmed.
 """
 
 from __future__ import annotations
@@ -82,12 +83,12 @@ class Arrivals:
         return self._is_known(key) or await self._store.get(key) is None
 
     async def _has_ended(self, move: Move) -> bool:
-        """Whether nothing is on its way to here that would tell how that migration ended. Asked of one moment: an
-        endpoint that is moved is written before its migration goes."""
+        """Whether it is known here how that migration ended: both its ends are here as they are in the store. Asked of
+        one moment: an endpoint that is moved is written before its migration goes."""
         source, target = (ENDPOINT.key(self._region, name) for name in move)
         read = await self._store.txn([], [Get(MIGRATION.key(self._region, move.target)), Get(target), Get(source)])
         migrates, has_arrived, stays = map(bool, read.results)
-        return not migrates and (not has_arrived or (stays and self._is_known(target)))
+        return not migrates and (has_arrived, stays) == (self._is_known(target), self._is_known(source))
 
 
 def doubtful(demand: Demand, touched: Collection[Key]) -> dict[bytes, EndpointName]:
@@ -96,5 +97,5 @@ def doubtful(demand: Demand, touched: Collection[Key]) -> dict[bytes, EndpointNa
 
 
 def ended(demand: Demand) -> dict[bytes, Move]:
-    """The migrations to this host of which nobody knows how they ended."""
+    """The migrations of which nobody knows how they ended."""
     return dict(demand.over())

@@ -15,7 +15,7 @@ from enum import IntEnum
 
 import msgspec
 
-from holdfast.agent.claims import Claim, Key, Local, Sort
+from holdfast.agent.claims import Claim, Key, Local, Sort, route
 from holdfast.agent.mac import mac_of, tunnel_mac
 from holdfast.agent.moves import Move, Moves, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
@@ -161,13 +161,15 @@ class Demand:
             self._believed.discard(by)
         known = endpoint or old
         about = self._moves.about(known.name) if known is not None and self._moves else ()
+        if endpoint is None and about and known is not None:
+            self._moves.leave(known.name)
         return self._route(by).union(*(self._along(each) for each in about))
 
     def migration(self, by: bytes, migration: Migration | None) -> set[Key]:
-        """A workload is on its way to another host, or not any more. Whether one that came here has arrived, or turned
-        back, is told by the endpoints, of which the word may be late: until then nothing of it changes (`end`)."""
+        """A workload is on its way to another host, or not any more. Whether it has arrived or turned back is told by
+        the endpoints, of which the word may be late: until then nothing of it changes (`end`)."""
         if migration is None:
-            if self._may_have_arrived(by):
+            if self._is_in_question(by):
                 self._moves.over.add(by)
                 return set()
             return self._end(by)
@@ -176,7 +178,7 @@ class Demand:
         return self._along(by)
 
     def over(self) -> list[tuple[bytes, Move]]:
-        """Migrations to here that are gone, and nobody knows how they ended."""
+        """Migrations that are gone, and nobody knows how they ended."""
         return [(by, move) for by, move in self._moves if by in self._moves.over]
 
     def end(self, by: bytes) -> set[Key]:
@@ -215,8 +217,8 @@ class Demand:
             winner = self._endpoints.get(by)
             if winner is None or self._is_weighed(contest.winner):
                 continue
-            settled = [one.by for one in contest.losers if self._standing(one) is Standing.SETTLED]
-            if any(self._endpoints[other].name.individual == winner.name.individual for other in settled):
+            others = [one.by for one in contest.losers if self._standing(one) in (Standing.SETTLED, Standing.AWAITED)]
+            if any(self._endpoints[other].name.individual == winner.name.individual for other in others):
                 yield by, winner.name
 
     def _is_weighed(self, rival: Wanted) -> bool:
@@ -233,9 +235,12 @@ class Demand:
             self._believed.add(by)
         return set(self._made.get(by, ()))
 
-    def _may_have_arrived(self, by: bytes) -> bool:
+    def _is_in_question(self, by: bytes) -> bool:
+        """Whether it depends on that migration's end where packets go."""
         move = self._moves.get(by)
-        return move is not None and move.target.node == self._here.host and bool(self._named(move.source))
+        if move is None or not self._named(move.source):
+            return False
+        return move.target.node == self._here.host or bool(self._named(move.target))
 
     def _end(self, by: bytes) -> set[Key]:
         move = self._moves.get(by)
@@ -243,9 +248,8 @@ class Demand:
             return set()
         self._moves.put(by, None)
         arrived = self._named(move.target)
-        if move.target.node == self._here.host:
-            self._believed.update(arrived)  # it is here already, and need not be asked about
-            self._doubted.difference_update(arrived)
+        self._believed.update(arrived)  # it is known that they migrate no more, and need not be asked again
+        self._doubted.difference_update(arrived)
         return self._arrive(by).union(*map(self._route, arrived))
 
     def _along(self, by: bytes) -> set[Key]:
@@ -304,7 +308,17 @@ class Demand:
         if before == after:
             return set()
         touched = self._make(by, () if after is None else after.claims())
+        if before is None or not before.reach:
+            self._believed.update(self._holders(name))
         return touched.union(*(self._route(endpoint) for endpoint in self._on.get(name, ())))
+
+    def _holders(self, host: str) -> Iterator[bytes]:
+        """Who has what the endpoints of that host claim as soon as it is reached: none that came to take it from them,
+        and about whom somebody would have to be asked."""
+        prefixes = [prefix for by in self._on.get(host, ()) for prefix in self._endpoints[by].spec.ip_networks]
+        for holder in filter(None, (self.wanted(route(prefix)) for prefix in prefixes)):
+            if holder.by in self._endpoints and self._standing(holder) is Standing.SETTLED:
+                yield holder.by
 
     def _route(self, by: bytes) -> set[Key]:
         endpoint = self._endpoints.get(by)
@@ -379,7 +393,7 @@ class Demand:
         if endpoint is None or not expected:
             return Standing.DOUBTED if by in self._doubted else Standing.SETTLED
         move = self._moves.to(endpoint.name)
-        has_left = move is not None and not self._named(move.source)
+        has_left = move is not None and (self._moves.has_left(move) or not self._named(move.source))
         return Standing.AWAITED if has_left else Standing.EXPECTED
 
 

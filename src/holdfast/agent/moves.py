@@ -31,6 +31,8 @@ class Moves:
         self._unread: frozenset[EndpointName] = frozenset()
         self.over: set[bytes] = set()
         """Those that have ended, and nobody knows yet how."""
+        self._left: set[Move] = set()
+        """Those whose workload is gone from where it came from."""
 
     def get(self, by: bytes) -> Move | None:
         return self._known.get(by)
@@ -38,6 +40,7 @@ class Moves:
     def put(self, by: bytes, move: Move | None) -> None:
         """That migration is under way like this, or is not any more."""
         old = self._known.pop(by, None)
+        self._left -= {old}
         for name in old or ():
             self._about[name].discard(by)
             if not self._about[name]:
@@ -55,6 +58,13 @@ class Moves:
     def to(self, name: EndpointName) -> Move | None:
         """The one that has that endpoint for its target."""
         return next((move for by in self.about(name) if (move := self._known[by]).target == name), None)
+
+    def leave(self, name: EndpointName) -> None:
+        """What moved from there is not there any more; if it comes again, it comes anew."""
+        self._left.update(move for by in self.about(name) if (move := self._known[by]).source == name)
+
+    def has_left(self, move: Move) -> bool:
+        return move in self._left
 
     def is_expected(self, name: EndpointName) -> bool:
         """Whether a migration goes there, be it one that cannot be read."""
