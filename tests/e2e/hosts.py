@@ -127,13 +127,18 @@ class Monitor:
 
 def statuses(stage: Fleet) -> Mapping[str, str]:
     """What the agents say of their endpoints, as it stands in the store."""
+    return {workload: status for (_, workload), status in reports(stage).items()}
+
+
+def reports(stage: Fleet) -> Mapping[tuple[str, str], str]:
+    """The same by who says it, and of which workload."""
     prefix = ENDPOINT_STATUS.prefix(REGION)
     body = {"key": _text(prefix), "range_end": _text(prefix[:-1] + bytes([prefix[-1] + 1]))}
     found = inside(stage.segment.core.system_name, lambda: _ask("/v3/kv/range", body)).get("kvs", [])
     said = {base64.b64decode(one["key"]): base64.b64decode(one["value"]) for one in found}
     names = {key: ENDPOINT_STATUS.parse(key, REGION) for key in said}
     return {
-        name.workload.rpartition("/")[2]: json.loads(said[key])["status"]
+        (name.host, name.device): json.loads(said[key])["status"]
         for key, name in names.items()
         if isinstance(name, EndpointStatusName)
     }

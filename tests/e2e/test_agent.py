@@ -5,10 +5,11 @@ All tests share one fleet, first without a tunnel and then with it, and leave it
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pytest
@@ -19,6 +20,7 @@ from holdfast.testing.hosts import HOLDFAST, Agent, Fleet, address, gone, host, 
 from holdfast.testing.netns import network
 from holdfast.testing.pinger import Pinger
 from tests.e2e.hosts import Monitor, Wanted, fleet, statuses, wait
+from tests.e2e.moving import changes, migrate
 from tests.e2e.peers import HOSTS, PLACED, Peers
 
 
@@ -167,6 +169,28 @@ def test_the_status_of_a_workload_follows_its_interface(here: Fleet) -> None:
     wait(lambda: statuses(here).get(name) == "down", "w1 is down")
     there.batch(["link set tap1 up", "address add fe80::1/64 dev tap1 nodad"])  # which went with the link
     wait(lambda: statuses(here).get(name) == "up", "w1 is up again")
+
+
+def test_a_workload_migrates_there_and_back_under_traffic_and_no_packet_is_lost(here: Fleet) -> None:
+    """w1, seen from behind a third host and from behind the one that it goes to, or comes from."""
+    for source, target in (("h1", "h2"), ("h2", "h1")):
+        monitors = {name: Monitor(agent.namespace, here.segment.net) for name, agent in here.agents.items()}
+        ways = [(who, address(1, family)) for who in (2, 3) for family in (4, 6)]
+        try:
+            with contextlib.ExitStack() as pinging:
+                pings = [pinging.enter_context(Pinger(here.workload(who), to)) for who, to in ways]
+                migrate(here, 1, source, target)
+                wait(partial(_has_traffic, pings), "there was traffic all the time")
+            assert [one.lost() for one in pings] == [[], [], [], []]
+            heard = {name: changes(monitor, 1) for name, monitor in monitors.items()}
+            assert heard == {"h1": 2, "h2": 2, "h3": 2}, "each route goes over once, in each family"
+        finally:
+            for monitor in monitors.values():
+                monitor.stop()
+
+
+def _has_traffic(pings: Sequence[Pinger]) -> bool:
+    return min(one.answered for one in pings) > 200
 
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.soak)])
