@@ -10,6 +10,7 @@ from holdfast.balancer.dataplane.nftables import Shape
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.processes import wait_until
 from tests.balancer.conformance import change
 from tests.balancer.nftables.traffic import (
     PORT,
@@ -133,6 +134,9 @@ def test_a_client_on_a_balancer_that_has_the_vip_for_its_own_address_is_served(g
     ground.make(*served(vip))
     # Without nodad an IPv6 address is tentative for a moment, also on the loopback device.
     ground.namespace.run("ip", "address", "add", own, "dev", "lo", *["nodad"] * (vip.family == 6))
+    # Its local route comes a moment later; by then nobody takes the address for local, and a flow would stay so.
+    shown = ("ip", f"-{vip.family}", "route", "show", "table", "local", own)
+    wait_until(lambda: own in ground.namespace.run(*shown), f"{own} is local")
     try:
         (flow,) = ground.connect(vip, of=ground.namespace)
         assert flow.source[0] == own

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import selectors
 import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ V6 = Vip.of("2001:db8::1", "tcp", 80)
 WEB4 = {name: backend(address(name, 4), PORT) for name in SERVERS}
 WEB6 = {name: backend(address(name, 6), PORT) for name in SERVERS}
 _PATIENCE = 30.0
+_RESET = struct.pack("ii", 1, 0)
 
 
 class Servers:
@@ -204,6 +206,9 @@ class Ground:
 
     def close(self) -> None:
         for one in (*(flow.socket for flow in self._flows), *self._knocking):
+            # With a reset: what nobody has acknowledged would be sent again for minutes, and when its VIP is there once
+            # more, in a later test, it would be a flow.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             one.close()
         self.make(*(change(Key(vip), None) for vip in {key.vip for key in self.read()}))  # ends its flows, too
         if f"table inet {self.shape.table}" in self.nft("list", "tables"):
