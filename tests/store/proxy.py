@@ -52,7 +52,7 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *_how: object) -> None:
         assert self._server is not None
         for _ in range(_BEGINNING):
             await asyncio.sleep(0)  # a connection has to begin before it can be ended, and none begins after this
@@ -80,10 +80,13 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        target = Endpoint.parse(self.target)
+        wanted = self.target
+        target = Endpoint.parse(wanted)
         up_writer: asyncio.StreamWriter | None = None
         try:
             up_reader, up_writer = await asyncio.open_connection(target.host, target.port)
+            if self.target != wanted:
+                return  # led elsewhere, and everything reset, while this one was on its way
             flow = Flow(writer, left=self.cut_answers_after)
             self.flows.append(flow)
             async with asyncio.TaskGroup() as both:

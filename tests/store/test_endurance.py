@@ -67,7 +67,7 @@ async def break_things(cluster: Cluster, proxies: list[Proxy], store: EtcdStore)
             proxy.reset()
         await asyncio.to_thread(member.kill)
         await asyncio.sleep(0.5)
-        await revisions_later(store, 20)
+        await insist(lambda: revisions_later(store, 20))
         await insist(lambda: compact(store))
         for proxy, target in zip(proxies, targets, strict=True):
             proxy.target = target

@@ -13,6 +13,7 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.mirror import Mirror
 from holdfast.testing.fault import fault
+from holdfast.testing.processes import reserved_ports
 from tests.store.following import Follower, opened, run, until
 from tests.store.proxy import Proxy
 
@@ -147,7 +148,7 @@ def test_a_half_open_stream_is_noticed_when_another_process_writes_the_own_key(
 
 
 def test_a_quiet_stream_whose_own_writes_come_back_is_left_alone(etcd: EmbeddedEtcd, prefix: bytes) -> None:
-    own = OwnKey(prefix + b"own", Duration(milliseconds=100))
+    own = OwnKey(prefix + b"own", Duration(seconds=1))
 
     async def main() -> None:
         async with (
@@ -157,9 +158,9 @@ def test_a_quiet_stream_whose_own_writes_come_back_is_left_alone(etcd: EmbeddedE
         ):
             await until(lambda: bool(proxy.watches()))
             stream = proxy.watches()
-            for _ in range(20):
+            for _ in range(30):
                 await store.put(own.key, b"alive")
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.1)
             assert proxy.watches() == stream
 
     asyncio.run(main())
@@ -167,9 +168,8 @@ def test_a_quiet_stream_whose_own_writes_come_back_is_left_alone(etcd: EmbeddedE
 
 def test_a_store_that_is_away_keeps_the_watch_silent(folder: Path) -> None:
     async def main() -> None:
-        etcd = EmbeddedEtcd(folder)
+        etcd = EmbeddedEtcd(folder, port=port)
         await etcd.start()
-        port = int(etcd.endpoint.rpartition(":")[2])
         async with opened(etcd.connection()) as store:
             await store.put(b"a", b"1")
             async with Follower(store, b"") as follower:
@@ -187,15 +187,15 @@ def test_a_store_that_is_away_keeps_the_watch_silent(folder: Path) -> None:
                 finally:
                     await again.stop()
 
-    asyncio.run(main())
+    with reserved_ports(1) as (port,):
+        asyncio.run(main())
 
 
 @fault("C29", without="holdfast.store.watch:Watch._probe", by="tests.store.test_watch:trust_any_member")
 def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
     async def main() -> None:
-        etcd = EmbeddedEtcd(folder / "first")
+        etcd = EmbeddedEtcd(folder / "first", port=port)
         await etcd.start()
-        port = int(etcd.endpoint.rpartition(":")[2])
         async with opened(etcd.connection()) as store:
             for i in range(50):
                 await store.put(b"%d" % i, b"")
@@ -206,7 +206,8 @@ def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
                     await until(lambda: set(follower.seen) == {b"only"}, within=6)
                     assert follower.snapshots[-1].revision < follower.snapshots[0].revision
 
-    asyncio.run(main())
+    with reserved_ports(1) as (port,):
+        asyncio.run(main())
 
 
 @fault("C29", without="holdfast.store.landmark:Landmark.found", returns=True)

@@ -58,6 +58,7 @@ class Postgres:
 
     def kill(self) -> None:
         """The whole server goes without a goodbye. What was committed is there after the next start."""
+        self.process.pause()  # nobody is born between the count and the kill
         sessions = children(self.process.pid)
         self.process.kill()
         # They notice by themselves that their parent is gone, and until then keep a new one from starting.
