@@ -37,6 +37,7 @@ from holdfast.runtime.control import Request, ask
 from holdfast.runtime.paths import Paths
 
 HERE = "127.0.0.1"
+START_WITHIN_S = 60.0
 WARM_UP_S = 2.0
 HAPROXY = """
 global
@@ -132,6 +133,7 @@ async def _ours(options: Options, port: int) -> tuple[Pace, dict[str, float]]:
             line.assign(Assignment(targets))
             found: list[bool] = []
             listening = asyncio.create_task(_listen(line, found))
+            await _begun(found)
             await asyncio.sleep(WARM_UP_S + options.interval)
             pace = await _watch(process.pid, lambda: len(found), options.seconds)
             lateness = await _lateness(paths)
@@ -139,6 +141,16 @@ async def _ours(options: Options, port: int) -> tuple[Pace, dict[str, float]]:
     if not pace.probes or not all(found):
         raise Unmeasurable(f"{found.count(False):,} probes failed: the figures would be of something else")
     return pace, lateness
+
+
+async def _begun(found: list[bool]) -> None:
+    """Returns when the first results have come: a busy machine takes its time to start a process."""
+    try:
+        async with asyncio.timeout(START_WITHIN_S):
+            while not found:  # noqa: ASYNC110 -- what is waited for happens in another process
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise Unmeasurable(f"the prober found nothing within {START_WITHIN_S:g} s") from None
 
 
 async def _listen(line: BalancerEnd, found: list[bool]) -> None:
