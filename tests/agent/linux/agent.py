@@ -28,6 +28,7 @@ from tests.agent.linux.site import Site
 from tests.agent.site import BOOT, ME, REGION, UNLIMITED, Fleet, inline
 
 PATIENCE_S = 60
+_TURNS = 200
 FIVE_MINUTES = Duration(minutes=5)
 
 
@@ -75,7 +76,9 @@ class Machine:
 async def settled(keeper: Keeper) -> None:
     """Until the agent has compared everything and has nothing left to do."""
     await until(lambda: keeper.reconciler.passes > 0)
-    await asyncio.sleep(0.2)  # what was written is on its way to it
+    await asyncio.sleep(0.2)
+    for _ in range(_TURNS):  # what was written is on its way to it: while this process is not let run, it does not move
+        await asyncio.sleep(0)
     await until(lambda: not keeper.reconciler.backlog())
 
 
