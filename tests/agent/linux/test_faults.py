@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.agent.claims import Key, Mode, Neighbour, Nexthop, Remote, Shape, neighbour, nexthop, route
 from holdfast.agent.linux import LinuxDataplane
+from holdfast.store.garbage import WORTH_IT, resting
 from holdfast.testing.fault import fault
 from holdfast.testing.processes import Process, wait_until
 from tests.agent.linux.agent import Machine, joins_6, settled
@@ -74,11 +75,12 @@ def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_pa
         async with machine.agent() as keeper:
             await settled(keeper)
             monitor.start()
-            await asyncio.to_thread(wait_until, lambda: _hears(site, monitor), "the monitor hears")
+            await asyncio.to_thread(wait_until, lambda: _hears(site, monitor, 1), "the monitor hears")
             leave, come = [fleet.leaves("old"), fleet.ends("w", "old")], joins_6("new", 2)
             fleet.write(*leave, come, fleet.runs("w", "new", "fd65::1/128"))
             await settled(keeper)
         assert (await machine.holds())[route("fd65::1/128")] == Remote("fd99::2")
+        await asyncio.to_thread(wait_until, lambda: _hears(site, monitor, 2), "the monitor has told what was before")
         assert "Deleted fd65::1" not in monitor.output
 
     try:
@@ -127,9 +129,10 @@ def test_N16_the_last_thousand_routes_cost_what_the_first_did(site: Site, datapl
 async def _program(dataplane: LinuxDataplane, wanted: Mapping[Key, Shape]) -> float:
     """The CPU seconds that it took."""
     changes = creates(wanted)
-    before = time.process_time()
-    answers = await dataplane.apply(changes)
-    took = time.process_time() - before
+    with resting(WORTH_IT):  # a collection of this process's garbage costs more than what is measured
+        before = time.process_time()
+        answers = await dataplane.apply(changes)
+        took = time.process_time() - before
     assert not any(answers), next(filter(None, answers))
     return took
 
@@ -138,7 +141,7 @@ def _address(number: int) -> str:
     return ".".join(map(str, number.to_bytes(4, "big")))
 
 
-def _hears(site: Site, monitor: Process) -> bool:
+def _hears(site: Site, monitor: Process, number: int) -> bool:
     for what in ("add", "del"):
-        site.ip(f"-6 route {what} blackhole 2001:db8:ffff::1/128 table 99")
-    return "2001:db8:ffff::1" in monitor.output
+        site.ip(f"-6 route {what} blackhole 2001:db8:ffff::{number}/128 table 99")
+    return f"2001:db8:ffff::{number}" in monitor.output
