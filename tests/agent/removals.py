@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.agent.claims import Key
 from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.demand import Demand
+from holdfast.agent.rivals import Rivals
 from holdfast.agent.target import ClaimOutcome
 from holdfast.reconcile import Op
 
@@ -21,7 +21,7 @@ def tried_once(outcome: ClaimOutcome) -> bool:
     return outcome.change.op is Op.DELETE
 
 
-def with_all_its_claims(self: Demand, key: Key, by: bytes) -> None:
+def with_all_its_claims(self: Rivals, key: Key, by: bytes) -> None:
     """What a dead owner claimed goes, whoever claims it now."""
-    self._sole.pop(key, None)
-    self._contested.pop(key, {}).pop(by, None)
+    self.sole.pop(key, None)
+    self.contested.pop(key, {}).pop(by, None)

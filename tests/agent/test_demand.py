@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.claims import Local, Mode, Nexthop, Remote, Sort, forwarding, neighbour, nexthop, route
 from holdfast.agent.demand import Demand
+from holdfast.agent.moves import hostless
 from holdfast.agent.peers import Encapsulation, Here, peer
-from holdfast.model.endpoint import ENDPOINT, Endpoint
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
@@ -181,6 +183,20 @@ def test_both_families_of_a_host_have_their_own_gateway() -> None:
     found = peer(Host.of("a", spec), Here(ME, Encapsulation.ALWAYS))
     assert (found.gateway(4), found.gateway(6)) == ("10.99.0.2", "fd99::2")
     assert [key.sort for key, _ in found.claims()] == 2 * [Sort.FORWARDING, Sort.NEIGHBOUR, Sort.NEXTHOP]
+
+
+@pytest.mark.parametrize("host", ["a", "r-1", "a--b"])
+def test_an_endpoint_is_told_from_its_name_without_its_host(host: str) -> None:
+    name = EndpointName(host, "holdfast", "w-1", "eth-0")
+    assert hostless(str(name), host) == name.individual
+
+
+def test_a_migration_that_goes_nowhere_any_more_claims_nothing() -> None:
+    followed = Followed()
+    followed.tell(FLEET.runs("w", "a", "10.65.0.1/32"), FLEET.migrates("w", "a", ME))
+    assert followed.wanted() == {route("10.65.0.1/32"): Local("tap-w")}
+    assert followed.tell(FLEET.migrates("w", ME, ME)) == {route("10.65.0.1/32")}
+    assert followed.wanted() == {}
 
 
 def test_a_contest_names_everybody_and_ends_with_the_last_rival() -> None:

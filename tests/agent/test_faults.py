@@ -109,7 +109,7 @@ def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> 
     on_a_site(scene, tmp_path, others=(ids,))
 
 
-@fault("N8", without="holdfast.agent.demand:Demand._withdraw", by="tests.agent.removals:with_all_its_claims")
+@fault("N8", without="holdfast.agent.rivals:Rivals._withdraw", by="tests.agent.removals:with_all_its_claims")
 def test_N8_an_address_that_has_a_new_owner_stays_when_the_old_one_goes(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()

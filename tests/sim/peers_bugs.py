@@ -18,6 +18,7 @@ from holdfast.agent.following import Following
 from holdfast.agent.footing import Footing
 from holdfast.agent.frames import Entry
 from holdfast.agent.frames import Op as Entering
+from holdfast.agent.rivals import Rivals
 from holdfast.agent.sources import Precedence
 from holdfast.agent.target import Kernel
 from holdfast.reconcile import Owned, Sync
@@ -89,7 +90,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "a failed delete is tried once": lambda: patch("holdfast.agent.target.is_over", removals.tried_once),
     "additions are not journalled": _replaced(Kernel, "_journal", _without_additions),
     "a deletion is forgotten when it is begun": _replaced(Kernel, "_journal", _forgets_intents),
-    "a claim goes with its first owner": _replaced(Demand, "_withdraw", removals.with_all_its_claims),
+    "a claim goes with its first owner": _replaced(Rivals, "_withdraw", removals.with_all_its_claims),
     "a nexthop goes before its routes": _replaced(Footing, "judge", _open),
     "half a list is taken over": _replaced(Following, "catch_up", _half_a_list),
     "a value that cannot be read is absent": _replaced(following, "unreadable_keys", lambda _mirrors: []),

@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.agent.claims import Claim, Key
-from holdfast.agent.demand import Arrival
 from holdfast.agent.endpoint_states import states
 from holdfast.agent.keeper import Keeper
+from holdfast.agent.moves import Arrival
 from holdfast.agent.standing import About, Moment, Standing
 from holdfast.agent.telling import Picture
 from holdfast.agent.tracing import trace

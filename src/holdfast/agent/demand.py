@@ -10,67 +10,18 @@ claims an object's change may have touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from enum import IntEnum
-
-import msgspec
 
 from holdfast.agent.claims import Claim, Key, Local, Sort, route
 from holdfast.agent.mac import mac_of, tunnel_mac
-from holdfast.agent.moves import Move, Moves, moved
+from holdfast.agent.moves import Arrival, Move, Moves, hostless, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
-from holdfast.model.endpoint import Endpoint, EndpointName, read_name
+from holdfast.agent.rivals import Contest, Rivals, Standing, Wanted
+from holdfast.model.endpoint import Endpoint, EndpointName
 from holdfast.model.host import Host
 from holdfast.model.migration import Migration
 
 Revision = Callable[[bytes], int]
 """The mod_revision of a store key."""
-
-
-class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """A claim with the store's object that makes it."""
-
-    claim: Claim
-    by: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Contest:
-    """Several live objects claim one key; all but the first lose."""
-
-    key: Key
-    winner: Wanted
-    losers: tuple[Wanted, ...]
-
-    def __str__(self) -> str:
-        others = " and ".join(_who(loser.claim) for loser in self.losers)
-        return f"{self.key} is claimed by {_who(self.winner.claim)} and also by {others}; the newest object wins"
-
-
-class Standing(IntEnum):
-    """How much an object's word counts where several claim one key; among equals the newer one's."""
-
-    EXPECTED = 0
-    """A workload at the target of its migration, while it stands where it comes from."""
-    DOUBTED = 1
-    """Nobody has said yet whether it is only on its way there."""
-    AWAITED = 2
-    """A workload at the target of its migration that does not stand where it comes from any more."""
-    SETTLED = 3
-    ARRIVING = 4
-    """A workload on its way to this host, which is programmed here beside where it comes from."""
-
-
-class Arrival(msgspec.Struct, frozen=True, gc=False):
-    """A workload on its way to this host, as it stands here, and where it comes from. `over`: its migration is gone."""
-
-    endpoint: Endpoint
-    source: str
-    over: bool = False
-
-    def __str__(self) -> str:
-        asked = ", which is gone: the store is asked whether it has arrived" if self.over else ""
-        return f"arrives here by migration from {self.source}{asked}"
 
 
 class Demand:
@@ -88,29 +39,26 @@ class Demand:
         self._on: dict[str, list[bytes]] = {}
         self._moves = Moves()
         self._unread: frozenset[EndpointName] = frozenset()
-        self._made: dict[bytes, tuple[Key, ...]] = {}
-        self._sole: dict[Key, Wanted] = {}
-        self._contested: dict[Key, dict[bytes, Claim]] = {}
+        self._rivals = Rivals()
         self._doubted: set[bytes] = set()
         self._believed: set[bytes] = set()
 
     def __len__(self) -> int:
-        return len(self._sole) + len(self._contested)
+        return len(self._rivals)
 
     def __iter__(self) -> Iterator[Key]:
-        yield from self._sole
-        yield from self._contested
+        return iter(self._rivals)
 
     def wanted(self, key: Key) -> Wanted | None:
         """Who owns that claim."""
-        sole = self._sole.get(key)
-        if sole is not None or key not in self._contested:
+        sole = self._rivals.sole.get(key)
+        if sole is not None or key not in self._rivals.contested:
             return sole
         return self._contest(key).winner
 
     def contests(self) -> list[Contest]:
         """Those worth naming: that a workload on its way claims its addresses twice is as it must be."""
-        found = [self._contest(key) for key in sorted(self._contested)]
+        found = [self._contest(key) for key in sorted(self._rivals.contested)]
         return [worthy for contest in found if (worthy := self._without_moves(contest)) is not None]
 
     def refusals(self) -> list[str]:
@@ -168,18 +116,17 @@ class Demand:
     def migration(self, by: bytes, migration: Migration | None) -> set[Key]:
         """A workload is on its way to another host, or not any more. Whether it has arrived or turned back is told by
         the endpoints, of which the word may be late: until then nothing of it changes (`end`)."""
-        if migration is None:
-            if self._is_in_question(by):
-                self._moves.over.add(by)
-                return set()
+        if migration is None and self._is_in_question(by):
+            self._moves.over.add(by)
+            return set()
+        if migration is None or migration.source == migration.target:
             return self._end(by)
-        move = Move(migration.source, migration.target)
-        self._moves.put(by, move if move.source != move.target else None)
+        self._moves.put(by, Move(migration.source, migration.target))
         return self._along(by)
 
     def over(self) -> list[tuple[bytes, Move]]:
         """Migrations that are gone, and nobody knows how they ended."""
-        return [(by, move) for by, move in self._moves if by in self._moves.over]
+        return [(by, move) for by in sorted(self._moves.over) if (move := self._moves.get(by)) is not None]
 
     def end(self, by: bytes) -> set[Key]:
         """It is known how that one ended: what the endpoints say counts."""
@@ -189,11 +136,12 @@ class Demand:
         """What earlier lives have programmed for workloads of this host that are seen elsewhere too: their migrations
         may be over while the word of their arrival is late. `key_of` tells a migration's key."""
         touched: set[Key] = set()
-        kept = {claim.owner.endpoint for claim in claims if isinstance(claim.shape, Local) and claim.owner.endpoint}
-        for source, target in self._elsewhere({read_name(text) for text in kept}):
-            by = key_of(target)
+        kept = {claim.owner.endpoint for claim in claims if isinstance(claim.shape, Local)}
+        for source in self._elsewhere({hostless(text, self._here.host) for text in kept}):
+            move = Move(source, source._replace(node=self._here.host))
+            by = key_of(move.target)
             if self._moves.get(by) is None:
-                self._moves.put(by, Move(source, target))
+                self._moves.put(by, move)
                 self._moves.over.add(by)
                 touched |= self._along(by)
         return touched
@@ -210,7 +158,7 @@ class Demand:
         """Endpoints that win one of these claims over the same workload on another host, neither doubted nor believed
         nor known to be on their way."""
         for key in keys:
-            if key not in self._contested:
+            if key not in self._rivals.contested:
                 continue
             contest = self._contest(key)
             by = contest.winner.by
@@ -233,7 +181,7 @@ class Demand:
         self._doubted.discard(by)
         if by in self._endpoints:
             self._believed.add(by)
-        return set(self._made.get(by, ()))
+        return set(self._rivals.made.get(by, ()))
 
     def _is_in_question(self, by: bytes) -> bool:
         """Whether it depends on that migration's end where packets go."""
@@ -263,7 +211,7 @@ class Demand:
 
     def _arrive(self, by: bytes) -> set[Key]:
         coming = self._coming(by)
-        return self._make(by, () if coming is None else local_routes(coming))
+        return self._rivals.make(by, () if coming is None else local_routes(coming))
 
     def _coming(self, by: bytes) -> Endpoint | None:
         """A workload on its way to this host as it will stand here, where no endpoint here says so itself."""
@@ -272,14 +220,10 @@ class Demand:
             return None
         return next((moved(self._endpoints[each], move.target) for each in self._named(move.source)), None)
 
-    def _elsewhere(self, names: Collection[EndpointName]) -> Iterator[Move]:
-        """Endpoints of other hosts that would have one of these names if they were here."""
-        workloads = {name.workload for name in names}  # of all that there are, hardly any is looked at more closely
-        for endpoint in self._endpoints.values():
-            if endpoint.spec.workload in workloads and endpoint.spec.node != self._here.host:
-                target = endpoint.name._replace(node=self._here.host)
-                if target in names:
-                    yield Move(endpoint.name, target)
+    def _elsewhere(self, individuals: Collection[str]) -> list[EndpointName]:
+        """Those endpoints of other hosts that are one of these."""
+        others = [one for one in self._endpoints.values() if one.spec.node != self._here.host]
+        return [one.name for one in others if hostless(one.metadata.name, one.spec.node) in individuals]
 
     def _named(self, name: EndpointName) -> list[bytes]:
         return [by for by in self._on.get(name.node, ()) if self._endpoints[by].name == name]
@@ -307,7 +251,7 @@ class Demand:
             self._peers[name] = after
         if before == after:
             return set()
-        touched = self._make(by, () if after is None else after.claims())
+        touched = self._rivals.make(by, () if after is None else after.claims())
         if before is None or not before.reach:
             self._believed.update(self._holders(name))
         return touched.union(*(self._route(endpoint) for endpoint in self._on.get(name, ())))
@@ -322,7 +266,7 @@ class Demand:
 
     def _route(self, by: bytes) -> set[Key]:
         endpoint = self._endpoints.get(by)
-        return self._make(by, () if endpoint is None else self._routes(endpoint))
+        return self._rivals.make(by, () if endpoint is None else self._routes(endpoint))
 
     def _routes(self, endpoint: Endpoint) -> Iterable[tuple[Key, Claim]]:
         node = endpoint.spec.node
@@ -336,40 +280,8 @@ class Demand:
         """Whether it is only expected there, while what may be its place cannot be read: packets go where they went."""
         return self._moves.is_expected(name) and any(one.individual == name.individual for one in self._unread)
 
-    def _make(self, by: bytes, claims: Iterable[tuple[Key, Claim]]) -> set[Key]:
-        """From now on that object makes exactly these claims."""
-        made = dict(claims)
-        before = self._made.pop(by, ())
-        if made:
-            self._made[by] = tuple(made)
-        for key in before:
-            self._withdraw(key, by)
-        for key, claim in made.items():
-            self._enter(key, by, claim)
-        return {*before, *made}
-
-    def _withdraw(self, key: Key, by: bytes) -> None:
-        rivals = self._contested.get(key)
-        if rivals is None:
-            del self._sole[key]
-            return
-        del rivals[by]
-        if len(rivals) == 1:
-            del self._contested[key]
-            [(last, claim)] = rivals.items()
-            self._sole[key] = Wanted(claim, last)
-
-    def _enter(self, key: Key, by: bytes, claim: Claim) -> None:
-        if key in self._contested:
-            self._contested[key][by] = claim
-        elif (sole := self._sole.pop(key, None)) is not None:
-            self._contested[key] = {sole.by: sole.claim, by: claim}
-        else:
-            self._sole[key] = Wanted(claim, by)
-
     def _contest(self, key: Key) -> Contest:
-        rivals = [Wanted(claim, by) for by, claim in self._contested[key].items()]
-        first, *rest = sorted(rivals, key=self._rank, reverse=True)
+        first, *rest = sorted(self._rivals.of(key), key=self._rank, reverse=True)
         return Contest(key, first, tuple(rest))
 
     def _without_moves(self, contest: Contest) -> Contest | None:
@@ -395,8 +307,3 @@ class Demand:
         move = self._moves.to(endpoint.name)
         has_left = move is not None and (self._moves.has_left(move) or not self._named(move.source))
         return Standing.AWAITED if has_left else Standing.EXPECTED
-
-
-def _who(claim: Claim) -> str:
-    owner = claim.owner
-    return f"endpoint {owner.endpoint} on {owner.host}" if owner.endpoint else f"host {owner.host}"

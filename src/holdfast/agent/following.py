@@ -127,7 +127,8 @@ class Following:
         """What has changed: first what is there, then what is gone, as a move is written."""
         taken, self._waiting[mirror] = self._waiting[mirror], set()
         objects = mirror.objects
-        return sorted(taken, key=lambda key: (key not in objects, key))
+        there = [key for key in taken if key in objects]
+        return [*sorted(there), *sorted(taken.difference(there))]
 
     def _note(self) -> None:
         self._name_bad()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.model.endpoint import Endpoint, EndpointName
@@ -20,6 +21,18 @@ class Move(NamedTuple):
 
     source: EndpointName
     target: EndpointName
+
+
+class Arrival(msgspec.Struct, frozen=True, gc=False):
+    """A workload on its way to this host, as it stands here, and where it comes from. `over`: its migration is gone."""
+
+    endpoint: Endpoint
+    source: str
+    over: bool = False
+
+    def __str__(self) -> str:
+        asked = ", which is gone: the store is asked whether it has arrived" if self.over else ""
+        return f"arrives here by migration from {self.source}{asked}"
 
 
 class Moves:
@@ -90,3 +103,8 @@ def moved(endpoint: Endpoint, target: EndpointName) -> Endpoint:
     """That endpoint as it will stand where it goes."""
     metadata = replace(endpoint.metadata, name=join(target))
     return replace(endpoint, metadata=metadata, spec=replace(endpoint.spec, node=target.node))
+
+
+def hostless(name: str, host: str) -> str:
+    """The name of an endpoint on that host without the host, told from its text: a start asks for all there are."""
+    return name[len(host) + host.count("-") + 1 :]

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.agent.claims import Claim, Key, Local, Mode, Nexthop, Sort
 from holdfast.agent.deletions import Status
-from holdfast.agent.demand import Arrival
+from holdfast.agent.moves import Arrival
 from holdfast.model.time import Instant
 from holdfast.reconcile import Op, Owned, Story
 

@@ -38,7 +38,7 @@ def test_N1_what_a_host_left_while_the_agent_was_down_is_not_in_the_kernel_any_m
     asyncio.run(scene())
 
 
-@fault("N8", without="holdfast.agent.demand:Demand._withdraw", by="tests.agent.removals:with_all_its_claims")
+@fault("N8", without="holdfast.agent.rivals:Rivals._withdraw", by="tests.agent.removals:with_all_its_claims")
 def test_N8_a_tunnel_address_with_a_new_owner_stays_in_the_kernel_when_the_old_one_goes(
     site: Site, tmp_path: Path
 ) -> None:
