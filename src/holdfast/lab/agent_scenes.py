@@ -56,8 +56,10 @@ class Agent:
         return load(kernel_file(self.state, self.host)).changes
 
     def has_programmed(self, hosts: Sequence[str]) -> bool:
-        """Whether it has a route to the first workload of each of these."""
-        return {route(f"10.28.{number}.1/32") for number, _ in enumerate(hosts, 1)} <= self.kernel().keys()
+        """Whether it has a route to every workload of each of these."""
+        places = range(1, len(inventory.WORKLOADS) + 1)
+        wanted = {route(f"10.28.{number}.{place}/32") for number, _ in enumerate(hosts, 1) for place in places}
+        return wanted <= self.kernel().keys()
 
     def kill(self) -> list[int]:
         pids = self.lab.tree(self.host, ROLE)
@@ -121,6 +123,9 @@ async def _victim(lab: Lab) -> Agent:
     agent = Agent(lab, in_files[0])
     await until(f"the agent of {agent.host} being up", lambda: agent.is_up(()))
     await until(f"the agent of {agent.host} having programmed its peers", lambda: agent.has_programmed(hosts))
+    # They are on their way out when a scene is over. In a small fleet the syncer's brake may hold them for a minute.
+    left = f"the hosts of an earlier scene leaving {agent.host} (holdfast plan syncer tells what holds them)"
+    await until(left, lambda: not _brought() & agent.kernel().keys(), 2 * PATIENCE)
     return agent
 
 
@@ -155,6 +160,13 @@ def _leaving(state: Path) -> list[Wanted]:
 
     all_of_them = [*guest(_GUEST, _PREFIXES), *guest(_HEIR, _PREFIXES, "heir"), *guest("r1-01", _PREFIXES, "moved")[1:]]
     return [seeding.gone(one) for one in all_of_them]
+
+
+def _brought() -> set[Key]:
+    """What the hosts of a scene occupy in the others' kernels."""
+    from holdfast.lab import seeding
+
+    return {*_keys(_PREFIXES), nexthop(seeding.underlay(_NUMBER))}
 
 
 def _keys(prefixes: Sequence[str]) -> set[Key]:
@@ -230,7 +242,7 @@ async def node_gone(lab: Lab, say: Say, seconds: float) -> None:
 
     agent = await _victim(lab)
     async with _visit(agent, say) as joined:
-        others = agent.kernel().keys() - _keys(_PREFIXES) - {nexthop(seeding.underlay(_NUMBER))}
+        others = agent.kernel().keys() - _brought()
         before = len(agent.kernel())
         async with watched(agent, others) as gaps:
             async with agent.held_down() as pids:
