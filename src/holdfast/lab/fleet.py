@@ -8,6 +8,7 @@ their own; the lab's supervisor starts it again when it is gone, as a service ma
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,5 +141,6 @@ async def _beside(worker: Worker, command: Sequence[str]) -> None:
     finally:
         stopping.cancel()
         if not ended.done():
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
             await ended

