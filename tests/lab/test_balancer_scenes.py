@@ -12,6 +12,7 @@ from holdfast.cli import main
 from holdfast.lab import balancer_scenes
 from holdfast.lab.stage import Broken
 from holdfast.testing.flows import Counts
+from holdfast.testing.processes import wait_until
 from tests.lab.breaking import broken, needs_etcd
 
 
@@ -48,9 +49,9 @@ def test_a_drained_backend_gets_no_new_flow_and_loses_none(lab: Path) -> None:
 
 @needs_etcd
 def test_in_a_lab_the_balancer_need_not_be_named(lab: Path) -> None:
-    shown = asked(lab, "balancer", "status")
-    assert shown.exit_code == 0, shown.output
-    assert re.search(r"www +192\.0\.2\.80:80/tcp +up", shown.output)
+    up = re.compile(r"www +192\.0\.2\.80:80/tcp +up")
+    wait_until(lambda: up.search(asked(lab, "balancer", "status").output) is not None, "the frontend is up", within=90)
+    assert asked(lab, "balancer", "status").exit_code == 0
 
 
 @needs_etcd

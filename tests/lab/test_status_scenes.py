@@ -38,8 +38,14 @@ def test_a_backlog_is_bounded_and_called_by_its_name(lab: Path) -> None:
 
 @needs_etcd
 def test_the_page_has_hosts_and_endpoints_and_an_endpoint_tells_what_its_status_is_made_of(lab: Path) -> None:
-    wait_until(lambda: "ENDPOINTS" in holdfast(lab, "status").output, "the lab's endpoints are on the page", within=90)
-    page = holdfast(lab, "status").output
+    pages: list[str] = []
+
+    def whole() -> bool:
+        pages[:] = [holdfast(lab, "status").output]
+        return "HOSTS" in pages[0] and "ENDPOINTS" in pages[0]
+
+    wait_until(whole, "the lab's hosts and endpoints are on the page", within=90)
+    (page,) = pages
     assert re.search(r"^HOSTS +\d+   alive \d+   silent \d+", page, re.MULTILINE)
     assert re.search(
         r"^ENDPOINTS +\d+   up \d+   down \d+   error \d+   unknown \d+   without an agent \d+", page, re.MULTILINE

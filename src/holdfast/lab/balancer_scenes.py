@@ -28,7 +28,7 @@ from holdfast.model.time import Duration
 from holdfast.runtime.control import Request, ask
 from holdfast.testing.flows import Counts
 
-_DETECTED = (FALL + 1) * INTERVAL + Duration(seconds=2)
+_DETECTED = (FALL + 1) * INTERVAL + Duration(seconds=4)
 """A backend that refuses is out after `fall` probes; the rest is for a busy machine."""
 _WATCHED = 10 * FLOWS
 """Requests that must not fail afterwards."""
@@ -83,6 +83,7 @@ class Site:
             return False
         try:
             entries = (await self.programmed()).entries
+            await self.counts()
         except Broken:  # a lab that was just started, whose client is not there yet
             return False
         return all(entries.get(self.place(server)) == Entry(WEIGHT) for server in SERVERS)

@@ -69,6 +69,7 @@ async def database_away(lab: Lab, say: Say, seconds: float) -> None:
         arrived = await _arrival(lab, Editor(engine, REGION))
         say(f"a change made now is in the store after {arrived.total_seconds():.2f} s")
         promise(_processes(lab) >= running, "no server process restarts because the database is away")
+        await _settled(lab, inventory)  # that change was taken back, which has to arrive, too
 
 
 @contextlib.asynccontextmanager
