@@ -39,7 +39,7 @@ class FakeGround:
 
 
 class EtcdGround:
-    """A real etcd, shared with everybody else: whoever comes clears it first."""
+    """A real etcd, shared with others of its kind: whoever comes clears it first."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

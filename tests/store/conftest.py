@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.testing.etcd import Cluster, etcd_cluster
+from holdfast.testing.fixtures import or_skip
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +24,13 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
         runner.run(server.start())
         yield server
         runner.run(server.stop())
+
+
+@pytest.fixture(scope="module")
+def cleared_etcd() -> Iterator[Cluster]:
+    """An etcd for tests that clear it and count its revisions: nobody who is late to end may write there."""
+    with or_skip(etcd_cluster(1)) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ MIB = 1 << 20
 
 @pytest.fixture(params=["fake", "etcd"])
 def ground(request: pytest.FixtureRequest) -> Ground:
-    return FakeGround() if request.param == "fake" else EtcdGround(request.getfixturevalue("one_etcd"))
+    return FakeGround() if request.param == "fake" else EtcdGround(request.getfixturevalue("cleared_etcd"))
 
 
 @conforms
@@ -450,7 +450,7 @@ async def test_leases_shorter_than_two_seconds_are_refused(store: Store) -> None
 
 @conforms
 async def test_a_lease_that_runs_out_takes_its_keys_in_one_revision(store: Store) -> None:
-    lease = await store.grant(seconds(2))
+    lease = await store.grant(seconds(5))
     await store.txn([], [Put(b"l/2", b"", lease), Put(b"l/1", b"", lease), Put(b"l/stays", b"")])
     before = await revision(store)
     async with watching(store, b"l/") as view:

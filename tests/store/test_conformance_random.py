@@ -172,5 +172,5 @@ def play(ground: Ground, sequence: Sequence[Step]) -> tuple[list[Answer], dict[b
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=st.lists(steps, min_size=1, max_size=25))
-def test_any_sequence_of_operations_answers_alike(one_etcd: Cluster, sequence: list[Step]) -> None:
-    assert play(FakeGround(), sequence) == play(EtcdGround(one_etcd), sequence)
+def test_any_sequence_of_operations_answers_alike(cleared_etcd: Cluster, sequence: list[Step]) -> None:
+    assert play(FakeGround(), sequence) == play(EtcdGround(cleared_etcd), sequence)
