@@ -88,12 +88,15 @@ def test_a_run_that_is_not_strictly_increasing_is_refused(keys: list[int], on_wa
             changes(*sides)
 
 
-def test_twenty_thousand_equal_objects_cost_ten_milliseconds_at_most() -> None:
+def test_twenty_thousand_equal_objects_cost_little_more_than_to_compare_them() -> None:
+    """About 1.6 times as much. CPU time, one right after the other: what a busy machine adds, it adds to both."""
     want = [(b"/calico/%06d" % i, Owned(b"%d" % i, "s", i)) for i in range(20_000)]
     have = [(b"/calico/%06d" % i, Owned(b"%d" % i, "s", i)) for i in range(20_000)]
-    costs = []
-    for _ in range(5):
-        before = time.process_time()
+    ratios = []
+    for _ in range(10):
+        begun = time.process_time()
         assert list(diff(want, have, operator.eq)) == []
-        costs.append(time.process_time() - before)
-    assert min(costs) <= 0.010  # CPU time, best of five: a shared cache or a busy sibling only adds
+        diffed = time.process_time()
+        assert all(a == b and one.value == other.value for (a, one), (b, other) in zip(want, have, strict=True))
+        ratios.append((diffed - begun) / (time.process_time() - diffed))
+    assert min(ratios) < 4
