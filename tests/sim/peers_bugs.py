@@ -14,7 +14,7 @@ from unittest.mock import patch
 from holdfast.agent import arrivals, following, waiting
 from holdfast.agent.claims import Claim, Key, Shape
 from holdfast.agent.demand import Demand
-from holdfast.agent.following import Following
+from holdfast.agent.following import Following, Remembered
 from holdfast.agent.footing import Footing
 from holdfast.agent.frames import Entry
 from holdfast.agent.frames import Op as Entering
@@ -46,7 +46,7 @@ def _forgets_intents(self: Kernel, entries: Iterable[Entry]) -> None:
     self.journal.write([Entry(Entering.DONE, entry.key) if entry.op is Entering.INTENT else entry for entry in entries])
 
 
-async def _half_a_list(self: Following) -> set[Key]:
+async def _half_a_list(self: Following, _remembered: Remembered = tuple) -> set[Key]:
     if not all(mirror.synced for mirror in self._mirrors()):
         return set()
     touched = self._take_over()
