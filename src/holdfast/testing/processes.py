@@ -177,8 +177,9 @@ class Process:
         """Ends it without a chance to clean up (SIGKILL)."""
         self._end(signal.SIGKILL)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM, *, within: float = 10.0) -> None:
-        """Ends it in order; what does not end within the time is killed."""
+    def stop(self, how: signal.Signals = signal.SIGTERM, *, within: float = 60.0) -> None:
+        """Ends it in order; what does not end within the time is killed. A supervisor needs longer than it gives each
+        of its workers: killed before that, it would leave them behind."""
         if self.alive:
             self.resume()
             self._end(how, within)
