@@ -24,6 +24,7 @@ from holdfast.testing.fixtures import or_skip
 from holdfast.testing.inventory import fresh_engine
 from holdfast.testing.processes import wait_until
 from holdfast.testing.servers import Controllers, controllers
+from tests.chaos.fleet import answer
 
 ENDPOINTS = 30
 NAME = "holdfast-w7-eth0"
@@ -77,7 +78,7 @@ class Site:
 
     @property
     def held(self) -> dict[str, int]:
-        found: dict[str, int] = self.server.ask("syncer", "held").result["gates"]
+        found: dict[str, int] = answer(self.server, "syncer", "held")["gates"]
         return found
 
 
@@ -89,11 +90,20 @@ def endpoint(number: int, gateway: str = "10.28.0.1") -> str:
 FLEET = "- {kind: network, name: red, spec: {prefixes: [10.28.0.0/16]}}\n" + "".join(map(endpoint, range(ENDPOINTS)))
 
 
+UNHURRIED = {
+    "server.ttl": "15s",
+    "server.renew_every": "2s",
+    "server.renew_deadline": "10s",
+    "server.rpc_timeout": "5s",
+}
+"""Nobody follows this server: it must not lose its leadership, and decline a command, when the machine is busy."""
+
+
 @pytest.fixture(scope="module")
 def site(one_etcd: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     address = f"sqlite:///{folder}/inventory.db"
-    settings = {"inventory.database": address, "inventory.poll_every": "500ms"}
+    settings = {"inventory.database": address, "inventory.poll_every": "500ms", **UNHURRIED}
     made = controllers(one_etcd, 1, command=member.command, settings=settings)
     with fresh_engine(address) as engine, or_skip(made) as fleet:
         fleet.wait_led()

@@ -21,6 +21,7 @@ from holdfast.model.time import seconds
 from holdfast.server.leadership import Leading, NotLeading
 from holdfast.server.migration_notice import Notices, Webhook
 from holdfast.store.api import Refused
+from holdfast.testing.processes import reserved_ports
 from tests.inventory.things import REGION
 from tests.server.observing import Observatory, observatory
 
@@ -255,9 +256,8 @@ def test_a_server_that_does_not_lead_any_more_tells_nobody(here: Observatory, ho
 
 
 def test_a_webhook_that_cannot_be_reached_says_so(here: Observatory, hook: Hook) -> None:
-    closed = Hook()
-    closed.close()
-    refusal = asyncio.run(Webhook(closed.url)({"idempotency_key": "k"}))
+    with reserved_ports(1) as (closed,):
+        refusal = asyncio.run(Webhook(f"http://127.0.0.1:{closed}/arrived")({"idempotency_key": "k"}))
     assert refusal is not None
     assert refusal.startswith("the webhook cannot be reached")
 
