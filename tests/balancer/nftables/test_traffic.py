@@ -10,7 +10,6 @@ from holdfast.balancer.dataplane.nftables import Shape
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.processes import wait_until
 from tests.balancer.conformance import change
 from tests.balancer.nftables.traffic import (
     PORT,
@@ -132,18 +131,11 @@ def test_a_client_on_the_balancer_itself_is_served(ground: Ground, vip: Vip) -> 
 def test_a_client_on_a_balancer_that_has_the_vip_for_its_own_address_is_served(ground: Ground, vip: Vip) -> None:
     own = str(vip).rpartition(":")[0].strip("[]")
     ground.make(*served(vip))
-    # Without nodad an IPv6 address is tentative for a moment, also on the loopback device.
-    ground.namespace.run("ip", "address", "add", own, "dev", "lo", *["nodad"] * (vip.family == 6))
-    # Its local route comes a moment later; by then nobody takes the address for local, and a flow would stay so.
-    shown = ("ip", f"-{vip.family}", "route", "show", "table", "local", own)
-    wait_until(lambda: own in ground.namespace.run(*shown), f"{own} is local")
-    try:
+    with ground.having(own):
         (flow,) = ground.connect(vip, of=ground.namespace)
         assert flow.source[0] == own
         assert flow.lives()
         assert ground.connect(vip)[0].lives(), "and clients elsewhere"
-    finally:
-        ground.namespace.run("ip", "address", "delete", own, "dev", "lo")
 
 
 def test_servers_see_the_client(ground: Ground) -> None:

@@ -24,7 +24,7 @@ from holdfast.reconcile import Change
 from holdfast.runtime.namespace import inside
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.netns import Namespace, network
-from holdfast.testing.processes import tool
+from holdfast.testing.processes import tool, wait_until
 from tests.balancer.conformance import change, made
 
 T = TypeVar("T")
@@ -203,6 +203,21 @@ class Ground:
                 made.connect_ex((_host(vip), vip.port))
 
         inside(self.site.client.system_name, begin)
+
+    @contextlib.contextmanager
+    def having(self, own: str) -> Iterator[None]:
+        """The balancer's machine has this address for its own, as when it is announced."""
+        six = ":" in own
+        # Without nodad an IPv6 address is tentative for a moment, also on the loopback device.
+        self.namespace.run("ip", "address", "add", own, "dev", "lo", *["nodad"] * six)
+        try:
+            # The kernel makes its local route a moment later; until then it leads elsewhere, and a flow that begins
+            # then stays as it began.
+            shown = ("ip", "-6" if six else "-4", "route", "show", "table", "local", own)
+            wait_until(lambda: own in self.namespace.run(*shown), f"{own} is local")
+            yield
+        finally:
+            self.namespace.run("ip", "address", "delete", own, "dev", "lo")
 
     def close(self) -> None:
         for one in (*(flow.socket for flow in self._flows), *self._knocking):
