@@ -7,7 +7,7 @@ guessed about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from holdfast.reconcile.change import Change, K, Op, Owned, V
@@ -48,10 +48,11 @@ def diff(
 
 
 def changed(
-    sides: Iterable[tuple[K, Owned[V] | None, Owned[V] | None]], same: Callable[[V, V], bool]
+    keys: Iterable[K], want: Mapping[K, Owned[V]], have: Mapping[K, Owned[V]], same: Callable[[V, V], bool]
 ) -> Iterator[Change[K, V]]:
-    """The same for objects of which both sides are at hand: key, what is wanted, what is there."""
-    for key, new, old in sides:
+    """The same for some objects of which both sides are at hand, in the order of the keys."""
+    for key in keys:
+        new, old = want.get(key), have.get(key)
         if new is None and old is None:
             continue
         if new is None or old is None or not same(new.value, old.value):

@@ -95,7 +95,7 @@ def plan(
     """
     sorts = [(kinds.of(change.key), change) for change in changes]
     tallies: dict[str, Counter[Op]] = {kind: Counter(tally) for kind, tally in (outstanding or {}).items()}
-    counts = Counter((kind, change.op) for kind, change in sorts)
+    counts = Counter([(kind, change.op) for kind, change in sorts])
     for (kind, op), count in counts.items():
         tallies.setdefault(kind, Counter())[op] += count
     if len(counts) > 1:  # what is all of one sort is in order already

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -23,6 +24,8 @@ log = structlog.get_logger(__name__)
 _VERB = {op: op.name.lower() for op in Op}
 _PAST = {Op.DELETE: "deleted", Op.REPLACE: "replaced", Op.CREATE: "created"}
 _NAMED = 3
+
+_Sorted = Mapping[Op, Sequence[Change[K, V]]]
 
 
 class Narrator(Generic[K, V]):
@@ -53,15 +56,15 @@ class Narrator(Generic[K, V]):
             )
 
     def applied(self, outcomes: Sequence[Outcome[K, V]]) -> None:
-        done = [outcome.change for outcome in outcomes if outcome.error is None]
         failed = [outcome for outcome in outcomes if outcome.error is not None]
+        done = _by_op([outcome.change for outcome in outcomes if outcome.error is None])
         self._count(done, "applied")
-        self._count([outcome.change for outcome in failed], "failed")
+        self._count(_by_op([outcome.change for outcome in failed]), "failed")
         routine = self._place.routine
-        done = [change for change in done if not routine(change)]
-        self._write(self._records(done, failed))
+        told = {op: some for op in done if (some := [change for change in done[op] if not routine(change)])}
+        self._write(self._records(told, failed))
         self._metrics.decisions_lost.set(self._decisions.lost)
-        for op, changes in _by_op(done).items():
+        for op, changes in told.items():
             log.info(f"{self._place.name} {_PAST[op]} {self._names(changes)}")
         for outcome in failed[:_NAMED]:
             log.warning(f"{self._place.name} could not {_VERB[outcome.change.op]} {self._told(outcome)}")
@@ -81,19 +84,17 @@ class Narrator(Generic[K, V]):
             "opens": closed.opens if closed else None,
         }
 
-    def _count(self, changes: Sequence[Change[K, V]], outcome: str) -> None:
-        for op, count in Counter([change.op for change in changes]).items():
-            self._metrics.writes.labels(op=_VERB[op], outcome=outcome).inc(count)
+    def _count(self, changes: _Sorted[K, V], outcome: str) -> None:
+        for op, some in changes.items():
+            self._metrics.writes.labels(op=_VERB[op], outcome=outcome).inc(len(some))
 
-    def _records(self, done: Sequence[Change[K, V]], failed: Sequence[Outcome[K, V]]) -> Iterable[Decision]:
+    def _records(self, done: _Sorted[K, V], failed: Sequence[Outcome[K, V]]) -> Iterable[Decision]:
         at = self._clock.wall()
-        created = [change for change in done if change.op is Op.CREATE]
-        if created:
+        if created := done.get(Op.CREATE):
             first = self._record(at, created[0], "applied", f"created {self._names(created)}")
             yield first if len(created) == 1 else msgspec.structs.replace(first, count=len(created))
-        for change in done:
-            if change.op is not Op.CREATE:
-                yield self._record(at, change, "applied")
+        for change in itertools.chain(done.get(Op.DELETE, ()), done.get(Op.REPLACE, ())):
+            yield self._record(at, change, "applied")
         for outcome in failed:
             yield self._record(at, outcome.change, "failed", outcome.error or "")
 
@@ -137,8 +138,12 @@ class Narrator(Generic[K, V]):
         return f"{self._place.show(outcome.change.key)}: {outcome.error}"
 
 
-def _by_op(changes: Sequence[Change[K, V]]) -> Mapping[Op, Sequence[Change[K, V]]]:
-    return {op: some for op in Op if (some := [change for change in changes if change.op is op])}
+def _by_op(changes: Iterable[Change[K, V]]) -> _Sorted[K, V]:
+    """What there is of each sort, in the order of application."""
+    found: dict[Op, list[Change[K, V]]] = {op: [] for op in Op}
+    for change in changes:
+        found[change.op].append(change)
+    return {op: some for op, some in found.items() if some}
 
 
 def _owner(owned: Owned[V] | None) -> str:

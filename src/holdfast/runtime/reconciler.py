@@ -310,7 +310,7 @@ class Reconciler(Generic[K, V]):
         present = await self.place.target.look(keys)
         wanted = await self.place.source.look(keys)
         ordered: list[Any] = sorted(keys)
-        return list(changed(((key, wanted.get(key), present.get(key)) for key in ordered), self.place.same))
+        return list(changed(ordered, wanted, present, self.place.same))
 
     async def _still_wanted(self, batch: Sequence[Change[K, V]]) -> list[Change[K, V]]:
         """Drops the deletes whose object is wanted again by now (N4: liveness is looked at for each deletion)."""
