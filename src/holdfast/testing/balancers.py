@@ -97,6 +97,7 @@ class Balancer:
 
     def kill(self) -> None:
         """SIGKILL for all of it."""
+        self.process.pause()  # nobody is started between the count and the kill
         pids = [self.process.pid, *children(self.process.pid)]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -45,12 +45,12 @@ class Nginx:
         self._namespace = namespace
 
     def start(self) -> None:
-        """Returns when it listens."""
+        """Returns when it listens, in both families."""
         self.process.start()
         wait_until(self._listens, f"nginx of {self.name} listens: {self.process.output}")
 
     def _listens(self) -> bool:
-        return bool(self._namespace.run("ss", "-Hltn", f"sport = :{PORT}"))
+        return len(self._namespace.run("ss", "-Hltn", f"sport = :{PORT}").splitlines()) == 2
 
     def kill(self) -> None:
         self.process.kill()
