@@ -17,14 +17,18 @@ from tests.e2e.peers import HOSTS, PLACED
 
 
 def migrate(stage: Fleet, number: int, source: str, to: str) -> None:
-    """From the first word of it to the last, as an operator would do it; waits for what each step waits for."""
+    """From the first word of it to the last, as an operator would do it; waits for what each step waits for. In the
+    middle of it the agent of the host that it goes to dies and starts anew."""
     name, interface = f"w{number}", _other(stage, number)
     begin(stage, number, source, to)
     wait(lambda: reports(stage).get((to, name)) == "down", f"{to} expects {name}")
     plug(stage, number, to, interface)
     wait(lambda: reports(stage).get((to, name)) == "up", f"{name} is up on {to}")
     switch_over(stage, number, interface)
+    stage.agents[to].kill()
+    stage.agents[to].start()
     stage.change(workload(to, number))
+    wait(stage.agents[to].is_at_rest, f"the agent of {to} has compared everything")
     placed: Mapping[int, str] = {**PLACED, number: to}
     for agent in stage.agents.values():
         Wanted(agent, HOSTS, placed, vxlan=True).come()
