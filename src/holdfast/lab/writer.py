@@ -73,6 +73,7 @@ class Writer:
         self._key = writes_prefix(region) + self._name.encode()
         self._number = 0
         self._last = NEVER
+        """When the last write that was answered began."""
         self._in_hand: asyncio.Task[bool] | None = None
         self.counts = Counts()
         worker.handlers["counts"] = self._show
@@ -97,10 +98,13 @@ class Writer:
     async def _write_on(self, fenced: FencedStore) -> None:
         """Writes until cancelled, which is how the end of leadership arrives."""
         self.counts.believes = fenced.term
+        began = self._last = self._worker.clock.now()
         try:
             while await self._write(fenced):
+                self._last = began
                 if await self._worker.stopped(EVERY):
                     return
+                began = self._worker.clock.now()
         except asyncio.CancelledError:
             if self._overslept():
                 # In a task of its own: a late write must not hold up the end of leadership.
@@ -111,13 +115,13 @@ class Writer:
             self._worker.vitals.state = _FOLLOWING
 
     def _overslept(self) -> bool:
-        """Whether this process was away when its leadership ran out."""
+        """Whether this process was away when its leadership ran out. A write that was cut off does not count: who wakes
+        may begin one just before it looks at its lease."""
         return self._worker.clock.now() - self._last >= self._worker.config.server.renew_deadline
 
     async def _write(self, fenced: FencedStore) -> bool:
         """One attempt; False when there is no point in another one under this term."""
         self._number += 1
-        self._last = self._worker.clock.now()
         entry = Entry(self._name, os.getpid(), fenced.term, self._number)
         try:
             await fenced.put(self._key, msgspec.json.encode(entry))
