@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -70,8 +71,8 @@ class StatusSource(Generic[T, V]):
         self._target = target
         self._mass_loss = mass_loss
         self._now = now
-        self._pass: dict[bytes, Owned[V]] = {}
-        self._sorted: list[bytes] = []
+        self._pass: list[tuple[bytes, Owned[V]]] = []
+        """What the pass that is under way compares, in key order, and where its next page begins."""
         self._next = 0
 
     async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[V]]]:
@@ -79,17 +80,19 @@ class StatusSource(Generic[T, V]):
             await self.refresh()
             self._view()
             await self._begin_pass()
-        first = self._next
-        self._next = len(self._sorted) if upto is None else bisect_right(self._sorted, upto, first)
-        wanted = self._pass
-        return [(key, wanted.pop(key)) for key in self._sorted[first : self._next] if key in wanted]
+        first, wanted = self._next, self._pass
+        if upto is None:
+            self._pass = []
+            return wanted[first:]
+        self._next = bisect_right(wanted, upto, first, key=itemgetter(0))
+        return wanted[first : self._next]
 
     async def _begin_pass(self) -> None:
         """What is wanted now; whatever changes during the pass has a look of its own (C22)."""
-        self._sorted, self._next, self._pass = sorted(self._subject.keys()), 0, {}
-        lost: set[str] = set()
-        for start in range(0, len(self._sorted), PAGE):
-            self._pass |= self._look(self._sorted[start : start + PAGE], lost)
+        self._pass, self._next = [], 0
+        keys, lost = sorted(self._subject.keys()), set[str]()
+        for start in range(0, len(keys), PAGE):
+            self._pass += self._look(keys[start : start + PAGE], lost).items()
             await asyncio.sleep(0)
         self._announce(lost)
 
