@@ -50,8 +50,12 @@ def test_a_drained_backend_gets_no_new_flow_and_loses_none(lab: Path) -> None:
 @needs_etcd
 def test_in_a_lab_the_balancer_need_not_be_named(lab: Path) -> None:
     up = re.compile(r"www +192\.0\.2\.80:80/tcp +up")
-    wait_until(lambda: up.search(asked(lab, "balancer", "status").output) is not None, "the frontend is up", within=90)
-    assert asked(lab, "balancer", "status").exit_code == 0
+
+    def is_up() -> bool:
+        shown = asked(lab, "balancer", "status")
+        return shown.exit_code == 0 and up.search(shown.output) is not None
+
+    wait_until(is_up, "the frontend is up", within=90)
 
 
 @needs_etcd
