@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import Any
 
@@ -9,8 +10,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-# How long an example takes says something about the machine, not about what is tested.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says something about the machine, not about what is tested. CI tries the same examples each
+# time, so that what it says is about the change; everybody else tries others every day.
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
 settings.load_profile("any machine")
 
 pytest_plugins = ["holdfast.testing.fault", "holdfast.testing.fixtures"]
