@@ -126,6 +126,12 @@ async def migrate(here: Observatory) -> None:
     await here.world.put(KEY, MIGRATION.encode(MOVE))
 
 
+async def arrive(here: Observatory) -> None:
+    """The agent of the target lives, and says that the workload is up there."""
+    await here.report("r2")
+    await here.say(1, State.UP, on="r2")
+
+
 def test_nothing_is_told_before_the_workload_is_up_on_its_new_host(here: Observatory, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
@@ -142,7 +148,7 @@ def test_an_arrival_is_told_once_with_its_idempotency_key(here: Observatory, hoo
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
-            await here.say(1, State.UP, on="r2")
+            await arrive(here)
             for _ in range(3):
                 await leader.turn()
 
@@ -163,7 +169,7 @@ def test_an_answer_that_is_none_of_a_webhook_takes_nothing_and_ends_nothing(
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
-            await here.say(1, State.UP, on="r2")
+            await arrive(here)
             await leader.turn()
             assert not leader.notices.target.memory
             here.clock.advance(seconds(60))
@@ -179,7 +185,7 @@ def test_a_refused_notice_is_tried_again_with_the_same_key(here: Observatory, ho
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
-            await here.say(1, State.UP, on="r2")
+            await arrive(here)
             for _ in range(4):
                 await leader.turn()
                 here.clock.advance(seconds(60))
@@ -192,7 +198,7 @@ def test_a_refused_notice_is_tried_again_with_the_same_key(here: Observatory, ho
 def test_the_next_leader_does_not_tell_it_again(here: Observatory, hook: Hook) -> None:
     async def scenario() -> None:
         await migrate(here)
-        await here.say(1, State.UP, on="r2")
+        await arrive(here)
         for _ in range(2):
             async with telling(here, hook) as leader:
                 await leader.turn()
@@ -209,7 +215,7 @@ def test_whoever_died_between_telling_and_noting_is_followed_by_the_same_key(
 
     async def scenario() -> None:
         await migrate(here)
-        await here.say(1, State.UP, on="r2")
+        await arrive(here)
         with monkeypatch.context() as patched:
             patched.setattr(here.observed, "write", gone)
             async with telling(here, hook) as leader:
@@ -223,32 +229,98 @@ def test_whoever_died_between_telling_and_noting_is_followed_by_the_same_key(
     assert hook.heard[0] == hook.heard[1]
 
 
-def test_a_flapping_status_is_not_told_again_and_a_new_migration_is(here: Observatory, hook: Hook) -> None:
+def test_a_flapping_status_is_not_told_again(here: Observatory, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
-            await here.say(1, State.UP, on="r2")
+            await arrive(here)
             await leader.turn()
             await here.say(1, State.ERROR, on="r2")
             await leader.turn()
             await here.say(1, State.UP, on="r2")
             await leader.turn()
-            assert len(hook.heard) == 1
+
+    asyncio.run(scenario())
+    assert len(hook.heard) == 1
+
+
+def test_the_next_migration_is_told_when_the_agent_says_up_anew(here: Observatory, hook: Hook) -> None:
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await arrive(here)
+            await leader.turn()
             await here.world.delete(KEY)
             await leader.turn()
             assert leader.notices.target.memory == {}
             await migrate(here)
+            await leader.turn()
+            assert len(hook.heard) == 1
+            await here.say(1, State.UP, on="r2")
             await leader.turn()
 
     asyncio.run(scenario())
     assert len({key for key, _ in hook.heard}) == len(hook.heard) == 2
 
 
+def test_a_word_of_before_the_migration_counts_when_its_agent_lives_on_and_leaves_it(
+    here: Observatory, hook: Hook
+) -> None:
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await arrive(here)
+            await migrate(here)
+            for heard in (0, 0, 1):
+                await leader.turn()
+                await leader.turn()
+                assert len(hook.heard) == heard
+                await here.report("r2")
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert len(hook.heard) == 1
+
+
+def test_an_old_word_of_an_agent_that_comes_back_does_not_count_before_it_has_looked(
+    here: Observatory, hook: Hook
+) -> None:
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await arrive(here)
+            await migrate(here)
+            for _ in range(3):
+                await here.silence("r2")
+                await leader.turn()
+                await here.report("r2")
+                await leader.turn()
+            await here.say(1, State.DOWN, on="r2")
+            await here.report("r2")
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert hook.heard == []
+
+
+def test_the_word_of_a_host_whose_agent_is_dead_tells_nothing(here: Observatory, hook: Hook) -> None:
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await arrive(here)
+            await here.silence("r2")
+            await leader.turn()
+            assert hook.heard == []
+            await here.report("r2")
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert len(hook.heard) == 1
+
+
 def test_a_server_that_does_not_lead_any_more_tells_nobody(here: Observatory, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook, leads=False) as leader:
             await migrate(here)
-            await here.say(1, State.UP, on="r2")
+            await arrive(here)
             await leader.turn()
 
     asyncio.run(scenario())
@@ -287,7 +359,7 @@ def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: O
     async def scenario() -> tuple[dict[str, Any], ...]:
         async with telling(here, hook) as leader:
             await migrate(here)
-            await here.say(1, State.UP, on="r2")
+            await arrive(here)
             await leader.turn()
             refused, untold = leader.notices.view(), leader.notices.about("holdfast-w1-eth0")[0]
             here.clock.advance(seconds(1))

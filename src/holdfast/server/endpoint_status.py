@@ -194,8 +194,12 @@ class Endpoints:
         return {self.host(agent): count for agent, count in sorted(lonely.items())}
 
     def _agent(self, key: bytes) -> bytes:
-        """Where the agent of the host that speaks of this endpoint says that it lives."""
-        return key[: key.find(b"/", self._start)] + _STATUS
+        return agent_of(key, self._start)
+
+
+def agent_of(key: bytes, start: int) -> bytes:
+    """Where the agent of the host that speaks of this endpoint says that it lives; the host stands at `start`."""
+    return key[: key.find(b"/", start)] + _STATUS
 
 
 def _joined(parts: Sequence[str]) -> str:

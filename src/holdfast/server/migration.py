@@ -1,15 +1,20 @@
 """Live migrations: when has a workload arrived, and who has been told? Pure.
 
-A migration has arrived when the agent of its target host says that the endpoint is up there. That is told once: what
-was told is kept in the inventory under the migration's key, until the migration is gone. An agent that says something
-else later changes nothing about it.
+A migration has arrived when the live agent of its target host says, knowing of the migration, that the endpoint is up
+there. That is told once: what was told is kept in the inventory under the migration's key, until the migration is gone.
+An agent that says something else later changes nothing about it.
+
+An "up" has no lease, and one that is older than the migration may be of a workload that has long left that host. A live
+agent takes it back or writes it anew, unless it is true again: an agent writes no word that stands there already. So an
+older word counts once its agent has twice said since the migration that it lives: between the two it has compared all
+its words with how things are, many times.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Container, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,6 +22,7 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, Endp
 from holdfast.model.migration import Migration
 from holdfast.model.name import join
 from holdfast.model.region import Region
+from holdfast.server.endpoint_status import agent_of
 
 KIND = "migration"
 
@@ -34,18 +40,46 @@ def identity(key: bytes, migration: Migration, revision: int) -> str:
     return hashlib.sha256(f"{key.decode(errors='replace')} {individual}".encode()).hexdigest()[:32]
 
 
-def has_arrived(region: Region, migration: Migration, reports: Mapping[bytes, Any]) -> bool:
-    target = EndpointStatusName.of(region, migration.target)
-    said = reports.get(ENDPOINT_STATUS.key(region, target))
-    return isinstance(said, EndpointStatus) and said.status is State.UP
+class Reports(Protocol):
+    """What agents say, of themselves and of endpoints, and at which revision they last wrote it."""
+
+    @property
+    def objects(self) -> Mapping[bytes, Any]: ...
+
+    def mod_revision(self, key: bytes) -> int: ...
 
 
-def wanted(
-    region: Region, key: bytes, migration: Migration, revision: int, reports: Mapping[bytes, Any], last: Told | None
-) -> Told | None:
-    """What should have been told about a migration that is under way."""
-    mine = Told(identity(key, migration, revision))
-    return mine if last == mine or has_arrived(region, migration, reports) else None
+class Witnesses:
+    """The agents of the hosts that migrations go to, and whether their word counts."""
+
+    def __init__(self, region: Region, reports: Reports) -> None:
+        self._region = region
+        self._reports = reports
+        self._lived: dict[bytes, tuple[int, int]] = {}
+        """By migration: its revision, and that of the first sign of life after it."""
+
+    def has_arrived(self, key: bytes, migration: Migration, revision: int) -> bool:
+        """Whether that migration, written at that revision, has."""
+        word = ENDPOINT_STATUS.key(self._region, EndpointStatusName.of(self._region, migration.target))
+        agent, reports = agent_of(word, len(ENDPOINT_STATUS.prefix(self._region))), self._reports
+        said = reports.objects.get(word)
+        if agent not in reports.objects or not isinstance(said, EndpointStatus) or said.status is not State.UP:
+            self._lived.pop(key, None)
+            return False
+        return reports.mod_revision(word) > revision or self._has_lived_on(key, revision, reports.mod_revision(agent))
+
+    def _has_lived_on(self, key: bytes, revision: int, alive: int) -> bool:
+        if alive <= revision:
+            return False
+        begun, first = self._lived.get(key, (0, 0))
+        if begun != revision:
+            self._lived[key] = revision, alive
+            return False
+        return alive > first
+
+    def forget(self, under_way: Container[bytes]) -> None:
+        """Nothing is known of migrations that are not under way any more."""
+        self._lived = {key: lived for key, lived in self._lived.items() if key in under_way}
 
 
 def of_endpoint(migration: Migration) -> str:

@@ -31,7 +31,7 @@ from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.vitals import Vitals
 from holdfast.server.leadership import LeaderGate, Leading, NotLeading
-from holdfast.server.migration import KIND, Told, notice, of_endpoint, wanted
+from holdfast.server.migration import KIND, Told, Witnesses, identity, notice, of_endpoint
 from holdfast.server.status import Around
 from holdfast.server.status_feed import follow
 from holdfast.server.status_target import SOURCE, ObservedTarget
@@ -94,10 +94,10 @@ class Arrivals:
     def __init__(
         self, region: Region, migrations: Mirror[Migration], endpoints: Mirror[Any], target: ObservedTarget[Told]
     ) -> None:
-        self._region = region
         self._migrations = migrations
         self._endpoints = endpoints
         self._target = target
+        self._witnesses = Witnesses(region, endpoints)
 
     async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[Told]]]:
         found = await self.look(self._migrations.objects)
@@ -106,17 +106,22 @@ class Arrivals:
 
     async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Told]]:
         await self.refresh()
+        self._witnesses.forget(self._migrations.objects)
         found: dict[bytes, Owned[Told]] = {}
         for key in keys:
             migration = self._migrations.objects.get(key)
             last, revision = self._target.memory.get(key), self._migrations.mod_revision(key)
+            told = last if migration is None and key in self._migrations.bad else None
             if migration is not None:
-                told = wanted(self._region, key, migration, revision, self._endpoints.objects, last)
-            else:
-                told = last if key in self._migrations.bad else None
+                told = self._wanted(key, migration, revision, last)
             if told is not None:
                 found[key] = Owned(told, SOURCE, revision)
         return found
+
+    def _wanted(self, key: bytes, migration: Migration, revision: int, last: Told | None) -> Told | None:
+        """What should have been told about a migration that is under way."""
+        mine = Told(identity(key, migration, revision))
+        return mine if last == mine or self._witnesses.has_arrived(key, migration, revision) else None
 
     async def refresh(self) -> None:
         if not (self._migrations.synced and self._endpoints.synced):
