@@ -82,6 +82,15 @@ def test_another_target_moves_the_one_migration_of_an_endpoint(editor: Editor, i
     assert uid(editor) != first, "whoever was told that the first has arrived is told of this one, too"
 
 
+def test_another_source_is_another_migration(editor: Editor) -> None:
+    editor.change([migration(1, to="r2")], who="alice")
+    first = uid(editor)
+    edits = editor.change([migration(1, to="r2"), endpoint(1, on="r3")], who="alice")
+    assert [edit.did for edit in edits] == [Did.CHANGED, Did.MOVED]
+    assert under_way(editor) == {NAME: ("r3", "r2")}
+    assert uid(editor) != first, "whoever was told that the first has arrived is told of this one, too"
+
+
 def test_an_endpoint_that_is_not_there_does_not_migrate(editor: Editor) -> None:
     with pytest.raises(Refused, match=r"endpoint holdfast-w2-eth0 is not in the inventory, so .*: apply it as well"):
         editor.change([migration(2, to="r2")], who="alice")

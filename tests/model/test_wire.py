@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.model.agent_report import AGENT_REPORT, REPORT_LIMIT, TROUBLE_LIMIT, AgentReport, Trouble, fitted
 from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus, Unclear
@@ -392,6 +393,16 @@ def test_a_value_that_says_something_else_needs_a_rewrite() -> None:
 def test_a_new_uid_alone_is_no_reason_to_rewrite() -> None:
     again = Endpoint.of(HERE, SPEC, labels=VM.metadata.labels, annotations=VM.metadata.annotations, uid="other")
     assert ENDPOINT.says(VM_KEY, VM_VALUE, again)
+
+
+def test_a_migration_with_another_uid_is_another_one_and_one_without_is_the_same() -> None:
+    move = Migration.of(HERE, NAME, "compute-2")
+    key = MIGRATION.key(HERE, move.target)
+    first, second = (replace(move, metadata=replace(move.metadata, uid=uid)) for uid in ("one", "two"))
+    stored = MIGRATION.encode(first)
+    assert MIGRATION.says(key, stored, move)
+    assert not MIGRATION.says(key, stored, second)
+    assert MIGRATION.encode(second, over=stored) == MIGRATION.encode(second)
 
 
 def test_kinds_under_felix_prefix_skip_each_others_keys() -> None:

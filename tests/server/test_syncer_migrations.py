@@ -58,6 +58,19 @@ def test_a_migration_reaches_the_store_as_the_inventory_has_it(here: Realm) -> N
     assert here.stored() == here.wanted()
 
 
+@pytest.mark.parametrize("between", [Wanted(MIGRATION, endpoint_name(1)), migration(1, to="r3")])
+def test_one_that_is_begun_again_while_nobody_looks_is_another_one_in_the_store_too(
+    here: Realm, between: Wanted
+) -> None:
+    async def scenario() -> list[set[tuple[bytes, bool]]]:
+        reign = await moving(here, 1)
+        here.editor.change([between], who="alice")
+        return await changed(here, reign, [migration(1, to="r2")])
+
+    assert {(migration_key(1, to="r2"), True)} in asyncio.run(scenario())
+    assert here.stored() == here.wanted()
+
+
 def test_one_that_begins_with_its_endpoint_is_not_there_before_it(here: Realm) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         reign = await moving(here)

@@ -27,7 +27,7 @@ from holdfast.inventory.wake import CHANNEL
 from holdfast.model.bad import Bad
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION
+from holdfast.model.migration import Migration
 from holdfast.model.region import Region
 from holdfast.model.wall import written
 
@@ -155,16 +155,19 @@ def _decide(wish: Wanted, row: Row[Any] | None, now: datetime) -> Edit:
 def _same_individual(wish: Wanted, row: Row[Any] | None, now: datetime) -> Any:
     """The thing with the uid and creation time that it has already, or gets now."""
     thing: Any = wish.thing
-    if row is not None and wish.kind is MIGRATION and row.key != wish.key:
-        row = None  # to somewhere else is another migration: whoever heard that the first arrived hears of this one
     old = wish.kind.decode(row.key, row.doc) if row is not None else None
-    if old is not None and not isinstance(old, Bad):
+    if old is not None and not isinstance(old, Bad) and not _is_another_migration(thing, old):
         return wish.kind.carried(thing, old)
     metadata = getattr(thing, "metadata", None)
     if metadata is None or metadata.uid:
         return thing
     born = msgspec.structs.replace(metadata, uid=str(uuid.uuid4()), creation_timestamp=written(now))
     return msgspec.structs.replace(thing, metadata=born)
+
+
+def _is_another_migration(new: Thing, old: Thing) -> bool:
+    """From or to somewhere else is another one: whoever heard that the first has arrived hears of it, too."""
+    return isinstance(new, Migration) and isinstance(old, Migration) and new.spec != old.spec
 
 
 def _write(

@@ -77,6 +77,12 @@ def _tail(migration: Migration) -> str:
     return full_name(migration)
 
 
+def _carry(new: Migration, old: Migration) -> Migration:
+    """One that says who it is may be another migration between the same hosts, begun after the old one was called off;
+    whoever heard that the first has arrived hears of it, too."""
+    return new if new.metadata.uid else carry_identity(new, old)
+
+
 MIGRATION: Kind[Migration, EndpointName] = Kind(
     name="migration",
     plural="migrations",
@@ -89,5 +95,5 @@ MIGRATION: Kind[Migration, EndpointName] = Kind(
         Column("TO", lambda name, _: name.node),
     ),
     tail=_tail,
-    carry=carry_identity,
+    carry=_carry,
 )
