@@ -171,6 +171,26 @@ def test_an_endpoint_that_changes_where_it_is_keeps_its_migration(editor: Editor
     assert (under_way(editor), uid(editor)) == ({NAME: ("r1", "r2")}, before)
 
 
+@pytest.fixture
+def of_old(editor: Editor, monkeypatch: pytest.MonkeyPatch) -> Editor:
+    """The endpoint is on its way to r2, and then an editor that knows of no migrations has put it there."""
+    editor.change([migration(1, to="r2")], who="alice")
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.inventory.migrating.ended", lambda _connection, _edits: [])
+        editor.change([endpoint(1, on="r2")], who="an older version")
+    assert under_way(editor) == {NAME: ("r1", "r2")}
+    return editor
+
+
+@pytest.mark.parametrize(("gateway", "did"), [("", "unchanged"), ("10.0.0.254", "changed")])
+def test_what_an_older_version_left_behind_ends_with_the_next_word_about_its_endpoint(
+    of_old: Editor, gateway: str, did: str
+) -> None:
+    edits = of_old.change([endpoint(1, on="r2", gateway=gateway)], who="bob")
+    assert told(edits) == [("endpoint", did, ""), ("migration", "deleted", "the endpoint is on r2 now")]
+    assert under_way(of_old) == {}
+
+
 def test_a_dry_run_tells_what_would_end_and_ends_nothing(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     edits = editor.change([endpoint(1, on="r2")], who="bob", dry_run=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from holdfast.inventory.changing import Did, Edit, Refused, Wanted
 from holdfast.inventory.claims import host_of
 from holdfast.inventory.sql import called
+from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
@@ -49,26 +51,27 @@ def _begun(wish: Wanted, home: str, region: Region) -> Wanted:
 
 def ended(connection: Connection, edits: Sequence[Edit]) -> Sequence[Edit]:
     """The migrations that end by these edits; what becomes of one that was asked for by name is decided already."""
-    placed = {
-        edit.name: host_of(edit.thing) if edit.thing else ""
-        for edit in edits
-        if edit.kind is ENDPOINT and edit.did in (Did.CREATED, Did.MOVED, Did.DELETED)
-    }
+    endpoints = {edit.name: edit for edit in edits if edit.kind is ENDPOINT}
     asked = {edit.name for edit in edits if edit.kind is MIGRATION}
-    return [
-        Edit(
-            Did.DELETED,
-            MIGRATION,
-            row.name,
-            row.key,
-            row.doc,
-            row.key,
-            None,
-            None,
-            because=_why(placed[row.name], row.host),
-        )
-        for row in called(connection, MIGRATION, sorted(placed.keys() - asked))
-    ]
+    rows = called(connection, MIGRATION, sorted(endpoints.keys() - asked))
+    return [_ended(row, endpoints[row.name]) for row in rows if _has_ended(row, endpoints[row.name])]
+
+
+def _has_ended(row: Row[Any], endpoint: Edit) -> bool:
+    """Also where the endpoint stays as it is: an older version that put it there left its migration behind."""
+    if endpoint.did in (Did.CREATED, Did.MOVED, Did.DELETED):
+        return True
+    migration = MIGRATION.decode(row.key, row.doc)
+    return not isinstance(migration, Bad) and migration.source.node != _home(endpoint)
+
+
+def _ended(row: Row[Any], endpoint: Edit) -> Edit:
+    because = _why(_home(endpoint), row.host)
+    return Edit(Did.DELETED, MIGRATION, row.name, row.key, row.doc, row.key, None, None, because=because)
+
+
+def _home(endpoint: Edit) -> str:
+    return host_of(endpoint.thing) if endpoint.thing else ""
 
 
 def _why(home: str, to: str) -> str:
