@@ -208,9 +208,9 @@ def test_a_workload_on_its_way_here_is_named_with_where_it_comes_from(tmp_path: 
         await arriving(asked)
         assert "ENDPOINT  me-holdfast-w-eth0: down, arrives here by migration from a" in await asked.explain(ME)
         objects = [line for line in (await asked.explain("a")).splitlines() if "route 10.65.0.1/32" in line]
-        assert objects[0].endswith("it cannot be there yet; its workload arrives here by migration from a")
+        assert objects[0].endswith("programmed; its workload arrives here by migration from a")
         (row,) = await asked("peers")
-        assert list(peer_lines([row]))[1].endswith("1 held, 1 on the way here by migration")
+        assert list(peer_lines([row]))[1].endswith("1 on the way here by migration")
 
     play(scene, tmp_path)
 

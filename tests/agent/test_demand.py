@@ -19,6 +19,7 @@ from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
 from holdfast.store.api import Delete, Put
 from holdfast.testing import FakeStore
+from holdfast.testing.kernel import FakeKernel
 from tests.agent.site import ME, REGION, Fleet, host
 from tests.sim.truth import Object, wants
 
@@ -99,6 +100,22 @@ def test_however_it_came_about_it_is_what_the_objects_say_now(operations: list[P
         after = followed.wanted()
         assert after == wants(followed.objects)
         assert {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)} <= touched
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.one_of(joins, runs, runs, ends, migrates, migrates, arrived), max_size=15),
+    st.sets(st.sampled_from([f"tap-{workload}" for workload in WORKLOADS])),
+)
+def test_who_arrives_has_his_addresses_here_only_with_his_interface(
+    operations: list[Put | Delete], interfaces: set[str]
+) -> None:
+    followed, kernel = Followed(), FakeKernel(interfaces=interfaces)
+    followed.demand.obstacle = kernel.obstacle
+    for operation in operations:
+        followed.tell(operation)
+        followed.end()
+    assert followed.wanted() == wants(followed.objects, interfaces)
 
 
 def test_the_own_host_claims_nothing() -> None:

@@ -88,6 +88,76 @@ def test_until_its_interface_exists_packets_go_where_the_workload_is(tmp_path: P
     on_a_site(scene, tmp_path)
 
 
+def test_until_its_interface_exists_the_route_to_the_source_is_made_repaired_and_changed(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        site.kernel.interfaces = set()
+        fleet.write(fleet.joins(ME, 7), fleet.joins("a", 1), fleet.runs("w", "a", PREFIX), fleet.migrates("w", "a", ME))
+        site.start()
+        await site.settled()
+        assert site.shapes[P1] == THERE
+        site.kernel.flush([P1])
+        await asyncio.sleep(2)
+        assert site.shapes[P1] == THERE
+        fleet.write(fleet.runs("w", "a", PREFIX, "10.65.0.2/32"), fleet.joins("a", 3))
+        await site.settled()
+        assert site.shapes[P1] == site.shapes[P2] == Remote("10.99.0.3")
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("at_target", [False, True])
+def test_an_interface_that_goes_and_comes_takes_the_route_with_it_and_brings_it_back(
+    tmp_path: Path, at_target: bool
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        site.kernel.interfaces = {"tap-w"}
+        shapes = await begun(site)
+        if at_target:
+            fleet.write(fleet.runs("w", ME, PREFIX))
+        await asyncio.sleep(5)
+        site.kernel.disappear("tap-w")
+        await asyncio.sleep(2)
+        assert shapes == [None, THERE]
+        assert statuses(site) == {"me-holdfast-w-eth0": State.DOWN}
+        assert site.running.sources.disputes() == []
+        site.kernel.appear("tap-w")
+        await asyncio.sleep(2)
+        assert shapes == [None, THERE, HERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_arrives_takes_no_address_from_a_newer_workload_and_their_dispute_is_named(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site, "b")
+        fleet.write(fleet.arrived("w", "b"), fleet.runs("v", "b", PREFIX))
+        await asyncio.sleep(2)
+        assert shapes == [ELSEWHERE]
+        [before] = site.running.sources.disputes()
+        fleet.write(fleet.migrates("w", "a", ME))
+        await asyncio.sleep(2)
+        assert shapes == [ELSEWHERE]
+        assert site.running.sources.disputes() == [before]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_move_gives_no_address_to_an_older_workload_in_between(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("c", 3), fleet.runs("v", "c", PREFIX))
+        shapes = await begun(site, "b")
+        for step in steps(fleet, "b"):
+            fleet.write(step)
+            await asyncio.sleep(2)
+        assert shapes == [ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
 def test_every_other_host_routes_to_where_it_is_until_it_is_moved(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()

@@ -48,6 +48,7 @@ HOSTS = tuple(f"h{number}" for number in range(6))
 NUMBERS = range(1, 8)
 """Fewer addresses than hosts come to need: they are reused."""
 WORKLOADS = tuple(f"w{number}" for number in range(8))
+INTERFACES = tuple(f"tap-{name}" for name in WORKLOADS)
 PREFIXES = tuple(f"10.65.0.{number}/32" for number in range(1, 9))
 LASTING = 15.0
 REST = 180.0
@@ -128,7 +129,7 @@ class Scene:
         """The truth of all sources, the first one last: it has precedence."""
         merged: dict[Key, Shape] = {}
         for truth in reversed(self.truths.values()):  # type: ignore[call-overload]  # a dict, in order
-            merged |= wants(truth.objects)
+            merged |= wants(truth.objects, self.kernel.interfaces)
         return merged
 
     def must_stay(self) -> dict[Key, str]:
@@ -242,7 +243,7 @@ def _scene(world: World, folder: Path) -> Scene:
     stores = {"region": world.store}
     if world.random.random() < 0.4:
         stores["region-b"] = another_store()
-    kernel, ids = JudgedKernel(), SwallowingIds()
+    kernel, ids = JudgedKernel(interfaces=set(INTERFACES)), SwallowingIds()
     site = Site(world, folder, kernel, (ids,), stores, audit=seconds(20), batch=world.random.choice([2, 1_000]))
     scene = Scene(world, site, {name: Truth(store) for name, store in stores.items()}, kernel, ids)
     kernel.judge, kernel.may_program, kernel.wrong = scene.must_stay, scene.has_spoken, scene.wrong
@@ -495,6 +496,19 @@ async def flap(scene: Scene) -> None:
     scene.kernel.flap()
 
 
+async def lose_interfaces(scene: Scene) -> None:
+    """The interfaces of some workloads go, with their routes, or do not come before a while has passed."""
+    kernel, lost = scene.kernel, scene.random.sample(INTERFACES, 3)
+    scene.world.note(f"{', '.join(lost)} do not exist")
+    for interface in lost:
+        kernel.disappear(interface)
+        for truth in scene.truths.values():
+            truth.lose(interface)
+    await _a_while(scene)
+    for interface in lost:
+        kernel.appear(interface)
+
+
 async def flush(scene: Scene) -> None:
     """Somebody removes some of our objects, seen or unseen."""
     keys = [key for key in sorted(scene.kernel.objects) if scene.random.random() < 0.3]
@@ -543,6 +557,8 @@ FAULTS: Final[Sequence[Fault]] = (
     reset,
     compact,
     flap,
+    lose_interfaces,
+    lose_interfaces,
     flush,
     interrupt,
     refuse,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.agent.claims import (
     Forwarding,
@@ -35,7 +35,7 @@ from tests.agent.site import ME, REGION
 Object = Host | Endpoint | Migration
 Objects = Mapping[bytes, tuple[int, Object]]
 KINDS = (HOST, ENDPOINT, MIGRATION)
-EXPECTED, AWAITED, SETTLED, ARRIVING = range(4)
+EXPECTED, AWAITED, SETTLED = range(3)
 LONG_KNOWN = 1.0
 
 
@@ -47,24 +47,43 @@ class Held(NamedTuple):
     source: EndpointName | None = None
 
 
-def wants(objects: Objects) -> dict[Key, Shape]:
-    """What these objects claim on this host."""
-    return {key: held.shape for key, held in holders(objects).items()}
+def wants(objects: Objects, interfaces: Collection[str] | None = None) -> dict[Key, Shape]:
+    """What these objects claim on this host, if these interfaces exist; None stands for all."""
+    return {key: held.shape for key, held in holders(objects, interfaces).items()}
 
 
-def holders(objects: Objects) -> dict[Key, Held]:
-    """Later ones overwrite; and who is on his way gives way to all others, but here, where he comes before all."""
-    claimed = [(*_standing(one, objects), revision, at, one) for at, (revision, one) in objects.items()]
+def holders(objects: Objects, interfaces: Collection[str] | None = None) -> dict[Key, Held]:
+    """Whose each claim is. A workload is where it is most surely, and of several workloads the newest has it: so says
+    everybody, and whoever has it and arrives here has it here, if his interface is one of those that exist."""
     hosts = {one.metadata.name: one for _, one in objects.values() if isinstance(one, Host)}
-    held: dict[Key, Held] = {}
-    for _, source, _, _, one in sorted(claimed, key=lambda each: (each[0], each[2], each[3])):
-        if isinstance(one, Host):
-            held |= {key: Held(shape) for key, shape in _of_host(one).items()}
-            continue
-        name = one.target if isinstance(one, Migration) else one.name
-        endpoint = _endpoint(source, objects) if isinstance(one, Migration) else one
-        held |= {key: Held(shape, name, source) for key, shape in _routes(endpoint, name.node, hosts).items()}
-    return held
+    places: dict[Key, dict[Any, list[tuple[int, int, bytes, Held]]]] = {}
+    for at, (revision, one) in objects.items():
+        standing, source = _standing(one, objects)
+        for key, held in _held(one, source, objects, hosts).items():
+            whose = at if held.name is None else held.name.individual
+            places.setdefault(key, {}).setdefault(whose, []).append((standing, revision, at, held))
+    return {key: _holder(list(claimed.values()), interfaces) for key, claimed in places.items()}
+
+
+def _holder(claimed: list[list[tuple[int, int, bytes, Held]]], interfaces: Collection[str] | None) -> Held:
+    def surest(places: list[tuple[int, int, bytes, Held]]) -> tuple[int, int, bytes, Held]:
+        return max(places, key=lambda each: each[:3])
+
+    owner = max(claimed, key=lambda places: (surest(places)[0] > EXPECTED, *surest(places)[1:3]))
+    arriving = [held for *_, held in owner if held.source is not None and _is_there(held.shape, interfaces)]
+    return arriving[0] if arriving else surest(owner)[3]
+
+
+def _is_there(shape: Shape, interfaces: Collection[str] | None) -> bool:
+    return isinstance(shape, Local) and (interfaces is None or shape.interface in interfaces)
+
+
+def _held(one: Object, source: EndpointName | None, objects: Objects, hosts: Mapping[str, Host]) -> dict[Key, Held]:
+    if isinstance(one, Host):
+        return {key: Held(shape) for key, shape in _of_host(one).items()}
+    name = one.target if isinstance(one, Migration) else one.name
+    endpoint = _endpoint(source, objects) if isinstance(one, Migration) else one
+    return {key: Held(shape, name, source) for key, shape in _routes(endpoint, name.node, hosts).items()}
 
 
 def _standing(one: Object, objects: Objects) -> tuple[int, EndpointName | None]:
@@ -72,12 +91,10 @@ def _standing(one: Object, objects: Objects) -> tuple[int, EndpointName | None]:
         return SETTLED, None
     if isinstance(one, Migration):
         counts = one.target.node == ME and _endpoint(one.target, objects) is None
-        return ARRIVING, one.source if counts else None
+        return EXPECTED, one.source if counts else None
     moves = [each for _, each in objects.values() if isinstance(each, Migration) and each.target == one.name]
     if not moves or moves[0].source == one.name:
         return SETTLED, None
-    if one.spec.node == ME:
-        return ARRIVING, moves[0].source
     return (AWAITED if _endpoint(moves[0].source, objects) is None else EXPECTED), moves[0].source
 
 
@@ -142,6 +159,11 @@ class Truth:
         for key, held in self._held.items() if shown == self.objects else ():
             if key in made and isinstance(held.shape, Local) and held.name is not None:
                 self.here.setdefault(key, (held.name, now))
+
+    def lose(self, interface: str) -> None:
+        """What leads there is not here any more, until it is made anew."""
+        for key in [key for key in self.here if self._held[key].shape == Local(interface)]:
+            del self.here[key]
 
     def stays(self, key: Key, now: float) -> EndpointName | None:
         """Whose route must stay here: not at once, because what was planned before may be under way."""

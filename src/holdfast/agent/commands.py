@@ -119,7 +119,11 @@ class Commands:
         """The endpoints that are here or arrive here, by what they are called: with this host, and without."""
         arrivals = self._arrivals()
         return [
-            {"names": [str(name), name.individual], "state": state.value, "arrival": str(arrivals.get(str(name), ""))}
+            {
+                "names": [str(name), name.individual],
+                "state": state.value,
+                "arrival": str(arrivals.get(name.individual, "")),
+            }
             for name, state in sorted((self.endpoints() or {}).items())
         ]
 
@@ -167,4 +171,4 @@ class Commands:
 
     def _arrivals(self) -> Mapping[str, Arrival]:
         found = [one for following in self._keeper.followings for one in following.demand.arrivals()]
-        return {str(one.endpoint.name): one for one in found}
+        return {one.endpoint.name.individual: one for one in found}

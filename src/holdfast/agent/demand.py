@@ -2,26 +2,28 @@
 
 Decides who owns a claim that several live objects of the source make: the one with the higher mod_revision, and the
 contest is named. A workload that is migrating is routed to where it is, by everyone but the host that it moves to:
-there it is programmed too, as its own endpoint there says or, where only the migration stands, as the one that it comes
-from. What has ended here is let go when it is known how it ended. It changes by whole objects only, and says which
-claims an object's change may have touched.
+there, once its interface exists, it is programmed as its own endpoint there says or, where only the migration stands,
+as the one that it comes from. What has ended here is let go when it is known how it ended. It changes by whole objects
+only, and says which claims an object's change may have touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 
-from holdfast.agent.claims import Claim, Key, Local, Sort, route
+from holdfast.agent.claims import Claim, Key, Local, Shape, Sort, route
 from holdfast.agent.mac import mac_of, tunnel_mac
 from holdfast.agent.moves import Arrival, Move, Moves, hostless, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
-from holdfast.agent.rivals import Contest, Rivals, Standing, Wanted
+from holdfast.agent.rivals import Contest, Presence, Rival, Rivals, Wanted, contest
 from holdfast.model.endpoint import Endpoint, EndpointName
 from holdfast.model.host import Host
 from holdfast.model.migration import Migration
 
 Revision = Callable[[bytes], int]
 """The mod_revision of a store key."""
+Obstacle = Callable[[Key, Shape], str | None]
+"""Why something cannot be in the kernel now."""
 
 
 class Demand:
@@ -31,6 +33,8 @@ class Demand:
         self._given = here
         self._here = here
         self.revision = revision
+        self.obstacle: Obstacle = lambda _key, _shape: None
+        """Asked of workloads on their way here: one without an interface is routed to where it still is."""
         self.own: Host | None = None
         """What is said of this host itself."""
         self._peers: dict[str, Peer] = {}
@@ -54,12 +58,12 @@ class Demand:
         sole = self._rivals.sole.get(key)
         if sole is not None or key not in self._rivals.contested:
             return sole
-        return self._contest(key).winner
+        return self._contest(key).winner.wanted
 
     def contests(self) -> list[Contest]:
-        """Those worth naming: that a workload on its way claims its addresses twice is as it must be."""
+        """Those worth naming."""
         found = [self._contest(key) for key in sorted(self._rivals.contested)]
-        return [worthy for contest in found if (worthy := self._without_moves(contest)) is not None]
+        return [dispute for each in found if (dispute := each.dispute()) is not None]
 
     def refusals(self) -> list[str]:
         """Sentences on hosts that cannot be programmed."""
@@ -155,22 +159,18 @@ class Demand:
         return set[Key]().union(*(self._route(by) for name in concerned for by in self._named(name)))
 
     def twins(self, keys: Iterable[Key]) -> Iterator[tuple[bytes, EndpointName]]:
-        """Endpoints that win one of these claims over the same workload on another host, neither doubted nor believed
-        nor known to be on their way."""
+        """Endpoints that win one of these claims over an older one of the same workload on another host, and are neither
+        doubted nor believed nor known to be on their way."""
         for key in keys:
             if key not in self._rivals.contested:
                 continue
-            contest = self._contest(key)
-            by = contest.winner.by
-            winner = self._endpoints.get(by)
-            if winner is None or self._is_weighed(contest.winner):
+            found = self._contest(key)
+            winner, by = found.winner, found.winner.wanted.by
+            if by not in self._endpoints or by in self._believed or winner.presence is not Presence.SETTLED:
                 continue
-            others = [one.by for one in contest.losers if self._standing(one) in (Standing.SETTLED, Standing.AWAITED)]
-            if any(self._endpoints[other].name.individual == winner.name.individual for other in others):
-                yield by, winner.name
-
-    def _is_weighed(self, rival: Wanted) -> bool:
-        return rival.by in self._believed or self._standing(rival) is not Standing.SETTLED
+            older = [one for one in found.losers if one.who == winner.who and one.revision <= winner.revision]
+            if any(one.presence >= Presence.AWAITED for one in older):
+                yield by, self._endpoints[by].name
 
     def doubt(self, by: bytes) -> None:
         """That endpoint gets nothing for now that another object claims."""
@@ -261,7 +261,7 @@ class Demand:
         and about whom somebody would have to be asked."""
         prefixes = [prefix for by in self._on.get(host, ()) for prefix in self._endpoints[by].spec.ip_networks]
         for holder in filter(None, (self.wanted(route(prefix)) for prefix in prefixes)):
-            if holder.by in self._endpoints and self._standing(holder) is Standing.SETTLED:
+            if holder.by in self._endpoints and self._presence(holder.by) is Presence.SETTLED:
                 yield holder.by
 
     def _route(self, by: bytes) -> set[Key]:
@@ -281,29 +281,27 @@ class Demand:
         return self._moves.is_expected(name) and any(one.individual == name.individual for one in self._unread)
 
     def _contest(self, key: Key) -> Contest:
-        first, *rest = sorted(self._rivals.of(key), key=self._rank, reverse=True)
-        return Contest(key, first, tuple(rest))
+        return contest(key, (self._rival(key, wanted) for wanted in self._rivals.of(key)))
 
-    def _without_moves(self, contest: Contest) -> Contest | None:
-        if self._standing(contest.winner) is Standing.ARRIVING:
-            return None
-        on_their_way = (Standing.EXPECTED, Standing.AWAITED)
-        losers = tuple(loser for loser in contest.losers if self._standing(loser) not in on_their_way)
-        return Contest(contest.key, contest.winner, losers) if losers else None
+    def _rival(self, key: Key, wanted: Wanted) -> Rival:
+        presence, shape = self._presence(wanted.by), wanted.claim.shape
+        here = isinstance(shape, Local) and presence in (Presence.EXPECTED, Presence.AWAITED)
+        arrives = here and self.obstacle(key, shape) is None
+        return Rival(wanted, self._who(wanted.by), presence, self.revision(wanted.by), arrives)
 
-    def _rank(self, rival: Wanted) -> tuple[Standing, int, bytes]:
-        return self._standing(rival), self.revision(rival.by), rival.by
+    def _who(self, by: bytes) -> Hashable:
+        """What stays the same wherever it is."""
+        endpoint, move = self._endpoints.get(by), self._moves.get(by)
+        if endpoint is not None:
+            return endpoint.name.individual
+        return by if move is None else move.target.individual
 
-    def _standing(self, rival: Wanted) -> Standing:
-        by = rival.by
+    def _presence(self, by: bytes) -> Presence:
         if self._moves.get(by) is not None:
-            return Standing.ARRIVING
+            return Presence.EXPECTED
         endpoint = self._endpoints.get(by)
-        expected = endpoint is not None and bool(self._moves) and self._moves.is_expected(endpoint.name)
-        if expected and isinstance(rival.claim.shape, Local):
-            return Standing.ARRIVING
-        if endpoint is None or not expected:
-            return Standing.DOUBTED if by in self._doubted else Standing.SETTLED
+        if endpoint is None or not self._moves or not self._moves.is_expected(endpoint.name):
+            return Presence.DOUBTED if by in self._doubted else Presence.SETTLED
         move = self._moves.to(endpoint.name)
         has_left = move is not None and (self._moves.has_left(move) or not self._named(move.source))
-        return Standing.AWAITED if has_left else Standing.EXPECTED
+        return Presence.AWAITED if has_left else Presence.EXPECTED

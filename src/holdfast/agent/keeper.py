@@ -91,6 +91,8 @@ class Keeper:
         self.sync = Sync({following.name: following.synced for following in followings})
         belonging.counts = lambda name: name in self.sync.sources
         demands = {following.name: following.demand for following in followings}
+        for demand in demands.values():
+            demand.obstacle = kernel.dataplane.obstacle
         self.sources = Sources(host, demands, kernel.dataplane.describe().own)
         self.intent: Intent[Key] = Intent(NAME)
         self.metrics = AgentMetrics(around.metrics.registry)

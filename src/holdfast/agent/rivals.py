@@ -1,11 +1,11 @@
-"""Rivals: which object makes which claims, and who else makes the same ones. Pure.
+"""Rivals: which object makes which claims, who else makes the same ones, and who of them wins. Pure.
 
 Nearly every claim is made by one object alone; those are kept in the plainest way there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -21,18 +21,30 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     by: bytes
 
 
-class Standing(IntEnum):
-    """How much an object's word counts where several claim one key; among equals the newer one's."""
+class Presence(IntEnum):
+    """How much it counts that a workload is said to be somewhere, among all the places where it is said to be."""
 
     EXPECTED = 0
-    """A workload at the target of its migration, while it stands where it comes from."""
+    """At the target of its migration, while it stands where it comes from."""
     DOUBTED = 1
     """Nobody has said yet whether it is only on its way there."""
     AWAITED = 2
-    """A workload at the target of its migration that does not stand where it comes from any more."""
+    """At the target of its migration, and it does not stand where it comes from any more."""
     SETTLED = 3
-    ARRIVING = 4
-    """A workload on its way to this host, which is programmed here beside where it comes from."""
+
+
+class Rival(msgspec.Struct, frozen=True):
+    """One of several who claim a key: as whom, since when, and whether it could take packets on this host now."""
+
+    wanted: Wanted
+    who: Hashable
+    presence: Presence
+    revision: int
+    arrives: bool = False
+
+    @property
+    def is_on_its_way(self) -> bool:
+        return self.presence in (Presence.EXPECTED, Presence.AWAITED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +52,39 @@ class Contest:
     """Several live objects claim one key; all but the first lose."""
 
     key: Key
-    winner: Wanted
-    losers: tuple[Wanted, ...]
+    winner: Rival
+    losers: tuple[Rival, ...]
 
     def __str__(self) -> str:
-        others = " and ".join(_who(loser.claim) for loser in self.losers)
-        return f"{self.key} is claimed by {_who(self.winner.claim)} and also by {others}; the newest object wins"
+        others = " and ".join(_who(loser.wanted.claim) for loser in self.losers)
+        return f"{self.key} is claimed by {_who(self.winner.wanted.claim)} and also by {others}; the newest object wins"
+
+    def dispute(self) -> Contest | None:
+        """What is worth naming of it: that a workload on its way claims its addresses twice is as it must be."""
+        losers = tuple(loser for loser in self.losers if not self._must_be(loser))
+        return Contest(self.key, self.winner, losers) if losers else None
+
+    def _must_be(self, loser: Rival) -> bool:
+        if loser.who != self.winner.who:
+            return loser.presence is Presence.EXPECTED
+        return loser.is_on_its_way or self.winner.is_on_its_way
+
+
+def contest(key: Key, rivals: Iterable[Rival]) -> Contest:
+    """Whose a key is, everybody decides alike: a workload counts where it is most surely, and of several the newest
+    wins. Only then it matters where we are: who arrives here with what he has already gets it here."""
+    surest = sorted(rivals, key=lambda one: (one.presence, one.revision, one.wanted.by), reverse=True)
+    places: dict[Hashable, Rival] = {}
+    for rival in surest:
+        places.setdefault(rival.who, rival)
+    ranked = sorted(surest, key=lambda one: _weight(places[one.who]), reverse=True)
+    owner = ranked[0].who
+    winner = next((one for one in ranked if one.arrives and one.who == owner), ranked[0])
+    return Contest(key, winner, tuple(one for one in ranked if one is not winner))
+
+
+def _weight(place: Rival) -> tuple[bool, int, bytes]:
+    return place.presence is not Presence.EXPECTED, place.revision, place.wanted.by
 
 
 class Rivals:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.agent.claims import Claim, Key, Local, Mode, Nexthop, Sort
 from holdfast.agent.deletions import Status
-from holdfast.agent.moves import Arrival
+from holdfast.agent.moves import Arrival, hostless
 from holdfast.model.time import Instant
 from holdfast.reconcile import Op, Owned, Story
 
@@ -82,7 +82,7 @@ class Picture:
     stories: Mapping[Key, AgentStory]
     now: Instant
     arrivals: Mapping[str, Arrival] = field(default_factory=dict)
-    """The workloads on their way to this host, by the name of their endpoint here."""
+    """The workloads on their way to this host, by the names of their endpoints without a host."""
 
     def peers(self, own: str) -> list[PeerRow]:
         """Every other host of which something is present or wanted, by name."""
@@ -149,10 +149,10 @@ class Picture:
         return PendingRow(str(key), host, endpoint, self._waiting(key), list(handlers), self._arrival(key))
 
     def _arrival(self, key: Key) -> str:
-        """Also of a route that leads elsewhere as long as the workload's interface is not there."""
-        claims = [owned.value for owned in (self.wanted.get(key), self.present.get(key)) if owned is not None]
-        found = [self.arrivals[claim.owner.endpoint] for claim in claims if claim.owner.endpoint in self.arrivals]
-        return str(found[0]) if found else ""
+        """Also of a route that leads to where it comes from as long as the workload's interface is not there."""
+        owners = [owned.value.owner for owned in (self.wanted.get(key), self.present.get(key)) if owned is not None]
+        whose = [hostless(owner.endpoint, owner.host) for owner in owners if owner.endpoint]
+        return next((str(self.arrivals[one]) for one in whose if one in self.arrivals), "")
 
     def _waiting(self, key: Key) -> Waiting | None:
         story = self.stories.get(key)

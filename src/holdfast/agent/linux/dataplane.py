@@ -98,9 +98,7 @@ class LinuxDataplane:
 
     def obstacle(self, key: Key, shape: Shape) -> str | None:
         found = self._obstacle(key, shape)
-        if found is None:
-            self._hearing.waiting.discard(key)
-        else:
+        if found is not None:
             self._hearing.waiting.add(key)
         return found
 

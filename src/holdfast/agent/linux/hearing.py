@@ -39,7 +39,8 @@ class Hearing:
         """Those around us, likewise."""
         self._has_news_of_devices = False
         self.waiting: set[Key] = set()
-        """Objects that an obstacle was in the way of: looked at again whenever devices or networks change."""
+        """Objects that an obstacle was in the way of: looked at again when devices or networks change, whatever was
+        made in their place meanwhile. Whoever finds it still there says so anew."""
 
     def take_in(self, message: Message) -> None:
         """Draws the consequences of one message."""
@@ -94,6 +95,7 @@ class Hearing:
             if old != self._devices.get(name) or (old is not None and old.number in fell):
                 self._changed(name, old)
         self.keys |= self.waiting
+        self.waiting.clear()
 
     def _changed(self, name: str, old: links.Link | None) -> None:
         # The kernel drops the nexthops of a device that goes down, and without a word the routes to it.
