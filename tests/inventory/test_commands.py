@@ -57,8 +57,8 @@ def test_a_file_is_applied_shown_and_applied_again_without_effect(run: Hand) -> 
     again = run("apply", "-f", run.file(FLEET))
     assert (again.stdout, again.stderr) == ("", "3 unchanged\n")
     shown = run("get", "endpoints").stdout.splitlines()
-    assert shown[0].split() == ["ENDPOINT", "HOST", "WORKLOAD", "ADDRESSES", "INTERFACE"]
-    assert shown[1].split() == ["eth0", "r1", "web", "10.28.0.7/32"]
+    assert shown[0].split() == ["NAME", "ENDPOINT", "HOST", "WORKLOAD", "ADDRESSES", "INTERFACE"]
+    assert shown[1].split() == ["holdfast-web-eth0", "eth0", "r1", "web", "10.28.0.7/32"]
 
 
 SITE = """
@@ -87,8 +87,8 @@ def test_networks_and_frontends_are_applied_shown_and_applied_again_without_effe
     shown = run("get", "frontends").stdout.splitlines()
     assert shown[1].split() == ["web", "203.0.113.10", "tcp", "80", "web-1", "web-2"]
     assert run("get", "networks").stdout.splitlines()[1].split() == ["red", "10.28.0.0/16", "fd5f::/64"]
-    assert run("get", "endpoints", "--network", "red").stdout.count("web") == 1
-    assert run("get", "endpoints", "--network", "blue").stdout.count("web") == 0
+    assert run("get", "endpoints", "--network", "red").stdout.count("holdfast-web-eth0") == 1
+    assert run("get", "endpoints", "--network", "blue").stdout.count("holdfast-web-eth0") == 0
 
 
 @pytest.mark.parametrize("text", [FLEET, SITE], ids=["a fleet", "a site"])
@@ -112,7 +112,10 @@ def test_a_migration_is_begun_shown_sent_elsewhere_and_cancelled(run: Hand) -> N
     begun = run("apply", "-f", run.file(MOVE))
     assert begun.stdout.splitlines()[-1] == "migration holdfast-web-eth0 created", begun.stderr
     shown = run("get", "migrations").stdout.splitlines()
-    assert [line.split() for line in shown] == [["ENDPOINT", "WORKLOAD", "FROM", "TO"], ["eth0", "web", "r1", "r2"]]
+    assert [line.split() for line in shown] == [
+        ["NAME", "ENDPOINT", "WORKLOAD", "FROM", "TO"],
+        ["holdfast-web-eth0", "eth0", "web", "r1", "r2"],
+    ]
     printed = run("get", "migration", "holdfast-web-eth0", "-o", "yaml").stdout
     assert printed == "- kind: migration\n  name: holdfast-web-eth0\n  spec:\n    to: r2\n"
     assert run("apply", "-f", run.file(printed)).stderr == "1 unchanged\n"
@@ -218,6 +221,7 @@ def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> 
         (f'{ENDPOINT_LINE}\nnetwork: "r\\0d"', "has control characters in it"),
         (f"{ENDPOINT_LINE}\nname: web", "f:1: is endpoint holdfast-w-e by its spec, and has another name"),
         ("kind: migration\nname: web\nspec: {to: r}", "f:1: is migration web, and no endpoint is called so: write its"),
+        ("kind: migration\nname: holdfast-a-1-e\nspec: {to: r}", "hyphens inside a part are doubled, such as holdfast"),
         ("kind: migration\nspec: {to: r}", "f:1: is a migration without a name"),
         ("kind: migration\nname: holdfast-w-e", "f:1: spec: object missing required field `to`"),
         ("kind: migration\nname: holdfast-w-e\nspec: {to: a/b}", "f:1: 'a/b' has a slash in it"),

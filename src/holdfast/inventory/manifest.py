@@ -5,7 +5,7 @@
       spec: {bgp: {ipv4Address: 192.0.2.7/24}}
     - kind: endpoint
       network: red
-      spec: {node: r12-01, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+      spec: {node: r12-01, workload: web, endpoint: eth0, interfaceName: tap-web, ipNetworks: [10.28.0.7]}
     - kind: migration
       name: holdfast-web-eth0
       spec: {to: r12-02}
@@ -159,7 +159,8 @@ def _moved(name: str, to: str) -> EndpointName:
         return read_name(f"{host}-{name}")
     except NameRefused as error:
         raise _Wrong(
-            f"is migration {name}, and no endpoint is called so: write its name, such as holdfast-web-eth0"
+            f"is migration {name}, and no endpoint is called so: write its name, such as holdfast-web-eth0; hyphens "
+            "inside a part are doubled, such as holdfast-cache--01-eth0"
         ) from error
 
 

@@ -161,6 +161,7 @@ ENDPOINT: Kind[Endpoint, EndpointName] = Kind(
     struct=Endpoint,
     place=Place(namespaced("workloadendpoints"), join, read_name),
     columns=(
+        Column("NAME", lambda name, _: name.individual),
         Column("ENDPOINT", lambda name, _: name.endpoint),
         Column("HOST", lambda name, _: name.node),
         Column("WORKLOAD", lambda name, _: name.workload),

@@ -89,6 +89,7 @@ MIGRATION: Kind[Migration, EndpointName] = Kind(
     struct=Migration,
     place=Place(namespaced("livemigrations"), join, read_name),
     columns=(
+        Column("NAME", lambda name, _: name.individual),
         Column("ENDPOINT", lambda name, _: name.endpoint),
         Column("WORKLOAD", lambda name, _: name.workload),
         Column("FROM", lambda _, migration: migration.source.node),
