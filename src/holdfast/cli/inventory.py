@@ -130,7 +130,7 @@ def apply(
       spec: {prefixes: [10.28.0.0/16]}
     - kind: endpoint
       network: red
-      spec: {node: r12-01, workload: web, endpoint: eth0, ipNetworks: [10.28.0.7]}
+      spec: {node: r12-01, workload: web, endpoint: eth0, interfaceName: tap-web, ipNetworks: [10.28.0.7]}
     - kind: migration
       name: holdfast-web-eth0
       spec: {to: r12-02}

@@ -45,8 +45,9 @@ class Status(Section, frozen=True, kw_only=True):
     webhook: Annotated[
         str | None,
         About(
-            "URL that is told when a live migration has arrived, which is when the workload is up on its new host; "
-            "`null` for nobody. It is told at least once, with the header Idempotency-Key."
+            "URL that is told when a live migration has arrived, which is when the network of its new host is ready: "
+            "interface and routes are there. Whether the hypervisor has switched over is not known. `null` for nobody. "
+            "It is told at least once, with the header Idempotency-Key."
         ),
     ] = None
 
