@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,26 @@ def test_what_get_prints_as_yaml_can_be_applied_again_and_changes_nothing(run: H
     printed = "".join(run("get", kind, "-o", "yaml").stdout for kind in kinds)
     again = run("apply", "-f", run.file(printed))
     assert (again.stdout, again.stderr) == ("", f"{text.count('kind:')} unchanged\n"), printed
+
+
+@pytest.fixture
+def broken(run: Hand) -> Hand:
+    """Of two hosts in the inventory, r1 is there as something that nobody can read."""
+    assert run("apply", "-f", run.file(FLEET + "- {kind: host, name: r2, spec: {}}\n")).exit_code == 0
+    with contextlib.closing(sqlite3.connect(run.folder / "inventory.db")) as database, database:
+        database.execute("UPDATE objects SET doc = ? WHERE kind = 'host' AND name = 'r1'", (b"rubbish",))
+    return run
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_printed_as_json(broken: Hand) -> None:
+    shown = broken("get", "hosts", "-o", "json")
+    assert [one["name"] for one in json.loads(shown.stdout)] == ["r2"]
+    assert (shown.exit_code, shown.stderr) == (0, "host r1 cannot be read, and is left out\n")
+
+
+def test_the_repair_of_what_cannot_be_read_is_shown_as_a_difference(broken: Hand) -> None:
+    shown = broken("diff", "-f", broken.file(FLEET)).stdout.splitlines()
+    assert (shown[0], shown[2]) == ("changed host r1", "  -(it cannot be read)")
 
 
 MOVE = """

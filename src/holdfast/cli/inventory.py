@@ -277,7 +277,7 @@ def _wait(opened: Desk, revisions: set[int], timeout: float) -> None:
 
 def _show(kind: Kind[Any, Any], found: Sequence[Held], region: Region, output: str) -> None:
     if output == "json":
-        click.echo(json.dumps([{"name": one.name, **_document(one.doc)} for one in found], indent=2))
+        click.echo(json.dumps(list(_documents(kind, found)), indent=2))
     elif output == "yaml":
         click.echo(_file(kind, found, region), nl=False)
     else:
@@ -319,9 +319,25 @@ def _read_back(kind: Kind[Any, Any], one: Held, region: Region) -> tuple[Any, An
     return name, thing
 
 
-def _document(doc: bytes) -> dict[str, Any]:
-    return msgspec.json.decode(doc, type=dict[str, Any])
+def _documents(kind: Kind[Any, Any], found: Sequence[Held]) -> Iterator[dict[str, Any]]:
+    for one in found:
+        document = _document(one.doc)
+        if document is None:
+            click.echo(f"{kind.name} {one.name} cannot be read, and is left out", err=True)
+        else:
+            yield {"name": one.name, **document}
+
+
+def _document(doc: bytes) -> dict[str, Any] | None:
+    """What stands in the inventory, also of another version; None where that is no JSON object."""
+    try:
+        return msgspec.json.decode(doc, type=dict[str, Any])
+    except ValueError:
+        return None
 
 
 def _lines(doc: bytes | None) -> list[str]:
-    return [] if doc is None else json.dumps(_document(doc), indent=2).splitlines()
+    if doc is None:
+        return []
+    document = _document(doc)
+    return ["(it cannot be read)"] if document is None else json.dumps(document, indent=2).splitlines()
