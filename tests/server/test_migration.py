@@ -316,6 +316,27 @@ def test_the_word_of_a_host_whose_agent_is_dead_tells_nothing(here: Observatory,
     assert len(hook.heard) == 1
 
 
+def test_the_history_says_what_the_webhook_was_told_and_forgot(here: Observatory, hook: Hook) -> None:
+    hook.answers = [503]
+
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await migrate(here)
+            await arrive(here)
+            await leader.turn()
+            here.clock.advance(seconds(60))
+            await leader.turn()
+            await here.world.delete(KEY)
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert [(one.worker, one.sentence) for one in here.told()] == [
+        ("webhook", "the webhook answered 503"),
+        ("webhook", "was told of migration r2-holdfast-w1-eth0"),
+        ("webhook", "forgot: reports wanted it last, nobody does now"),
+    ]
+
+
 def test_a_server_that_does_not_lead_any_more_tells_nobody(here: Observatory, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook, leads=False) as leader:

@@ -22,7 +22,6 @@ from holdfast.runtime.place import Place
 log = structlog.get_logger(__name__)
 
 _VERB = {op: op.name.lower() for op in Op}
-_PAST = {Op.DELETE: "deleted", Op.REPLACE: "replaced", Op.CREATE: "created"}
 _NAMED = 3
 
 _Sorted = Mapping[Op, Sequence[Change[K, V]]]
@@ -65,9 +64,9 @@ class Narrator(Generic[K, V]):
         self._write(self._records(told, failed))
         self._metrics.decisions_lost.set(self._decisions.lost)
         for op, changes in told.items():
-            log.info(f"{self._place.name} {_PAST[op]} {self._names(changes)}")
+            log.info(f"{self._place.name} {self._place.deeds[op].done} {self._names(changes)}")
         for outcome in failed[:_NAMED]:
-            log.warning(f"{self._place.name} could not {_VERB[outcome.change.op]} {self._told(outcome)}")
+            log.warning(f"{self._place.name} could not {self._place.deeds[outcome.change.op].do} {self._told(outcome)}")
 
     def story(self, story: Story[K, V], now: Instant) -> dict[str, Any]:
         """An outstanding object as `holdfast explain` shows it."""
@@ -91,7 +90,8 @@ class Narrator(Generic[K, V]):
     def _records(self, done: _Sorted[K, V], failed: Sequence[Outcome[K, V]]) -> Iterable[Decision]:
         at = self._clock.wall()
         if created := done.get(Op.CREATE):
-            first = self._record(at, created[0], "applied", f"created {self._names(created)}")
+            made = f"{self._place.deeds[Op.CREATE].done} {self._names(created)}"
+            first = self._record(at, created[0], "applied", made)
             yield first if len(created) == 1 else msgspec.structs.replace(first, count=len(created))
         for change in itertools.chain(done.get(Op.DELETE, ()), done.get(Op.REPLACE, ())):
             yield self._record(at, change, "applied")
@@ -109,7 +109,7 @@ class Narrator(Generic[K, V]):
             key=place.show(change.key),
             kind=place.kinds.of(change.key),
             outcome=outcome,
-            sentence=sentence or f"{_PAST[change.op]}{self._values(change)}{_because(old, new)}",
+            sentence=sentence or f"{place.deeds[change.op].done}{self._values(change)}{_because(old, new)}",
             old=old,
             new=new,
             revision=change.owner.revision,
@@ -151,4 +151,6 @@ def _owner(owned: Owned[V] | None) -> str:
 
 
 def _because(old: str, new: str) -> str:
-    return f": now wanted by {new}" if new else f": {old} wanted it last, nobody does now"
+    """Revision 0 stands for none."""
+    wanted = (new or old).removesuffix("@0")
+    return f": now wanted by {wanted}" if new else f": {wanted} wanted it last, nobody does now"

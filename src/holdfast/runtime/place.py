@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.model.time import Duration
-from holdfast.reconcile import Brake, Change, Gate, Kinds, Outcome, Owned
+from holdfast.reconcile import Brake, Change, Gate, Kinds, Op, Outcome, Owned
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.moves import Moves
 
@@ -78,6 +78,20 @@ class Pace:
     moment, their lists must not be asked for at the same moment."""
 
 
+class Deed(NamedTuple):
+    """What is done to an object, as it stands in a sentence: "could not `do`", and `done`."""
+
+    do: str
+    done: str
+
+
+DEEDS: Mapping[Op, Deed] = {
+    Op.DELETE: Deed("delete", "deleted"),
+    Op.REPLACE: Deed("replace", "replaced"),
+    Op.CREATE: Deed("create", "created"),
+}
+
+
 @dataclass
 class Place(Generic[K, V]):
     """One of the places where Holdfast compares and applies: everything the loop has to be told about it."""
@@ -101,6 +115,8 @@ class Place(Generic[K, V]):
     """Changes that come all the time, such as heartbeats: counted, and nothing to tell anybody."""
     words: Callable[[V], str] = field(default=lambda _value: "")
     """How a value reads in a sentence, where the key does not say it all: `ACTIVE`, `alive`."""
+    deeds: Mapping[Op, Deed] = field(default_factory=lambda: DEEDS)
+    """How changes read in a sentence, where they make and remove nothing: "was told of"."""
     live_first: bool = False
     """Whether what changes during a full pass is done between two pages of it, instead of after the last: where a pass
     is long and a change is news. For sources and targets whose `look` answers with the present, of every object, from

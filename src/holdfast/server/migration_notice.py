@@ -25,9 +25,9 @@ from holdfast.model.bad import Bad
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
 from holdfast.model.time import Duration
-from holdfast.reconcile import Away, Change, Outcome, Owned, one_kind
+from holdfast.reconcile import Away, Change, Op, Outcome, Owned, one_kind
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Pace, Place
+from holdfast.runtime.place import Deed, Pace, Place
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.vitals import Vitals
 from holdfast.server.leadership import LeaderGate, Leading, NotLeading
@@ -45,6 +45,12 @@ LOOK_EVERY = Duration(seconds=1)
 TIMEOUT_S = 5.0
 NAMED = 20
 """Arrivals that are named while the webhook does not take them; the rest is counted."""
+
+DEEDS: Mapping[Op, Deed] = {
+    Op.DELETE: Deed("forget", "forgot"),
+    Op.REPLACE: Deed("be told anew of", "was told anew of"),
+    Op.CREATE: Deed("be told of", "was told of"),
+}
 
 Tell = Callable[[dict[str, str]], Awaitable[str | None]]
 """Tells one notice; what went wrong, if something did."""
@@ -182,7 +188,7 @@ class Notices:
         self.target = target
         self.reconciler: Reconciler[bytes, Told] = Reconciler(
             Place(
-                "migrations",
+                "webhook",
                 Arrivals(region, self.mirror, endpoints, target),
                 Teller(target, self.mirror, tell, confirm),
                 [LeaderGate(around.leadership)],
@@ -190,6 +196,7 @@ class Notices:
                 lambda key: f"migration {key.decode(errors='replace').rpartition('/')[2]}",
                 lambda new, old: new == old,  # never of one that cannot be read: no key is empty
                 term=lambda: fence.term,
+                deeds=DEEDS,
                 read_back=False,
             ),
             clock=around.clock,
