@@ -56,3 +56,8 @@ def large_kinds_only(brake: SyncerBrake, _change: Change[bytes, Entry], going: i
 
 async def as_it_was_listed(_self: Reconciler[Any, Any], changes: list[Change[Any, Any]]) -> list[Change[Any, Any]]:
     return changes
+
+
+async def nothing_is_too_early(_self: EtcdTarget, _ready: Sequence[Change[bytes, Entry]]) -> dict[bytes, Any]:
+    """A delete goes without the create that it was to go with."""
+    return {}

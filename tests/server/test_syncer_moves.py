@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from holdfast.inventory.edit import Wanted
 from holdfast.inventory.schema import OUTBOX
+from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.time import seconds
+from holdfast.reconcile import Owned
 from holdfast.server.syncer import Reign
+from holdfast.store.api import Entry
 from holdfast.testing.fault import fault
-from tests.inventory.things import endpoint, endpoint_key
+from tests.inventory.things import endpoint, endpoint_key, endpoint_name
 from tests.server.syncing import Realm, realm
 from tests.server.test_syncer import small_pages
 
@@ -50,6 +56,76 @@ def test_C35_a_move_that_a_resync_finds_is_one_transaction(
             and any(e.key in (endpoint_key(number, on=old), endpoint_key(number, on=new)) for e in write.events)
         ]
         assert len(writes) == 1, "both keys in the same transaction"
+    assert here.stored() == here.wanted()
+
+
+async def moved_on(here: Realm, reign: Reign, seen: int) -> None:
+    """The second move reaches the store as well; at no revision since then was the endpoint nowhere."""
+    while here.stored() != here.wanted():
+        await reign.reconciler.turn()
+        here.clock.advance(seconds(0.1))
+    places = {endpoint_key(1, on=host) for host in ("r1", "r2", "r3")}
+    stands = {endpoint_key(1, on="r1")}
+    for write in here.fake.history:
+        for event in write.events if write.revision > seen else ():
+            if event.key in places:
+                (stands.add if event.entry is not None else stands.discard)(event.key)
+        assert stands, f"at revision {write.revision} it has no key at all"
+
+
+TOO_EARLY = "holdfast.server.syncer_target:EtcdTarget._too_early"
+
+
+@fault("C35", without=TOO_EARLY, by="tests.server.removals:nothing_is_too_early")
+def test_C35_what_moves_on_after_the_syncer_heard_of_it_keeps_a_key(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
+        reign = await here.settled()
+        seen = here.fake.revision
+        here.editor.change([endpoint(1, on="r2")], who="alice")
+        look = reign.source.look
+
+        async def late(keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
+            reign.source.look = look  # type: ignore[method-assign]
+            here.editor.change([endpoint(1, on="r3")], who="bob")
+            return await look(keys)
+
+        reign.source.look = late  # type: ignore[method-assign]
+        await moved_on(here, reign, seen)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+@fault("C35", without=TOO_EARLY, by="tests.server.removals:nothing_is_too_early")
+def test_C35_what_moves_on_during_a_full_pass_keeps_a_key(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
+        await here.settled()
+        seen = here.fake.revision
+        here.editor.change([endpoint(1, on="r2")], who="alice")
+        reign = await here.lead()
+        fetch, asked = reign.outbox.fetch, itertools.count(1)
+
+        async def late() -> Collection[bytes]:
+            if next(asked) == 2:
+                here.editor.change([endpoint(1, on="r3")], who="bob")
+            return await fetch()
+
+        reign.outbox.fetch = late  # type: ignore[method-assign]
+        await moved_on(here, reign, seen)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_what_moves_and_then_goes_is_deleted_at_all_of_its_keys(here: Realm) -> None:
+    async def scenario() -> None:
+        here.editor.change([endpoint(n) for n in range(1, 9)], who="alice")
+        reign = await here.settled()
+        here.editor.change([endpoint(1, on="r2")], who="alice")
+        here.editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="alice")
+        await reign.reconciler.turn()
+
+    asyncio.run(scenario())
     assert here.stored() == here.wanted()
 
 

@@ -87,6 +87,10 @@ class Inventory(Protocol):
         """The object of that name as it is wanted now; None when it is not."""
         ...
 
+    def called(self, kind: Kind[Any, Any], names: Collection[str]) -> Sequence[Row]:
+        """The same for many; those that are not wanted are not in the answer."""
+        ...
+
     def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[Past]:
         """The last changes of an object, newest first; also of one that is gone."""
         ...

@@ -85,10 +85,11 @@ class SqlInventory:
         return found
 
     def named(self, kind: Kind[Any, Any], name: str) -> Row | None:
-        question = _ROWS.where(OBJECTS.c.kind == kind.name, OBJECTS.c.name == name)
+        return next(iter(self.called(kind, [name])), None)
+
+    def called(self, kind: Kind[Any, Any], names: Collection[str]) -> Sequence[Row]:
         with reading(self.engine) as connection:
-            row = connection.execute(question).first()
-        return None if row is None else Row(*row)
+            return [Row(row.key, row.doc, row.revision) for row in called(connection, kind, sorted(names))]
 
     def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[Past]:
         mine = (CHANGES.c.kind == kind.name) & (CHANGES.c.name == name)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import uuid
 from collections import Counter as Tally
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ import structlog
 from holdfast.inventory.api import Fence, Inventory
 from holdfast.inventory.aside import Aside
 from holdfast.inventory.wake import Waker
+from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.identity import Identity
 from holdfast.model.leader import LEADER
 from holdfast.model.migration import MIGRATION
@@ -95,7 +96,13 @@ class Reign:
         self.intent: Intent[bytes] = Intent(NAME)
         wants = self.layout.wants
         self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now, wants)
-        self.target = EtcdTarget(self.fenced, self.layout, self.source.bound, conflict=around.figures.conflicts.inc)
+        self.target = EtcdTarget(
+            self.fenced,
+            self.layout,
+            self.source.bound,
+            conflict=around.figures.conflicts.inc,
+            elsewhere=self._elsewhere,
+        )
         self.outbox = Outbox(around.inventory, around.aside, fence, self.layout.has)
         self.moves: Moves[bytes, Entry] = Moves(self.layout.individual)
         interval = around.resync_interval or _ONCE
@@ -133,6 +140,18 @@ class Reign:
         """A migration is there to end: one of which the inventory says so is no loss either."""
         has_ended = self.layout.kind(key) is MIGRATION and self.outbox.has_told(key)
         return has_ended or self.outbox.has_moved(key) or self.moves.is_moving(key)
+
+    async def _elsewhere(self, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+        """Where the endpoints of these keys are wanted, if not there."""
+        names = {key: name.decode() for key in keys if (name := self._endpoint(key)) is not None}
+        rows = await self.around.aside(lambda: self.around.inventory.called(ENDPOINT, set(names.values())))
+        homes = {self._endpoint(row.key): row.key for row in rows if self.layout.wants(row.key, row.doc)}
+        found = {key: homes.get(self._endpoint(key), key) for key in names}
+        return {key: home for key, home in found.items() if home != key}
+
+    def _endpoint(self, key: bytes) -> bytes | None:
+        """What the inventory calls the endpoint of this key."""
+        return self.layout.workload(key) if self.layout.kind(key) is ENDPOINT else None
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Works until cancelled or told to stop. Raises `Deposed`."""

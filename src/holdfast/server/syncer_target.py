@@ -2,7 +2,8 @@
 
 Every write compares what it was decided upon: a create that the key is absent, a replace and a delete its
 mod_revision (C21). Who lost that race is looked at again. An object that moves goes in one transaction, so that it
-cannot lose its old key and get no new one (C35). What our model does not know of a value survives its rewrite.
+cannot lose its old key and get no new one; one that has moved on since then keeps its old key until its new one is
+there (C35). What our model does not know of a value survives its rewrite.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ KEYS_PER_LOOK = 100
 
 Item = Change[bytes, Entry]
 Bound = Callable[[bytes | None, int], Awaitable[bytes | None]]
+Elsewhere = Callable[[Collection[bytes]], Awaitable[Mapping[bytes, bytes]]]
+"""Of these keys, those whose object is wanted under another one by now, and which."""
+
+
+async def nowhere(_keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+    return {}
 
 
 class EtcdTarget:
@@ -53,6 +60,7 @@ class EtcdTarget:
         *,
         page: int = PAGE,
         conflict: Callable[[], None] = lambda: None,
+        elsewhere: Elsewhere = nowhere,
     ) -> None:
         self._fenced = fenced
         self._store: Store = fenced.store
@@ -63,6 +71,7 @@ class EtcdTarget:
         self.known = fenced.term
         """The latest revision that the store is known to have had: the one that we won at, or wrote last."""
         self._conflict = conflict
+        self._elsewhere = elsewhere
         self._foreign: set[bytes] = set()
         """Keys that were last seen with an object of another region."""
 
@@ -91,11 +100,28 @@ class EtcdTarget:
 
     async def apply(self, ready: Sequence[Item]) -> Sequence[Outcome[bytes, Entry]]:
         """One outcome per change. Raises `Deposed`: then this term is over for the whole server."""
-        outcomes: dict[bytes, Outcome[bytes, Entry]] = {}
+        outcomes = await self._too_early(ready)
+        going = [change for change in ready if change.key not in outcomes]
         # Within one call writes land in any order, so what leans on something goes in a call of its own.
-        for _, units in itertools.groupby(paired(ready, self._layout), key=self._rank):
+        for _, units in itertools.groupby(paired(going, self._layout), key=self._rank):
             await self._write(list(units), outcomes)
         return [outcomes[change.key] for change in ready]
+
+    async def _too_early(self, ready: Sequence[Item]) -> dict[bytes, Outcome[bytes, Entry]]:
+        """C35: whoever moves an object once more, after this was decided, leaves us a delete without its create."""
+        arriving = {self._layout.individual(change.key) for change in ready if change.op is Op.CREATE}
+        leaving = {
+            change.key: change
+            for change in ready
+            if change.op is Op.DELETE and self._layout.individual(change.key) not in {None, *arriving}
+        }
+        moved = await self._elsewhere(leaving) if leaving else {}
+        there = await self.look(set(moved.values())) if moved else {}
+        return {
+            old: Outcome(leaving[old], f"it is wanted as {self._layout.show(new)} now, and stays until that is there")
+            for old, new in moved.items()
+            if new not in there
+        }
 
     async def _write(self, units: Sequence[Sequence[Item]], outcomes: dict[bytes, Outcome[bytes, Entry]]) -> None:
         results = await self._fenced.bulk([self._as_write(unit) for unit in units])
