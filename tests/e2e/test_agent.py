@@ -52,6 +52,10 @@ def here(stage: Fleet) -> Fleet:
             agent.start()
     for name in stage.agents:
         wanted(stage, name).come()
+    for one, other in itertools.permutations((1, 2, 3), 2):
+        for family in (4, 6):
+            # Routes are not all: a host that was renamed for a while may still be about to take its MAC back.
+            wait(partial(stage.reaches, one, other, family), f"w{one} reaches w{other}")
     return stage
 
 
