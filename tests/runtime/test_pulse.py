@@ -143,12 +143,6 @@ def test_a_process_without_a_pulse_is_starting_for_half_a_minute_then_hung() -> 
     assert verdict(Signs(started=ago(START_WITHIN.total_seconds() + 1))) is Verdict.HUNG
 
 
-@pytest.mark.parametrize(("failures", "patience"), [(0, 30), (1, 60), (2, 120), (3, 240), (400, 240)])
-def test_a_process_that_was_not_given_the_time_to_start_is_given_more(failures: int, patience: float) -> None:
-    assert verdict(Signs(started=ago(patience), failures=failures)) is Verdict.STARTING
-    assert verdict(Signs(started=ago(patience + 1), failures=failures)) is Verdict.HUNG
-
-
 @pytest.mark.parametrize(("age", "away"), [(4.9, False), (5.1, True)])
 def test_a_last_look_over_five_seconds_ago_means_that_we_were_away(age: float, away: bool) -> None:
     assert came_back(ago(age), NOW, BOUNDS) is away

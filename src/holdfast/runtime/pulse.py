@@ -18,11 +18,7 @@ import msgspec
 from holdfast.config.pulse import Pulse as Bounds
 from holdfast.model.time import NEVER, Duration, Instant
 
-START_WITHIN = Duration(seconds=30)
-"""A fresh interpreter on a busy machine may need long before its first beat. After each failure it gets twice the time,
-`_START_DOUBLED` times: on a machine that cannot start all of its workers within it, starting them again and again would
-be what keeps them from ever being up."""
-_START_DOUBLED = 3
+START_WITHIN = Duration(seconds=30)  # a fresh interpreter on a busy machine may need long before its first beat
 
 
 class Pulse(msgspec.Struct, frozen=True):
@@ -95,8 +91,6 @@ class Signs:
     """A one-shot job: exiting with 0 is what it is for."""
     back: Instant = NEVER
     """When the supervisor itself last came back from having been away. No age is counted from before it."""
-    failures: int = 0
-    """How often it had to be started again since it was last healthy for long."""
 
 
 def came_back(last: Instant, now: Instant, bounds: Bounds) -> bool:
@@ -114,8 +108,7 @@ def has_exited(signs: Signs) -> bool:
 
 
 def is_starting(signs: Signs, now: Instant) -> bool:
-    patience = START_WITHIN * (1 << min(signs.failures, _START_DOUBLED))
-    return signs.pulse is None and now - max(signs.started, signs.back) <= patience
+    return signs.pulse is None and now - max(signs.started, signs.back) <= START_WITHIN
 
 
 def is_hung(signs: Signs, bounds: Bounds, now: Instant) -> bool:

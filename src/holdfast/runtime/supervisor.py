@@ -210,8 +210,8 @@ class Supervisor:
         charge.sheet.write(Sheet.of(charge.care, charge.verdict, self.config.runtime, now))
 
     def _signs(self, charge: Charge) -> Signs:
-        exit_code, care = charge.process.poll() if charge.process else None, charge.care
-        return Signs(care.started, charge.shown(), exit_code, charge.spec.once, self._back, care.failures)
+        exit_code = charge.process.poll() if charge.process else None
+        return Signs(charge.care.started, charge.shown(), exit_code, charge.spec.once, self._back)
 
     def _do(self, effect: Effect, charge: Charge) -> None:
         if effect is Effect.START:
