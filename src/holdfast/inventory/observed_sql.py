@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, Table, and_, delete, func, select
@@ -79,7 +77,7 @@ def _under(table: Table, prefix: bytes, after: bytes | None) -> Iterator[ColumnE
     yield table.c.key < prefix_end(prefix)
 
 
-_INSERT = "INSERT INTO observed (key, doc, kind, at) VALUES "
+_INSERT = "INSERT INTO observed (key, kind, doc, at) VALUES "
 _OR_REPLACE = " ON CONFLICT (key) DO UPDATE SET doc = excluded.doc, at = excluded.at"
 _ROWS = 200
 """Rows of one statement on SQLite; old ones take no more than 999 values."""
@@ -88,23 +86,18 @@ _SQLITE_TIME = "%Y-%m-%d %H:%M:%S.%f"
 
 def _upsert(connection: Connection, kind: str, rows: Sequence[tuple[bytes, bytes]], at: datetime) -> None:
     """Straight to the driver: this is where a flood of reports arrives, and rows are all alike."""
-    ordered = sorted(rows)
     if connection.dialect.name == "sqlite":
         written = at.astimezone(UTC).strftime(_SQLITE_TIME)  # as SQLAlchemy writes and reads it
         # Many rows in one statement: between two of them the driver would let the event loop's thread run each time.
+        ordered = sorted(rows)
         for some in (ordered[start : start + _ROWS] for start in range(0, len(ordered), _ROWS)):
-            connection.exec_driver_sql(_many(len(some)), (kind, written, *itertools.chain.from_iterable(some)))
+            values = ", ".join(["(?, ?, ?, ?)"] * len(some))
+            made = tuple(value for key, doc in some for value in (key, kind, doc, written))
+            connection.exec_driver_sql(f"{_INSERT}{values}{_OR_REPLACE}", made)
     else:
         connection.exec_driver_sql(
-            f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", [(key, doc, kind, at) for key, doc in ordered]
+            f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", [(key, kind, doc, at) for key, doc in sorted(rows)]
         )
-
-
-@cache
-def _many(rows: int) -> str:
-    """The statement for so many rows on SQLite; kind and time, which all of them have, are its first two values."""
-    values = ", ".join(f"(?{n}, ?{n + 1}, ?1, ?2)" for n in range(3, 3 + 2 * rows, 2))
-    return f"{_INSERT}{values}{_OR_REPLACE}"
 
 
 def _as_they_come(connection: Connection, question: Select[Any]) -> Sequence[tuple[Any, ...]]:
