@@ -110,7 +110,7 @@ def test_explain_says_whether_an_arrival_was_told() -> None:
         ],
     }
     assert list(observed.told([seen]))[2:] == [
-        "MIGRATION r1 → r2, under way",
-        "MIGRATION r1 → r3, arrived, not told yet: the webhook answered 503",
-        "MIGRATION r1 → r4, arrived, the webhook was told 2026-11-15T03:12:44+00:00",
+        "WEBHOOK   waits for the arrival: r1 → r2",
+        "WEBHOOK   not told of the arrival yet, the webhook answered 503: r1 → r3",
+        "WEBHOOK   told of the arrival 2026-11-15T03:12:44+00:00: r1 → r4",
     ]

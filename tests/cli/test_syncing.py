@@ -148,10 +148,12 @@ def test_explain_and_history_tell_of_a_migration_also_when_it_has_ended(site: Si
     told = site.ask("explain", "migration", "holdfast-w5-eth0").stdout
     assert told.startswith("migration holdfast-w5-eth0 is not wanted, and gone.")
     assert f"“the endpoint is on {name} now; cut over”" in told
+    assert "UNDO" not in told, "what has arrived does not begin again"
     told = site.ask("history", "migration", "holdfast-w5-eth0").stdout
     ended = told.index("deleted by")
     assert told.index("created by") < ended < told.index("delete migration ", ended), "the wish, then the deed"
     site.apply(endpoint(5))
+    assert "\nUNDO      holdfast undo migration " in site.ask("explain", "migration", "holdfast-w5-eth0").stdout
     assert site.edit("delete", "host", name).exit_code == 0
     wait_until(lambda: site.inventory.waiting() == 0, "the site is as it was")
 

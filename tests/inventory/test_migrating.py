@@ -100,9 +100,7 @@ def test_an_endpoint_that_is_not_there_does_not_migrate(editor: Editor) -> None:
 
 
 def test_no_endpoint_migrates_to_the_host_that_it_is_on(editor: Editor) -> None:
-    with pytest.raises(
-        Refused, match=r"holdfast-w1-eth0 is on r1, so it cannot migrate there: leave the migration out"
-    ):
+    with pytest.raises(Refused, match=r"holdfast-w1-eth0 is on r1, so it cannot migrate there: name another host"):
         editor.change([migration(1, to="r1")], who="alice")
     with pytest.raises(Refused, match="holdfast-w1-eth0 is on r2, so it cannot migrate there"):
         editor.change([endpoint(1, on="r2"), migration(1, to="r2")], who="alice")

@@ -59,7 +59,7 @@ def told(one: dict[str, Any]) -> Iterator[str]:
     yield from _gates(one)
     for change in changes[1:]:
         yield _row("BEFORE", _change(change))
-    if changes:
+    if changes and one.get("undo", True):
         yield _row("UNDO", f"holdfast undo {one['kind']} {one['name']}")
 
 

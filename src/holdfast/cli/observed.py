@@ -129,11 +129,11 @@ def told(found: list[dict[str, Any]]) -> Iterator[str]:
             )
             yield f"{'WAITS':<10}{waits['op']} for {clock(waits['since_s'])}, {why}"
         for move in one.get("migrations", ()):
-            yield f"{'MIGRATION':<10}{move['from']} → {move['to']}, {_notice(move)}"
+            yield f"{'WEBHOOK':<10}{_notice(move)}: {move['from']} → {move['to']}"
 
 
 def _notice(move: Mapping[str, Any]) -> str:
     """Whether the webhook knows that it has arrived."""
     if move["told"] is not None:
-        return f"arrived, the webhook was told {move['told']}"
-    return f"arrived, not told yet: {move['error']}" if move["error"] else "under way"
+        return f"told of the arrival {move['told']}"
+    return f"not told of the arrival yet, {move['error']}" if move["error"] else "waits for the arrival"

@@ -43,8 +43,7 @@ def _begun(wish: Wanted, home: str, region: Region) -> Wanted:
         )
     if home == target.node:
         raise Refused(
-            f"endpoint {wish.name} is on {home}, so it cannot migrate there: leave the migration out, or name another "
-            "host"
+            f"endpoint {wish.name} is on {home}, so it cannot migrate there: name another host, if it is to go anywhere"
         )
     return replace(wish, thing=Migration.of(region, target._replace(node=home), target.node))
 

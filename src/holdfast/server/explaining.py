@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.inventory.api import Row
 from holdfast.inventory.changing import Past
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.endpoint import ENDPOINT, EndpointName
 from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Closed, Op, Owned
@@ -40,6 +40,7 @@ class Explaining:
             keys = _keys(row, past)
             entries = await self._entries(keys)
             goes = await self._goes(kind, name)
+            undo = row is not None or await self._comes_back(kind, name, past)
         except (Away, StoreError) as error:
             raise Declined(f"it cannot be told now: {error}") from error
         if not keys:
@@ -49,6 +50,7 @@ class Explaining:
             "name": name,
             "revision": None if row is None else row.revision,
             "goes": goes,
+            "undo": undo,
             "changes": [_told(one) for one in past],
             "store": [self._held(key, entries.get(key), row) for key in keys],
             "leads": self.reign is not None,
@@ -71,6 +73,14 @@ class Explaining:
         row = await self._around.aside(partial(self._around.inventory.named, MIGRATION, name))
         found = None if row is None else MIGRATION.decode(row.key, row.doc)
         return {"from": found.source.node, "to": found.target.node} if isinstance(found, Migration) else None
+
+    async def _comes_back(self, kind: Kind[Any, Any], name: str, past: Sequence[Past]) -> bool:
+        """Whether `undo` would bring back what is gone; a migration that has arrived does not begin again."""
+        if kind is not MIGRATION or not past or past[0].old_key is None:
+            return True
+        row = await self._around.aside(partial(self._around.inventory.named, ENDPOINT, name))
+        home = None if row is None else ENDPOINT.parse(row.key, self._around.region)
+        return isinstance(home, EndpointName) and home != MIGRATION.parse(past[0].old_key, self._around.region)
 
     async def _entries(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
         if not keys:
