@@ -32,31 +32,35 @@ class Pending(Generic[T]):
 
     _live: dict[bytes, Waiting[T]] = field(default_factory=dict)
     _listed: dict[bytes, Waiting[T]] = field(default_factory=dict)
+    _promoted: dict[bytes, Waiting[T]] = field(default_factory=dict)
+    """Live ones that a snapshot had brought before: they have waited for longer than the others."""
 
     def __len__(self) -> int:
-        return len(self._live) + len(self._listed)
+        return len(self._live) + len(self._listed) + len(self._promoted)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._live or key in self._listed
+        return key in self._live or key in self._listed or key in self._promoted
 
     def changed(self, key: bytes, known: T | None, revision: int, now: Instant) -> None:
         """A live change. `known` counts only if the key was not waiting already."""
-        if key not in self._live:
-            waiting = self._listed.pop(key) if key in self._listed else Waiting(known, now, revision)
-            self._live[key] = waiting
+        if key in self._listed:
+            self._promoted[key] = self._listed.pop(key)
+        elif key not in self._live and key not in self._promoted:
+            self._live[key] = Waiting(known, now, revision)
 
     def listed(self, key: bytes, waiting: Waiting[T]) -> None:
         """A change that a snapshot has brought."""
-        if key not in self._live:
-            self._listed.setdefault(key, waiting)
+        if key not in self:
+            self._listed[key] = waiting
 
     def oldest(self) -> Waiting[T] | None:
         firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]
-        return min(firsts, key=lambda waiting: waiting.since, default=None)
+        return min([*firsts, *self._promoted.values()], key=lambda waiting: waiting.since, default=None)
 
     def take(self, most: int) -> Sequence[tuple[bytes, Waiting[T], bool]]:
         """Hands out up to `most` keys, with whether the change was live; they wait no more."""
-        taken = [(key, waiting, True) for key, waiting in _taken_out(self._live, most)]
+        taken = [(key, waiting, True) for key, waiting in _taken_out(self._promoted, most)]
+        taken += [(key, waiting, True) for key, waiting in _taken_out(self._live, most - len(taken))]
         taken += [(key, waiting, False) for key, waiting in _taken_out(self._listed, most - len(taken))]
         return taken
 

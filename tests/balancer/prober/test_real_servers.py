@@ -68,7 +68,7 @@ def test_tcp_a_full_queue_times_out() -> None:
 
 def test_tcp_the_application_is_not_bothered() -> None:
     """Only a prober that is held up for longer than the kernel delays its acknowledgement (40 ms) is noticed: of twenty
-    probes not all may be."""
+    probes most are not."""
     bothered = 0
     with socket.create_server((HERE, 0)) as listening:
         listening.setblocking(False)
@@ -77,7 +77,7 @@ def test_tcp_the_application_is_not_bothered() -> None:
             with contextlib.suppress(BlockingIOError):
                 listening.accept()[0].close()
                 bothered += 1
-    assert bothered < 20
+    assert bothered <= 10
 
 
 def test_tcp_a_socket_that_reaches_itself_has_reached_nobody(namespaces: Network) -> None:

@@ -1,0 +1,46 @@
+"""What waits for a reader: one item per key, live ones first, and for how long the oldest has waited."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.time import Instant
+from holdfast.store.pending import Pending, Waiting
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+STEPS = st.lists(st.tuples(st.sampled_from(["changed", "listed", "take"]), KEYS, st.integers(0, 3)))
+
+
+def at(second: int) -> Waiting[str]:
+    return Waiting("known", Instant(second), second)
+
+
+def test_a_listed_key_that_changes_live_is_handed_out_first_and_has_waited_all_the_time() -> None:
+    pending: Pending[str] = Pending()
+    pending.listed(b"old", at(5))
+    pending.changed(b"new", "known", 10, Instant(10))
+    pending.changed(b"old", "known", 11, Instant(11))
+    assert pending.oldest() == at(5)
+    assert pending.take(1) == [(b"old", at(5), True)]
+    assert (pending.oldest(), len(pending)) == (at(10), 1)
+
+
+@given(STEPS)
+def test_each_key_waits_once_and_the_oldest_is_the_oldest(steps: list[tuple[str, bytes, int]]) -> None:
+    pending: Pending[str] = Pending()
+    waits: dict[bytes, int] = {}
+    for now, (step, key, most) in enumerate(steps, 1):
+        if step == "changed":
+            pending.changed(key, "known", now, Instant(now))
+            waits.setdefault(key, now)
+        elif step == "listed":
+            pending.listed(key, at(now))
+            waits.setdefault(key, now)
+        else:
+            for taken, waiting, _ in pending.take(most):
+                assert waiting == at(waits.pop(taken))
+        oldest = pending.oldest()
+        assert (oldest.since if oldest else None) == (Instant(min(waits.values())) if waits else None)
+        assert len(pending) == len(waits)
+        assert all(one in pending for one in waits)
