@@ -149,6 +149,21 @@ def test_a_migration_is_begun_shown_sent_elsewhere_and_cancelled(run: Hand) -> N
     assert run("get", "migrations", "-o", "yaml").stdout == ""
 
 
+def test_an_endpoint_is_moved_by_name(run: Hand) -> None:
+    run("apply", "-f", run.file(FLEET + MOVE))
+    would = run("move", "endpoint", "holdfast-web-eth0", "--to", "r2", "--dry-run")
+    assert would.stdout.splitlines()[0] == "endpoint holdfast-web-eth0 would be moved"
+    assert run(
+        "move", "endpoint", "holdfast-web-eth0", "--to", "r2", "--reason", "switched over"
+    ).stdout.splitlines() == [
+        "endpoint holdfast-web-eth0 moved",
+        "migration holdfast-web-eth0 ended: the endpoint is on r2 now",
+    ]
+    nowhere = run("move", "endpoint", "holdfast-web-eth0", "--to", "r9")
+    assert (nowhere.exit_code, nowhere.stdout) == (1, "")
+    assert nowhere.stderr.startswith("Error: host r9 is not in the inventory")
+
+
 def test_what_ends_a_migration_says_so(run: Hand) -> None:
     run("apply", "-f", run.file(FLEET + MOVE))
     arrived = run.file(FLEET.replace("node: r1", "node: r2"))

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.inventory.edit import Did, Edit, Editor, Refused, Wanted, wanted
 from holdfast.inventory.sql import SqlInventory
 from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION, Migration
@@ -139,6 +140,47 @@ def test_a_migration_ends_when_its_endpoint_arrives(editor: Editor, inventory: S
     assert {row.key for row in inventory.outbox(10)[-2:]} == {endpoint_key(1, on="r2"), migration_key(1, to="r2")}
     (last, *_) = editor.history(MIGRATION, NAME)
     assert (last.new, last.who, last.why) == (None, "bob", "the endpoint is on r2 now; cut over")
+
+
+def test_a_moved_endpoint_is_as_it_was_on_another_host_and_its_migration_ends(editor: Editor) -> None:
+    editor.change([endpoint(1, on="r1", gateway="10.0.0.254"), migration(1, to="r2")], who="alice")
+    edits = editor.move(NAME, "r2", who="bob", why="cut over")
+    assert told(edits) == [("endpoint", "moved", ""), ("migration", "deleted", "the endpoint is on r2 now")]
+    (now,) = editor.objects(ENDPOINT, NAME)
+    moved = ENDPOINT.decode(now.key, now.doc)
+    assert isinstance(moved, Endpoint)
+    assert (now.key, moved.spec.node, moved.spec.ipv4_gateway) == (endpoint_key(1, on="r2"), "r2", "10.0.0.254")
+    assert under_way(editor) == {}
+
+
+def test_a_moved_endpoint_is_the_same_individual_with_the_same_labels(editor: Editor) -> None:
+    spec = EndpointSpec(
+        orchestrator="holdfast", workload="w7", node="r1", endpoint="eth0", ip_networks=("10.9.9.9/32",)
+    )
+    labelled = Endpoint.of(REGION, spec, labels={"rack": "12"}, annotations={"by": "hand"})
+    editor.change([wanted(ENDPOINT, REGION, spec.name, labelled)], who="alice")
+    (before,) = editor.objects(ENDPOINT, endpoint_name(7))
+    editor.move(endpoint_name(7), "r2", who="bob")
+    (after,) = editor.objects(ENDPOINT, endpoint_name(7))
+    old, new = ENDPOINT.decode(before.key, before.doc), ENDPOINT.decode(after.key, after.doc)
+    assert isinstance(old, Endpoint)
+    assert isinstance(new, Endpoint)
+    assert replace(new.metadata, name=old.metadata.name) == old.metadata
+
+
+def test_moving_to_where_it_is_changes_nothing_and_a_dry_run_moves_nothing(editor: Editor) -> None:
+    assert told(editor.move(NAME, "r1", who="bob")) == [("endpoint", "unchanged", "")]
+    assert told(editor.move(NAME, "r2", who="bob", dry_run=True)) == [("endpoint", "moved", "")]
+    assert [held.key for held in editor.objects(ENDPOINT, NAME)] == [endpoint_key(1, on="r1")]
+
+
+def test_nothing_moves_that_is_not_there_nor_to_where_nothing_is(editor: Editor) -> None:
+    with pytest.raises(Refused, match="there is no endpoint holdfast-w9-eth0 in the inventory"):
+        editor.move(endpoint_name(9), "r2", who="bob")
+    with pytest.raises(
+        Refused, match="host r9 is not in the inventory, so endpoint holdfast-w1-eth0 cannot move there"
+    ):
+        editor.move(NAME, "r9", who="bob")
 
 
 def test_a_migration_is_overtaken_when_its_endpoint_goes_elsewhere(editor: Editor) -> None:

@@ -32,6 +32,7 @@ COMMANDS: dict[str, _Lazy] = {
     "diff": _Lazy("understand", "holdfast.cli.inventory:diff", "What applying a file would change."),
     "plan": _Lazy("understand", "holdfast.cli.intent:plan", "What is not as wanted now, and what stands in its way."),
     "apply": _Lazy("change", "holdfast.cli.inventory:apply", "Make the inventory say what a file says."),
+    "move": _Lazy("change", "holdfast.cli.inventory:move", "Put an endpoint on another host."),
     "delete": _Lazy("change", "holdfast.cli.inventory:delete", "Delete objects from the inventory."),
     "undo": _Lazy("change", "holdfast.cli.inventory:undo", "Make an object what it was before its last change."),
     "inventory": _Lazy("change", "holdfast.cli.inventory:inventory", "Make the inventory's tables; say whose it is."),

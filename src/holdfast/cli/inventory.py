@@ -1,4 +1,4 @@
-"""The inventory's commands: init, adopt; apply, get, delete, diff and undo what should be there."""
+"""The inventory's commands: init, adopt; apply, get, move, delete, diff and undo what should be there."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ file_flag = click.option(
     "-f", "--file", "file", required=True, type=click.Path(allow_dash=True), help="The file; -: stdin."
 )
 why_flag = click.option("--reason", default="", help="Why; it is kept with your name.")
+wait_flag = click.option("--wait", is_flag=True, help="Return when the store has it.")
+timeout_flag = click.option("--timeout", default=60.0, show_default=True, help="For how many seconds --wait waits.")
 dry_flag = click.option("--dry-run", is_flag=True, help="Only tell what would change.")
 output_flag = click.option(
     "-o",
@@ -112,8 +114,8 @@ def adopt(reason: str, config_file: str | None, settings: Sequence[Flag]) -> Non
 @click.command()
 @file_flag
 @dry_flag
-@click.option("--wait", is_flag=True, help="Return when the store has it.")
-@click.option("--timeout", default=60.0, show_default=True, help="For how many seconds --wait waits.")
+@wait_flag
+@timeout_flag
 @why_flag
 @configuration_flags
 def apply(
@@ -146,7 +148,39 @@ def apply(
         edits = opened.editor.change(wishes, who=who(), why=reason, dry_run=dry_run)
         _tell(edits, dry_run)
         if wait and not dry_run:
-            _wait(opened, {edit.revision for edit in edits if edit.did is not Did.UNCHANGED}, timeout)
+            _wait(opened, edits, timeout)
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["endpoint"]))
+@click.argument("name")
+@click.option("--to", required=True, metavar="HOST", help="The host that it is on from now on.")
+@dry_flag
+@wait_flag
+@timeout_flag
+@why_flag
+@configuration_flags
+def move(
+    kind: str,
+    name: str,
+    to: str,
+    dry_run: bool,
+    wait: bool,
+    timeout: float,
+    reason: str,
+    config_file: str | None,
+    settings: Sequence[Flag],
+) -> None:
+    """Put the endpoint NAME on another host; nothing else of it changes. That ends its migration.
+
+    A workload that migrates is put on its new host after the hypervisor has switched over: from then on packets for it
+    go there.
+    """
+    with desk(config_file, settings) as opened:
+        edits = opened.editor.move(name, to, who=who(), why=reason, dry_run=dry_run)
+        _tell(edits, dry_run)
+        if wait and not dry_run:
+            _wait(opened, edits, timeout)
 
 
 @click.command()
@@ -266,7 +300,8 @@ def _tell(edits: Sequence[Edit], dry_run: bool) -> None:
         click.echo(f"{same:,} unchanged", err=True)
 
 
-def _wait(opened: Desk, revisions: set[int], timeout: float) -> None:
+def _wait(opened: Desk, edits: Sequence[Edit], timeout: float) -> None:
+    revisions = {edit.revision for edit in edits if edit.did is not Did.UNCHANGED}
     until = time.monotonic() + timeout
     while left := opened.inventory.unsettled(revisions):
         if time.monotonic() > until:

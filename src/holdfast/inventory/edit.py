@@ -25,6 +25,7 @@ from holdfast.inventory.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUT
 from holdfast.inventory.sql import SqlInventory, called, portions
 from holdfast.inventory.wake import CHANNEL
 from holdfast.model.bad import Bad
+from holdfast.model.endpoint import ENDPOINT, Endpoint
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
 from holdfast.model.migration import Migration
@@ -61,24 +62,39 @@ class Editor:
         """Makes the inventory say this about these objects; what follows from it comes after what was asked for.
         Raises `Refused`, and then nothing was changed."""
         rules.refuse_repetition(wishes)
-        with reading(self._engine) if dry_run else self._editing() as connection:
-            wishes = migrating.begun(connection, wishes, self._region)
-            there = _there(connection, wishes)
-            rules.refuse_foreign(wishes, there, self._region)
-            now = datetime.now(UTC)
-            edits = [_decide(wish, there.get((wish.kind.name, wish.name)), now) for wish in wishes]
-            edits += migrating.ended(connection, edits)
-            changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
-            rules.refuse(connection, changes)
-            if dry_run or not changes:
-                return edits
-            revisions = _write(connection, changes, who, why, now)
-            return [replace(edit, revision=revisions.get((edit.kind.name, edit.name), edit.revision)) for edit in edits]
+        with self._editing(dry_run) as connection:
+            return self._made(connection, wishes, who, why, dry_run)
+
+    def move(self, name: str, to: str, *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
+        """Puts an endpoint on another host and leaves it as it is otherwise, also where somebody else has just changed
+        it. Raises `Refused`."""
+        with self._editing(dry_run) as connection:
+            return self._made(connection, [_moved(connection, name, to, self._region)], who, why, dry_run)
+
+    def _made(
+        self, connection: Connection, wishes: Sequence[Wanted], who: str, why: str, dry_run: bool
+    ) -> Sequence[Edit]:
+        wishes = migrating.begun(connection, wishes, self._region)
+        there = _there(connection, wishes)
+        rules.refuse_foreign(wishes, there, self._region)
+        now = datetime.now(UTC)
+        edits = [_decide(wish, there.get((wish.kind.name, wish.name)), now) for wish in wishes]
+        edits += migrating.ended(connection, edits)
+        changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
+        rules.refuse(connection, changes)
+        if dry_run or not changes:
+            return edits
+        revisions = _write(connection, changes, who, why, now)
+        return [replace(edit, revision=revisions.get((edit.kind.name, edit.name), edit.revision)) for edit in edits]
 
     @contextlib.contextmanager
-    def _editing(self) -> Iterator[Connection]:
+    def _editing(self, dry_run: bool) -> Iterator[Connection]:
         """A transaction in which nobody else edits. Locked rows would not do: a change that waited for another one does
         not see what that one made of its object, and a delete would pass it by."""
+        if dry_run:
+            with reading(self._engine) as connection:
+                yield connection
+            return
         with writing(self._engine) as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _EDITS})
@@ -124,6 +140,20 @@ def _as_it_was(kind: Kind[Any, Any], name: str, past: Past) -> Wanted:
     if isinstance(thing, Bad):
         raise Refused(f"what {kind.name} {name} was before cannot be read any more: {thing}")
     return Wanted(kind, name, thing, past.old_key, upon)
+
+
+def _moved(connection: Connection, name: str, to: str, region: Region) -> Wanted:
+    row = next(called(connection, ENDPOINT, [name]), None)
+    if row is None:
+        raise Refused(f"there is no endpoint {name} in the inventory")
+    endpoint = ENDPOINT.decode(row.key, row.doc)
+    if isinstance(endpoint, Bad):
+        raise Refused(f"endpoint {name} cannot be read by this version, so it cannot be moved: apply all of it")
+    if next(called(connection, HOST, [to]), None) is None:
+        raise Refused(f"host {to} is not in the inventory, so endpoint {name} cannot move there: apply that host first")
+    metadata, spec = endpoint.metadata, msgspec.structs.replace(endpoint.spec, node=to)
+    moved = Endpoint.of(region, spec, labels=metadata.labels, annotations=metadata.annotations)
+    return Wanted(ENDPOINT, name, moved, ENDPOINT.key(region, moved.name))
 
 
 def _there(connection: Connection, wishes: Sequence[Wanted]) -> Mapping[tuple[str, str], Row[Any]]:
