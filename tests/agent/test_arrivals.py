@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 from holdfast.agent.claims import Local, Remote
+from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.migration import MIGRATION
+from holdfast.store.api import Put
 from holdfast.testing.link import Fate
 from tests.agent.site import REGION, Site
 from tests.agent.test_keeper import P1, on_a_site
@@ -93,12 +96,85 @@ def test_of_a_workload_on_two_hosts_that_does_not_migrate_the_newer_one_wins_at_
     on_a_site(scene, tmp_path)
 
 
+def test_what_is_doubted_is_not_believed_when_the_store_does_not_have_it_any_more(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        mute_migrations(site)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", "10.65.0.1/32"))
+        await asyncio.sleep(5)
+        site.clients["region"].link.mute_watches(ENDPOINT.prefix(REGION))
+        fleet.write(fleet.ends("w", "b"), fleet.arrived("w", "b"))
+        await asyncio.sleep(60)
+        assert site.shapes[P1] == THERE
+
+    on_a_site(scene, tmp_path)
+
+
+def test_of_a_migration_that_cannot_be_read_nobody_asks_for_ever(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        mute_migrations(site)
+        fleet.write(Put(fleet.migrates("w", "a", "b").key, b"{"), fleet.runs("w", "b", "10.65.0.1/32"))
+        await asyncio.sleep(3)
+        site.clients["region"].link.heal()
+        await asyncio.sleep(10)
+        asked = calls(site)
+        await asyncio.sleep(600)
+        assert (asked["txn"], site.shapes[P1]) == (0, THERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_many_questions_are_few_calls_and_fewer_and_fewer(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        asked = calls(site)
+        mute_migrations(site)
+        for number in range(100):
+            prefix = f"10.66.0.{number}/32"
+            fleet.write(fleet.runs(f"v{number}", "a", prefix))
+            fleet.write(fleet.migrates(f"v{number}", "a", "b"), fleet.runs(f"v{number}", "b", prefix))
+        await asyncio.sleep(60)
+        assert 3 <= asked["txn"] <= 60, "100 every second are 6,000"
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_migration_that_goes_with_the_endpoint_at_its_target_needs_no_question(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", "10.65.0.1/32"))
+        await asyncio.sleep(5)
+        asked = calls(site)
+        fleet.write(fleet.arrived("w", "b"), fleet.ends("w", "b"))
+        await asyncio.sleep(10)
+        assert (asked["txn"], site.shapes[P1]) == (0, THERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def calls(site: Site) -> Counter[str]:
+    """How often the store is called from now on."""
+    made: Counter[str] = Counter()
+
+    def weather(method: str) -> Fate:
+        made[method] += 1
+        return Fate.ANSWERED
+
+    site.clients["region"].link.weather = weather
+    return made
+
+
 def test_a_store_that_does_not_answer_has_not_said_that_nothing_migrates(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
         link = site.clients["region"].link
-        link.next_calls(Fate.REQUEST_LOST, count=5, of="get")
+        link.next_calls(Fate.REQUEST_LOST, count=5, of="txn")
         fleet.write(fleet.runs("w", "b", "10.65.0.1/32"))
         await asyncio.sleep(2)
         assert site.shapes[P1] == THERE

@@ -65,7 +65,7 @@ class Followed:
 
     def end(self) -> set[Any]:
         """Of every migration that is gone it is known how it ended."""
-        return set[Any]().union(*(self.demand.end(by) for by, _ in self.demand.over()))
+        return set[Any]().union(*map(self.demand.settle, self.demand.questions()))
 
     def _tell(self, operation: Put | Delete) -> set[Any]:
         kind, hear = self._kind(operation.key)
@@ -116,6 +116,16 @@ def test_who_arrives_has_his_addresses_here_only_with_his_interface(
         followed.tell(operation)
         followed.end()
     assert followed.wanted() == wants(followed.objects, interfaces)
+
+
+def test_a_place_is_doubted_that_would_take_something_from_an_older_one_and_not_from_a_newer_one() -> None:
+    older, newer = Followed(), Followed()
+    here, there = FLEET.runs("w", ME, "10.65.0.1/32"), FLEET.runs("w", "b", "10.65.0.1/32")
+    awaited = FLEET.joins("b", 2), FLEET.migrates("w", "a", "b"), there
+    older.tell(here, *awaited)
+    newer.tell(*awaited, here)
+    assert list(older.demand.twins(older.demand)) == []
+    assert [by for by, _ in newer.demand.twins(newer.demand)] == [here.key]
 
 
 def test_the_own_host_claims_nothing() -> None:

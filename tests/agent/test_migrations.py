@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence, Set
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -21,7 +22,7 @@ from holdfast.model.endpoint import ENDPOINT, EndpointName
 from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, State
 from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION
-from holdfast.store.api import Operation, Put
+from holdfast.store.api import Operation, Put, TxnResult
 from holdfast.testing import Write
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
@@ -336,6 +337,80 @@ def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_st
         site.clients["region"].link.heal()
         await asyncio.sleep(10)
         assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+async def under_way_to_b(site: Site, source: str) -> list[Shape | None]:
+    """As Calico's driver writes it, with an endpoint at the target; what becomes of the route from now on."""
+    fleet = site.fleet()
+    fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", source, PREFIX))
+    site.start()
+    await site.settled()
+    shapes = seen(site)
+    fleet.write(fleet.migrates("w", source, "b"), fleet.runs("w", "b", PREFIX))
+    await asyncio.sleep(5)
+    return shapes
+
+
+@pytest.mark.parametrize("source", ["a", ME])
+@pytest.mark.parametrize("pause", [0.05, 10])
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_a_migration_that_goes_before_the_endpoint_that_is_not_needed_any_more_is_not_over_before_that_goes(
+    tmp_path: Path, source: str, pause: float, succeeds: bool
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await under_way_to_b(site, source)
+        fleet.write(fleet.arrived("w", "b"))
+        await asyncio.sleep(pause)
+        assert shapes == []
+        fleet.write(fleet.ends("w", source if succeeds else "b"))
+        await asyncio.sleep(1)
+        assert shapes == ([ELSEWHERE] if succeeds else [])
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_workload_that_stays_on_two_hosts_after_its_migration_is_on_the_newer_one_and_that_is_named(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await under_way_to_b(site, "a")
+        fleet.write(fleet.arrived("w", "b"))
+        await asyncio.sleep(25)
+        assert (shapes, site.running.sources.disputes()) == ([], [])
+        await asyncio.sleep(20)
+        assert shapes == [ELSEWHERE]
+        [dispute] = site.running.sources.disputes()
+        assert "claimed by endpoint b-holdfast-w-eth0 on b and also by endpoint a-holdfast-w-eth0 on a" in dispute
+
+    on_a_site(scene, tmp_path)
+
+
+def test_an_answer_about_an_earlier_end_does_not_end_a_migration_that_was_begun_anew(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        client = site.clients["region"]
+        mute(site, ENDPOINT)
+        ask, answered = client.txn, asyncio.Event()
+
+        async def slow(*args: Any) -> TxnResult:
+            read = await ask(*args)
+            answered.set()
+            await asyncio.sleep(3)
+            return read
+
+        with patch.object(client, "txn", slow):
+            fleet.write(fleet.arrived("w", ME))
+            await answered.wait()
+        fleet.write(fleet.migrates("w", "a", ME))
+        await asyncio.sleep(0.5)
+        fleet.write(*steps(fleet))
+        await asyncio.sleep(20)
+        assert (shapes, site.shapes[P1]) == ([], HERE)
 
     on_a_site(scene, tmp_path)
 

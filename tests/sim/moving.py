@@ -49,7 +49,9 @@ def arrive(fleet: Fleet, random: Random, truth: Truth) -> Operations:
 
 
 def steps(fleet: Fleet, random: Random, truth: Truth) -> Sequence[tuple[Operation, float]]:
-    """The same in its order, with how long after each step the next may wait; some go elsewhere instead."""
+    """The same in its order, with how long after each step the next may wait; some go elsewhere instead. Calico's
+    driver deletes the migration first, and then the endpoint that is not needed any more: also of one that is
+    cancelled."""
     one = _some_migration(random, truth)
     endpoint = _endpoints(truth).get(one.source) if one is not None else None
     if one is None or endpoint is None:
@@ -58,7 +60,11 @@ def steps(fleet: Fleet, random: Random, truth: Truth) -> Sequence[tuple[Operatio
     to = one.target.node if random.random() < 0.8 or not hosts else random.choice(hosts)
     put = fleet.runs(one.source.workload, to, *endpoint.spec.ip_networks)
     made: Operations = [put, Delete(_at(one.source)), Delete(MIGRATION.key(REGION, one.target))]
-    return [(step, random.choice([0.0, 0.0, 0.01, 0.5])) for step in made if to != one.source.node]
+    if _at(one.target) in truth.objects and random.random() < 0.6:
+        made = [made[-1], Delete(_at(random.choice([one.source, one.target])))]
+    elif to == one.source.node:
+        made = []
+    return [(step, random.choice([0.0, 0.0, 0.01, 0.5])) for step in made]
 
 
 def _endpoints(truth: Truth) -> dict[EndpointName, Endpoint]:

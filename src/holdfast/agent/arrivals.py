@@ -1,101 +1,111 @@
 """Arrivals: who is on his way and who has arrived is told in two places, and the word from one may only be late.
 
 Endpoints and migrations come by two watches, and nothing keeps one in step with the other. So before a workload's newer
-place takes its addresses from the older one, the store itself is asked whether it migrates: until it has said no, or
-the migration is known here too, packets go where they went. And when a migration is gone, the store is asked whether
-its workload has arrived: until what it says of both ends is seen here too, packets go where they went, and on the host
-that it goes to it stays programmed.
+place takes its addresses from the older one, the store itself is asked whether it migrates; and when a migration is
+gone, whether its workload has arrived. Until what it says is seen here too, packets go where they went, and on the host
+that a workload goes to it stays programmed. Nearly always the other watch answers first: the store is asked after a
+moment only, about many at once, and less and less often.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Sequence, Set
+from dataclasses import dataclass
+from random import Random
 
 from holdfast.agent.claims import Key
 from holdfast.agent.demand import Demand
-from holdfast.agent.moves import Move
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.migration import MIGRATION
+from holdfast.agent.questions import Question
+from holdfast.model.endpoint import EndpointName
 from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.time import Duration, Instant
 from holdfast.reconcile import Away
+from holdfast.runtime.clock import Clock
 from holdfast.store.api import Get, Store, StoreError
 
-AGAIN = Duration(seconds=1)
+MOMENT = Duration(seconds=1)
+SELDOM = Duration(seconds=5)
+"""As seldom as a question is asked that has no answer."""
+AT_ONCE = 40
+"""Questions in one transaction: etcd takes 128 operations, and each has three at most."""
+
+
+@dataclass
+class _Open:
+    """A question without an answer."""
+
+    question: Question
+    since: Instant
+    again: Instant
+    pause: Duration = MOMENT
 
 
 class Arrivals:
-    def __init__(self, store: Store, region: Region, is_known: Callable[[bytes], bool]) -> None:
-        """`is_known` tells whether the migration or the endpoint with that key is known here."""
+    def __init__(self, store: Store, region: Region, clock: Clock, chance: Random) -> None:
+        """By `chance` not all hosts ask at one moment."""
         self._store = store
         self._region = region
-        self._is_known = is_known
-        self._doubted: dict[bytes, EndpointName] = {}
-        self._ended: dict[bytes, Move] = {}
-        self._settled: set[bytes] = set()
+        self._clock = clock
+        self._chance = chance
+        self._open: dict[bytes, _Open] = {}
+        self._answered: list[Question] = []
         self._asked = asyncio.Event()
 
     def weigh(self, demand: Demand, touched: Collection[Key]) -> set[Key]:
         """Has the demand doubt what is not known to have moved, and act on what is; the claims that this touches."""
-        settled, self._settled = self._settled, set()
-        news = set[Key]().union(*(demand.believe(by) | demand.end(by) for by in settled))
+        answered, self._answered = self._answered, []
+        news = set[Key]().union(*map(demand.settle, answered))
         while found := doubtful(demand, {*touched, *news}):
             for by in found:
                 demand.doubt(by)
-            self._doubted |= found
-            self._asked.set()
-        before, self._ended = self._ended, ended(demand)
-        if self._ended.keys() - before.keys():
-            self._asked.set()
+        self._note(demand.questions())
         return news
 
     async def run(self, wake: Callable[[], None]) -> None:
         """Asks for ever; `wake` is called when there is an answer."""
         while True:
-            await self._asked_or_again()
-            for by, name in list(self._doubted.items()):
-                if await self._answer(self._is_clear(name)):
-                    del self._doubted[by]
-                    self._settled.add(by)
-                    wake()
-            for by, move in list(self._ended.items()):
-                if await self._answer(self._has_ended(move)):
-                    self._settled.add(by)
+            await self._asked.wait()
+            await asyncio.sleep(MOMENT.total_seconds() * (0.5 + self._chance.random()))
+            due = [one for one in self._open.values() if one.again <= self._clock.now()]
+            for start in range(0, len(due), AT_ONCE):
+                if answered := await self._ask(due[start : start + AT_ONCE]):
+                    self._answered += answered
                     wake()
 
-    async def _asked_or_again(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(AGAIN.total_seconds() if self._doubted or self._ended else None):
-                await self._asked.wait()
-        self._asked.clear()
+    def _note(self, questions: Collection[Question]) -> None:
+        now, before = self._clock.now(), self._open
+        self._open = {
+            one.by: old if (old := before.get(one.by)) and one.is_still(old.question) else _Open(one, now, now)
+            for one in questions
+        }
+        if self._open:
+            self._asked.set()
+        else:
+            self._asked.clear()
 
-    async def _answer(self, question: Awaitable[bool]) -> bool:
+    async def _ask(self, asked: Sequence[_Open]) -> list[Question]:
+        """Those that are answered; the others are asked again, later and later."""
+        keys = [one.question.keys(self._region) for one in asked]
+        there = await self._read([key for some in keys for key in some])
+        now = self._clock.now()
+        for one in asked:
+            one.again, one.pause = now + one.pause, min(2 * one.pause, SELDOM)
+        if there is None:
+            return []
+        found = [[key in there for key in some] for some in keys]
+        both = zip(asked, found, strict=True)
+        return [one.question for one, each in both if one.question.is_answered(each, now - one.since)]
+
+    async def _read(self, keys: Sequence[bytes]) -> Set[bytes] | None:
+        """Which of these are there at one moment; a store that does not answer has not said no."""
         try:
-            return await question
+            read = await self._store.txn([], [Get(key) for key in keys])
         except (Away, StoreError):
-            return False  # a store that does not answer has not said no
-
-    async def _is_clear(self, name: EndpointName) -> bool:
-        """Whether an endpoint is known here to migrate, or does not."""
-        key = MIGRATION.key(self._region, name)
-        return self._is_known(key) or await self._store.get(key) is None
-
-    async def _has_ended(self, move: Move) -> bool:
-        """Whether it is known here how that migration ended: both its ends are here as they are in the store. Asked of
-        one moment: an endpoint that is moved is written before its migration goes."""
-        source, target = (ENDPOINT.key(self._region, name) for name in move)
-        read = await self._store.txn([], [Get(MIGRATION.key(self._region, move.target)), Get(target), Get(source)])
-        migrates, has_arrived, stays = map(bool, read.results)
-        return not migrates and (has_arrived, stays) == (self._is_known(target), self._is_known(source))
+            return None
+        return {key for key, entries in zip(keys, read.results, strict=True) if entries}
 
 
 def doubtful(demand: Demand, touched: Collection[Key]) -> dict[bytes, EndpointName]:
     """The endpoints that would take one of these claims from the same workload on another host."""
     return dict(demand.twins(touched))
-
-
-def ended(demand: Demand) -> dict[bytes, Move]:
-    """The migrations of which nobody knows how they ended."""
-    return dict(demand.over())

@@ -15,6 +15,7 @@ from holdfast.agent.claims import Claim, Key, Local, Shape, Sort, route
 from holdfast.agent.mac import mac_of, tunnel_mac
 from holdfast.agent.moves import Arrival, Move, Moves, hostless, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
+from holdfast.agent.questions import Question
 from holdfast.agent.rivals import Contest, Presence, Rival, Rivals, Wanted, contest
 from holdfast.model.endpoint import Endpoint, EndpointName
 from holdfast.model.host import Host
@@ -119,22 +120,33 @@ class Demand:
 
     def migration(self, by: bytes, migration: Migration | None) -> set[Key]:
         """A workload is on its way to another host, or not any more. Whether it has arrived or turned back is told by
-        the endpoints, of which the word may be late: until then nothing of it changes (`end`)."""
+        the endpoints, of which the word may be late: until then nothing of it changes (`settle`)."""
         if migration is None and self._is_in_question(by):
-            self._moves.over.add(by)
+            self._moves.finish(by)
             return set()
         if migration is None or migration.source == migration.target:
             return self._end(by)
         self._moves.put(by, Move(migration.source, migration.target))
         return self._along(by)
 
-    def over(self) -> list[tuple[bytes, Move]]:
-        """Migrations that are gone, and nobody knows how they ended."""
-        return [(by, move) for by in sorted(self._moves.over) if (move := self._moves.get(by)) is not None]
+    def questions(self) -> list[Question]:
+        """What the store has to be asked: about endpoints that are doubted, and migrations that are gone of which
+        nobody knows how they ended."""
+        doubted = [(by, self._endpoints[by]) for by in sorted(self._doubted)]
+        unknown = [(by, one) for by, one in doubted if not self._moves.is_expected(one.name)]
+        gone = [(by, move) for by in sorted(self._moves.over) if (move := self._moves.get(by)) is not None]
+        return [
+            *(Question(by, one, (one.name,), (True,)) for by, one in unknown),
+            *(Question(by, move, (move.target, move.source), self._stand(move)) for by, move in gone),
+        ]
 
-    def end(self, by: bytes) -> set[Key]:
-        """It is known how that one ended: what the endpoints say counts."""
-        return self._end(by) if by in self._moves.over else set()
+    def settle(self, question: Question) -> set[Key]:
+        """The store has said that what is known here is so, if it is still what was asked about."""
+        by, subject = question.by, question.subject
+        if isinstance(subject, Move):
+            is_it = self._moves.get(by) is subject and by in self._moves.over and self._stand(subject) == question.stand
+            return self._end(by) if is_it else set()
+        return self._believe(by) if self._endpoints.get(by) is subject else set()
 
     def recall(self, claims: Iterable[Claim], key_of: Callable[[EndpointName], bytes]) -> set[Key]:
         """What earlier lives have programmed for workloads of this host that are seen elsewhere too: their migrations
@@ -146,7 +158,7 @@ class Demand:
             by = key_of(move.target)
             if self._moves.get(by) is None:
                 self._moves.put(by, move)
-                self._moves.over.add(by)
+                self._moves.finish(by)
                 touched |= self._along(by)
         return touched
 
@@ -159,8 +171,8 @@ class Demand:
         return set[Key]().union(*(self._route(by) for name in concerned for by in self._named(name)))
 
     def twins(self, keys: Iterable[Key]) -> Iterator[tuple[bytes, EndpointName]]:
-        """Endpoints that win one of these claims over an older one of the same workload on another host, and are neither
-        doubted nor believed nor known to be on their way."""
+        """Endpoints that win one of these claims over an older one of the same workload on another host, and are
+        neither doubted nor believed nor known to be on their way."""
         for key in keys:
             if key not in self._rivals.contested:
                 continue
@@ -176,12 +188,15 @@ class Demand:
         """That endpoint gets nothing for now that another object claims."""
         self._doubted.add(by)
 
-    def believe(self, by: bytes) -> set[Key]:
+    def _believe(self, by: bytes) -> set[Key]:
         """That endpoint is what it says, and is not doubted again."""
         self._doubted.discard(by)
-        if by in self._endpoints:
-            self._believed.add(by)
+        self._believed.add(by)
         return set(self._rivals.made.get(by, ()))
+
+    def _stand(self, move: Move) -> tuple[bool, bool]:
+        """Whether there is an endpoint where it goes, and where it comes from."""
+        return bool(self._named(move.target)), bool(self._named(move.source))
 
     def _is_in_question(self, by: bytes) -> bool:
         """Whether it depends on that migration's end where packets go."""
@@ -205,7 +220,7 @@ class Demand:
         move = self._moves.get(by)
         if move is None:
             return set()
-        if by in self._moves.over and not self._named(move.source):
+        if by in self._moves.over and not self._is_in_question(by):
             return self._end(by)
         return self._arrive(by).union(*map(self._route, self._named(move.target)))
 

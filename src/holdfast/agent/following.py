@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from random import Random
 from typing import Any
 
 import structlog
@@ -56,7 +57,7 @@ class Following:
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
         self.demand = Demand(here, self._revision)
-        self._arrivals = Arrivals(store, region, self._is_known)
+        self._arrivals = Arrivals(store, region, clock, Random(f"{here.host} {name}"))
         self.lists = 0
         """How many lists its state comes from: one more may be that of a restored store, or of another."""
         self._named: set[bytes] = set()
@@ -178,9 +179,6 @@ class Following:
 
     def _revision(self, key: bytes) -> int:
         return self._endpoints.mod_revision(key) or self._hosts.mod_revision(key) or self._migrations.mod_revision(key)
-
-    def _is_known(self, key: bytes) -> bool:
-        return key in self._migrations.objects or key in self._endpoints.objects
 
 
 def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:

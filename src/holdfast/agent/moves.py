@@ -64,6 +64,12 @@ class Moves:
             for name in move:
                 self._about.setdefault(name, set()).add(by)
 
+    def finish(self, by: bytes) -> None:
+        """That migration is gone, and nobody knows yet how it ended. From now on it is another object than it was: what
+        was asked about an earlier end of it is not asked about this one."""
+        self._known[by] = Move(*self._known[by])
+        self.over.add(by)
+
     def about(self, name: EndpointName) -> Collection[bytes]:
         """The migrations from there or to there."""
         return sorted(self._about.get(name, ()))
