@@ -54,7 +54,7 @@ class Followed:
     def __init__(self, here: Here | None = None) -> None:
         self.objects: dict[bytes, tuple[int, Object]] = {}
         self.revision = 0
-        self.demand = Demand(here or Here(ME, Encapsulation.ALWAYS), lambda key: self.objects.get(key, (0,))[0])
+        self.demand = Demand(here or Here(ME, Encapsulation.ALWAYS), REGION, lambda key: self.objects.get(key, (0,))[0])
 
     def tell(self, *operations: Put | Delete) -> set[Any]:
         touched: set[Any] = set()

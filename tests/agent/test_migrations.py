@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,14 +20,15 @@ from holdfast.agent.commands import Commands
 from holdfast.agent.endpoint_reporter import EndpointReporter
 from holdfast.model.endpoint import ENDPOINT, EndpointName
 from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, State
+from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION
-from holdfast.store.api import Operation, Put, TxnResult
+from holdfast.store.api import Operation, Put, Snapshot, StoreAway, TxnResult
 from holdfast.testing import Write
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
 from holdfast.testing.link import Fate
-from tests.agent.site import ME, REGION, Fleet, Site
+from tests.agent.site import ME, REGION, Fleet, Site, another_store
 from tests.agent.test_keeper import P1, P2, on_a_site
 
 HERE, THERE, ELSEWHERE = Local("tap-w"), Remote("10.99.0.1"), Remote("10.99.0.2")
@@ -474,42 +475,64 @@ def test_an_agent_that_starts_anew_in_a_migration_changes_nothing(tmp_path: Path
     on_a_site(scene, tmp_path)
 
 
-async def reborn(site: Site, answered: Set[int]) -> FakeClient:
-    """A new life of the agent. Of its first lists (1: hosts, 2: endpoints, 3: migrations) only these are answered."""
-    before = site.clients["region"]
-    site.node.kill()
-    site.start()
-    await site.world.until(lambda: site.clients["region"] is not before)
-    client, asked = site.clients["region"], [0]
+@contextlib.contextmanager
+def withheld(*kinds: Kind[Any, Any]) -> Iterator[None]:
+    """Nobody gets a list of these."""
+    prefixes, everything = {kind.prefix(REGION) for kind in kinds}, FakeClient.everything
 
-    def weather(method: str) -> Fate:
-        asked[0] += method == "list"
-        return Fate.REFUSED if method == "list" and asked[0] not in answered else Fate.ANSWERED
+    async def some(self: FakeClient, prefix: bytes) -> Snapshot:
+        if prefix in prefixes:
+            raise StoreAway("no list for now")
+        return await everything(self, prefix)
 
-    client.link.weather = weather
-    await asyncio.sleep(5)
-    return client
+    with patch.object(FakeClient, "everything", some):
+        yield
 
 
 @pytest.mark.parametrize("gone", [(), ("a",)], ids=["", "with its host"])
-@fault("N12", without="holdfast.agent.demand:Demand.recall", returns=[])
+@fault("N12", without="holdfast.agent.demand:Demand.recall", by="tests.agent.removals:nothing_recalled")
 def test_N12_first_lists_of_which_one_is_older_than_a_move_take_nothing_from_who_has_arrived(
     tmp_path: Path, gone: Sequence[str]
 ) -> None:
-    """The endpoints are listed before it is moved, the migrations after."""
+    """The endpoints are listed before it is moved, the migrations after; and so are the hosts, if one is gone."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
-        client = await reborn(site, answered={2} if gone else {1, 2})
-        client.link.mute_watches(ENDPOINT.prefix(REGION))
-        fleet.write(*steps(fleet), *map(fleet.leaves, gone))
-        client.link.weather = lambda _method: Fate.ANSWERED
+        site.node.kill()
+        with withheld(MIGRATION, *[HOST][: len(gone)]):
+            site.start()
+            await asyncio.sleep(5)
+            assert [mirror.synced for mirror in site.running.followings[0]._mirrors()] == [not gone, True, False]
+            mute(site, ENDPOINT)
+            fleet.write(*steps(fleet), *map(fleet.leaves, gone))
         await asyncio.sleep(30)
+        assert site.running.followings[0].synced.revision is not None
         assert shapes == []
-        client.link.heal()
+        site.clients["region"].link.heal()
         await asyncio.sleep(10)
         assert (shapes, site.shapes[P1]) == ([], HERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_start_recalls_nothing_of_what_another_source_has_programmed(tmp_path: Path) -> None:
+    """Both have a workload of that name: the other's is here, and this one's is elsewhere."""
+
+    async def scene(site: Site) -> None:
+        site.stores = {"other": another_store(), **site.stores}
+        other, fleet = site.fleet("other"), site.fleet()
+        other.name_it()
+        other.write(other.runs("w", ME, "10.65.0.2/32"))
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        assert (site.shapes[P1], site.shapes[P2]) == (THERE, HERE)
+        shapes = seen(site)
+        site.node.kill()
+        site.start()
+        await asyncio.sleep(20)
+        assert shapes == []
 
     on_a_site(scene, tmp_path)
 

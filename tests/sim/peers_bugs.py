@@ -99,6 +99,6 @@ BUGS: Final[Mapping[str, Bug]] = {
     "only the kernel is asked what is there": _kernel_alone,
     "a workload seen on a second host has moved": _replaced(arrivals, "doubtful", lambda _demand, _touched: {}),
     "a migration that is gone was cancelled": _replaced(Demand, "_is_in_question", lambda _self, _by: False),
-    "nothing is recalled of who has arrived": _replaced(Demand, "recall", lambda _self, _claims, _key_of: set()),
+    "nothing is recalled of who has arrived": _replaced(Demand, "recall", removals.nothing_recalled),
     "a lower source takes over what an unheard one owns": _replaced(Precedence, "judge", _open),
 }

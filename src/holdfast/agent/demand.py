@@ -16,10 +16,11 @@ from holdfast.agent.mac import mac_of, tunnel_mac
 from holdfast.agent.moves import Arrival, Move, Moves, hostless, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
 from holdfast.agent.questions import Question
-from holdfast.agent.rivals import Contest, Presence, Rival, Rivals, Wanted, contest
-from holdfast.model.endpoint import Endpoint, EndpointName
+from holdfast.agent.rivals import ON_THEIR_WAY, Contest, Presence, Rival, Rivals, Wanted, contest
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.host import Host
-from holdfast.model.migration import Migration
+from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.region import Region
 
 Revision = Callable[[bytes], int]
 """The mod_revision of a store key."""
@@ -30,8 +31,9 @@ Obstacle = Callable[[Key, Shape], str | None]
 class Demand:
     """Store keys stand for objects."""
 
-    def __init__(self, here: Here, revision: Revision = lambda _by: 0) -> None:
+    def __init__(self, here: Here, region: Region, revision: Revision = lambda _by: 0) -> None:
         self._given = here
+        self._region = region
         self._here = here
         self.revision = revision
         self.obstacle: Obstacle = lambda _key, _shape: None
@@ -148,14 +150,14 @@ class Demand:
             return self._end(by) if is_it else set()
         return self._believe(by) if self._endpoints.get(by) is subject else set()
 
-    def recall(self, claims: Iterable[Claim], key_of: Callable[[EndpointName], bytes]) -> set[Key]:
+    def recall(self, claims: Iterable[Claim]) -> set[Key]:
         """What earlier lives have programmed for workloads of this host that are seen elsewhere too: their migrations
-        may be over while the word of their arrival is late. `key_of` tells a migration's key."""
+        may be over while the word of their arrival is late."""
         touched: set[Key] = set()
         kept = {claim.owner.endpoint for claim in claims if isinstance(claim.shape, Local)}
         for source in self._elsewhere({hostless(text, self._here.host) for text in kept}):
             move = Move(source, source._replace(node=self._here.host))
-            by = key_of(move.target)
+            by = MIGRATION.key(self._region, move.target)
             if self._moves.get(by) is None:
                 self._moves.put(by, move)
                 self._moves.finish(by)
@@ -181,7 +183,7 @@ class Demand:
             if by not in self._endpoints or by in self._believed or winner.presence is not Presence.SETTLED:
                 continue
             older = [one for one in found.losers if one.who == winner.who and one.revision <= winner.revision]
-            if any(one.presence >= Presence.AWAITED for one in older):
+            if any(one.presence >= Presence.LEFT for one in older):
                 yield by, self._endpoints[by].name
 
     def doubt(self, by: bytes) -> None:
@@ -241,7 +243,9 @@ class Demand:
         return [one.name for one in others if hostless(one.metadata.name, one.spec.node) in individuals]
 
     def _named(self, name: EndpointName) -> list[bytes]:
-        return [by for by in self._on.get(name.node, ()) if self._endpoints[by].name == name]
+        """That endpoint, if it is there."""
+        by = ENDPOINT.key(self._region, name)
+        return [by] if by in self._endpoints else []
 
     def _moved(self, own: Host | None) -> set[Key]:
         """Our own addresses decide how every other host is reached, our own MACs whether our tunnels are as they must
@@ -300,7 +304,7 @@ class Demand:
 
     def _rival(self, key: Key, wanted: Wanted) -> Rival:
         presence, shape = self._presence(wanted.by), wanted.claim.shape
-        here = isinstance(shape, Local) and presence in (Presence.EXPECTED, Presence.AWAITED)
+        here = isinstance(shape, Local) and presence in ON_THEIR_WAY
         arrives = here and self.obstacle(key, shape) is None
         return Rival(wanted, self._who(wanted.by), presence, self.revision(wanted.by), arrives)
 
@@ -318,5 +322,6 @@ class Demand:
         if endpoint is None or not self._moves or not self._moves.is_expected(endpoint.name):
             return Presence.DOUBTED if by in self._doubted else Presence.SETTLED
         move = self._moves.to(endpoint.name)
-        has_left = move is not None and (self._moves.has_left(move) or not self._named(move.source))
-        return Presence.AWAITED if has_left else Presence.EXPECTED
+        if move is not None and not self._named(move.source):
+            return Presence.AWAITED
+        return Presence.LEFT if move is not None and self._moves.has_left(move) else Presence.EXPECTED

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -28,7 +27,7 @@ from holdfast.model.migration import MIGRATION
 from holdfast.model.region import Region
 from holdfast.model.scope import Target
 from holdfast.model.time import Duration
-from holdfast.reconcile import Change, Synced
+from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.store.agreement import agree
 from holdfast.store.api import OwnKey, Store
@@ -36,7 +35,7 @@ from holdfast.store.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 
-Remembered = Callable[[], Iterable[Claim]]
+Remembered = Callable[[], Iterable[Owned[Claim]]]
 
 LOOK_AGAIN = Duration(seconds=5)
 GONE_KEPT = 100_000
@@ -56,7 +55,7 @@ class Following:
         self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
-        self.demand = Demand(here, self._revision)
+        self.demand = Demand(here, region, self._revision)
         self._arrivals = Arrivals(store, region, clock, Random(f"{here.host} {name}"))
         self.lists = 0
         """How many lists its state comes from: one more may be that of a restored store, or of another."""
@@ -86,7 +85,7 @@ class Following:
             return set()
         touched = self._take_over()
         if self.synced.revision is None:
-            touched |= self.demand.recall(remembered(), partial(MIGRATION.key, self.region))
+            touched |= self.demand.recall(owned.value for owned in remembered() if owned.source == self.name)
         touched |= self._arrivals.weigh(self.demand, touched)
         self._note()
         self._note_gone(touched)

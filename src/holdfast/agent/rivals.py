@@ -28,9 +28,14 @@ class Presence(IntEnum):
     """At the target of its migration, while it stands where it comes from."""
     DOUBTED = 1
     """Nobody has said yet whether it is only on its way there."""
-    AWAITED = 2
+    LEFT = 2
+    """At the target of its migration; where it comes from it was gone once, and stands anew."""
+    AWAITED = 3
     """At the target of its migration, and it does not stand where it comes from any more."""
-    SETTLED = 3
+    SETTLED = 4
+
+
+ON_THEIR_WAY = (Presence.EXPECTED, Presence.LEFT, Presence.AWAITED)
 
 
 class Rival(msgspec.Struct, frozen=True):
@@ -44,7 +49,7 @@ class Rival(msgspec.Struct, frozen=True):
 
     @property
     def is_on_its_way(self) -> bool:
-        return self.presence in (Presence.EXPECTED, Presence.AWAITED)
+        return self.presence in ON_THEIR_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ def contest(key: Key, rivals: Iterable[Rival]) -> Contest:
 
 
 def _weight(place: Rival) -> tuple[bool, int, bytes]:
-    return place.presence is not Presence.EXPECTED, place.revision, place.wanted.by
+    return place.presence not in (Presence.EXPECTED, Presence.LEFT), place.revision, place.wanted.by
 
 
 class Rivals:
