@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.inventory.edit import Wanted as Edit
 from holdfast.inventory.edit import wanted
 from holdfast.model.endpoint import EndpointName
 from holdfast.model.migration import MIGRATION, Migration
-from holdfast.testing.hosts import REGION, Fleet, address, workload
+from holdfast.testing.hosts import REGION, Fleet, address, gone, workload
 from holdfast.testing.processes import run
 from tests.e2e.hosts import Monitor, Wanted, reports, wait
 from tests.e2e.peers import HOSTS, PLACED
@@ -38,9 +39,16 @@ def migrate(stage: Fleet, number: int, source: str, to: str) -> None:
 
 
 def begin(stage: Fleet, number: int, source: str, to: str) -> None:
-    name = EndpointName(source, "holdfast", f"w{number}", "eth0")
-    made = Migration.of(REGION, name, to)
-    stage.change(wanted(MIGRATION, REGION, made.target, made))
+    stage.change(_migration(number, source, to))
+
+
+def cancel(stage: Fleet, number: int, source: str, to: str) -> None:
+    stage.change(gone(_migration(number, source, to)))
+
+
+def _migration(number: int, source: str, to: str) -> Edit:
+    made = Migration.of(REGION, EndpointName(source, "holdfast", f"w{number}", "eth0"), to)
+    return wanted(MIGRATION, REGION, made.target, made)
 
 
 def plug(stage: Fleet, number: int, on: str, interface: str) -> None:

@@ -19,8 +19,8 @@ from holdfast.testing.fixtures import or_skip
 from holdfast.testing.hosts import HOLDFAST, Agent, Fleet, address, gone, host, workload
 from holdfast.testing.netns import network
 from holdfast.testing.pinger import Pinger
-from tests.e2e.hosts import Monitor, Wanted, fleet, statuses, wait
-from tests.e2e.moving import changes, migrate
+from tests.e2e.hosts import Monitor, Wanted, fleet, reports, statuses, wait
+from tests.e2e.moving import begin, cancel, changes, migrate, plug
 from tests.e2e.peers import HOSTS, PLACED, Peers
 
 
@@ -195,6 +195,24 @@ def test_a_workload_migrates_there_and_back_under_traffic_and_no_packet_is_lost(
 
 def _has_traffic(pings: Sequence[Pinger]) -> bool:
     return min(one.answered for one in pings) > 200
+
+
+def test_an_interface_that_goes_in_the_middle_of_a_migration_leaves_the_route_to_where_the_workload_is(
+    here: Fleet,
+) -> None:
+    there = here.agents["h2"]
+    begin(here, 1, "h1", "h2")
+    plug(here, 1, "h2", "eth1")
+    wait(lambda: reports(here).get(("h2", "w1")) == "up", "w1 is up on h2")
+    there.namespace.run("ip", "link", "del", "tap1")
+    wanted(here, "h2").come()
+    wait(partial(here.reaches, 2, 1), "w2 reaches w1 where it is")
+    plug(here, 1, "h2", "eth1")
+    wait(lambda: reports(here).get(("h2", "w1")) == "up", "w1 is up on h2 again")
+    Wanted(there, HOSTS, {**PLACED, 1: "h2"}, vxlan=True).come()
+    cancel(here, 1, "h1", "h2")
+    wanted(here, "h2").come()
+    there.namespace.run("ip", "link", "del", "tap1")
 
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.soak)])
