@@ -102,7 +102,7 @@ class Demand:
         if host is not None:
             self._hosts[by] = host
         name = known.metadata.name
-        return self._moved(host) if name == self._given.host else self._reached(by, name, host)
+        return self._readdressed(host) if name == self._given.host else self._reached(by, name, host)
 
     def endpoint(self, by: bytes, endpoint: Endpoint | None) -> set[Key]:
         old = self._endpoints.pop(by, None)
@@ -247,7 +247,7 @@ class Demand:
         by = ENDPOINT.key(self._region, name)
         return [by] if by in self._endpoints else []
 
-    def _moved(self, own: Host | None) -> set[Key]:
+    def _readdressed(self, own: Host | None) -> set[Key]:
         """Our own addresses decide how every other host is reached, our own MACs whether our tunnels are as they must
         be: with another one everything on them has to be made again. Without our Node, what was known of us last still
         holds: one deleted by mistake must not move every route of this host."""

@@ -1,0 +1,56 @@
+"""What answers a question about who is on his way: the store, at one moment, saying exactly what is known here."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.agent.moves import Move
+from holdfast.agent.questions import PATIENCE, Question
+from holdfast.model.endpoint import EndpointName
+from holdfast.model.time import Duration, seconds
+
+TARGET, SOURCE = (EndpointName(host, "holdfast", "w", "eth0") for host in ("b", "a"))
+MOVE = Move(SOURCE, TARGET)
+
+
+def asked(*stand: bool, move: Move = MOVE) -> Question:
+    return Question(b"by", move, (TARGET, SOURCE)[: len(stand)], stand)
+
+
+@pytest.mark.parametrize(
+    ("stand", "found", "waited", "is_answered"),
+    [
+        ((False, True), [False, False, True], seconds(0), True),
+        ((True, False), [False, True, False], seconds(0), True),
+        ((False, True), [True, False, True], PATIENCE, False),
+        ((False, True), [False, True, False], PATIENCE, False),
+        ((True, True), [False, True, True], seconds(1), False),
+        ((True, True), [False, True, True], PATIENCE, True),
+        ((True,), [False, True], seconds(0), True),
+        ((True,), [True, True], PATIENCE, False),
+        ((True,), [False, False], PATIENCE, False),
+    ],
+    ids=[
+        "cancelled, as known",
+        "arrived, as known",
+        "it migrates still, or again",
+        "known otherwise here",
+        "both ends stand: it is not over",
+        "but not for ever",
+        "nothing migrates to an endpoint that stands",
+        "something does",
+        "the endpoint is gone",
+    ],
+)
+def test_a_question_is_answered_when_the_store_says_what_is_known_here(
+    stand: tuple[bool, ...], found: list[bool], waited: Duration, is_answered: bool
+) -> None:
+    assert asked(*stand).is_answered(found, waited) is is_answered
+
+
+def test_a_question_is_another_one_when_it_is_about_another_end_or_more_is_known() -> None:
+    question = asked(False, True)
+    assert asked(False, True).is_still(question)
+    assert not asked(True, True).is_still(question)
+    assert not asked(False, True, move=Move(*MOVE)).is_still(question)
+    assert not question.is_still(None)
