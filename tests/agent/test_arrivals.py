@@ -169,6 +169,20 @@ def calls(site: Site) -> Counter[str]:
     return made
 
 
+def test_of_two_workloads_with_one_address_the_one_that_is_written_anew_as_it_was_wins_at_once(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        fleet.write(fleet.runs("v", "b", "10.65.0.1/32"))
+        await asyncio.sleep(2)
+        assert site.shapes[P1] == ELSEWHERE
+        fleet.write(fleet.runs("w", "a", "10.65.0.1/32"))
+        await asyncio.sleep(2)
+        assert site.shapes[P1] == THERE
+
+    on_a_site(scene, tmp_path)
+
+
 def test_a_store_that_does_not_answer_has_not_said_that_nothing_migrates(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()

@@ -49,6 +49,8 @@ class Demand:
         self._rivals = Rivals()
         self._doubted: set[bytes] = set()
         self._believed: set[bytes] = set()
+        self._rewritten: dict[bytes, int] = {}
+        """At which revision the rivals of contested claims were last written, as far as that has been told."""
 
     def __len__(self) -> int:
         return len(self._rivals)
@@ -171,6 +173,14 @@ class Demand:
             self._unread = endpoints
             concerned |= self._moves.targets()
         return set[Key]().union(*(self._route(by) for name in concerned for by in self._named(name)))
+
+    def rewritten(self) -> set[Key]:
+        """What is contested by objects that were written anew just as they were: nothing of them has changed, but they
+        are newer now."""
+        rivals = {by for claims in self._rivals.contested.values() for by in claims}
+        before, self._rewritten = self._rewritten, {by: self.revision(by) for by in rivals}
+        newer = [by for by, revision in self._rewritten.items() if before.get(by, revision) != revision]
+        return {key for by in newer for key in self._rivals.made[by] if key in self._rivals.contested}
 
     def twins(self, keys: Iterable[Key]) -> Iterator[tuple[bytes, EndpointName]]:
         """Endpoints that win one of these claims over an older one of the same workload on another host, and are

@@ -59,6 +59,8 @@ class Following:
         self._arrivals = Arrivals(store, region, clock, Random(f"{here.host} {name}"))
         self.lists = 0
         """How many lists its state comes from: one more may be that of a restored store, or of another."""
+        self._heads: list[int] = []
+        """By which revision what is taken over is known, of each prefix."""
         self._named: set[bytes] = set()
         self._gone: dict[Key, int] = {}
         """By which revision a claim was not wanted any more that had been wanted before."""
@@ -115,6 +117,9 @@ class Following:
             touched |= self.demand.host(key, self._hosts.objects.get(key))
         for key in self._taken(self._endpoints):
             touched |= self.demand.endpoint(key, self._endpoints.objects.get(key))
+        before, self._heads = self._heads, [mirror.revision for mirror in self._mirrors()]
+        if self._heads != before:
+            touched |= self.demand.rewritten()
         return touched | self.demand.unreadable(self._unread(ENDPOINT), self._unread(MIGRATION))
 
     def _unread(self, kind: Kind[Any, EndpointName]) -> frozenset[EndpointName]:
@@ -133,7 +138,7 @@ class Following:
     def _note(self) -> None:
         self._name_bad()
         self.lists = sum(mirror.lists for mirror in self._mirrors())
-        revision = max(mirror.revision for mirror in self._mirrors())  # a prefix that is quiet stays where it was
+        revision = max(self._heads)  # a prefix that is quiet stays where it was
         unreadable = tuple(unreadable_keys(self._mirrors()))
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
             news = self.synced.revision is None or unreadable != self.synced.unreadable
