@@ -555,6 +555,24 @@ def test_a_migration_that_cannot_be_read_after_a_start_takes_nothing_from_who_ar
     on_a_site(scene, tmp_path)
 
 
+def test_a_start_recalls_who_has_what_is_programmed_here_and_not_another_place_of_the_same_workload(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.runs("w", "0", "10.65.0.2/32"), fleet.joins("0", 4))
+        shapes = await begun(site)
+        site.node.kill()
+        fleet.write(Put(fleet.migrates("w", "a", ME).key, ROTTEN))
+        site.start()
+        await asyncio.sleep(10)
+        site.kernel.flush([P1])
+        await asyncio.sleep(5)
+        assert shapes == [None, HERE]
+
+    on_a_site(scene, tmp_path)
+
+
 rotten_ones = pytest.mark.parametrize("rotten", [("source",), ("source", "migration")], ids=" and ".join)
 
 

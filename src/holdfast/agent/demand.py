@@ -9,7 +9,7 @@ only, and says which claims an object's change may have touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 
 from holdfast.agent.claims import Claim, Key, Local, Shape, Sort, route
 from holdfast.agent.mac import mac_of, tunnel_mac
@@ -152,12 +152,15 @@ class Demand:
             return self._end(by) if is_it else set()
         return self._believe(by) if self._endpoints.get(by) is subject else set()
 
-    def recall(self, claims: Iterable[Claim]) -> set[Key]:
+    def recall(self, claims: Iterable[tuple[Key, Claim]]) -> set[Key]:
         """What earlier lives have programmed for workloads of this host that are seen elsewhere too: their migrations
         may be over while the word of their arrival is late."""
         touched: set[Key] = set()
-        kept = {claim.owner.endpoint for claim in claims if isinstance(claim.shape, Local)}
-        for source in self._elsewhere({hostless(text, self._here.host) for text in kept}):
+        kept: dict[str, set[Key]] = {}
+        for key, claim in claims:
+            if isinstance(claim.shape, Local):
+                kept.setdefault(hostless(claim.owner.endpoint, self._here.host), set()).add(key)
+        for source in self._elsewhere(kept):
             move = Move(source, source._replace(node=self._here.host))
             by = MIGRATION.key(self._region, move.target)
             if self._moves.get(by) is None:
@@ -247,10 +250,11 @@ class Demand:
             return None
         return next((moved(self._endpoints[each], move.target) for each in self._named(move.source)), None)
 
-    def _elsewhere(self, individuals: Collection[str]) -> list[EndpointName]:
-        """Those endpoints of other hosts that are one of these."""
+    def _elsewhere(self, routes: Mapping[str, Set[Key]]) -> list[EndpointName]:
+        """Those endpoints of other hosts that are one of these individuals, with one of its routes."""
         others = [one for one in self._endpoints.values() if one.spec.node != self._here.host]
-        return [one.name for one in others if hostless(one.metadata.name, one.spec.node) in individuals]
+        found = [(one, routes.get(hostless(one.metadata.name, one.spec.node))) for one in others]
+        return [one.name for one, its in found if its and not its.isdisjoint(map(route, one.spec.ip_networks))]
 
     def _named(self, name: EndpointName) -> list[bytes]:
         """That endpoint, if it is there."""

@@ -35,7 +35,7 @@ from holdfast.store.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 
-Remembered = Callable[[], Iterable[Owned[Claim]]]
+Remembered = Callable[[], Iterable[tuple[Key, Owned[Claim]]]]
 
 LOOK_AGAIN = Duration(seconds=5)
 GONE_KEPT = 100_000
@@ -87,7 +87,8 @@ class Following:
             return set()
         touched = self._take_over()
         if self.synced.revision is None:
-            touched |= self.demand.recall(owned.value for owned in remembered() if owned.source == self.name)
+            own = ((key, owned.value) for key, owned in remembered() if owned.source == self.name)
+            touched |= self.demand.recall(own)
         touched |= self._arrivals.weigh(self.demand, touched)
         self._note()
         self._note_gone(touched)

@@ -86,11 +86,11 @@ class Kernel:
             return owned
         return known
 
-    def remembered(self) -> Iterator[Owned[Claim]]:
+    def remembered(self) -> Iterator[tuple[Key, Owned[Claim]]]:
         """What earlier lives have made or begun to remove, as the journal has it."""
         for key in list(self._remembered):
             if (owned := self._recalled(key)) is not None:
-                yield owned
+                yield key, owned
 
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
         """Everything is read for the first page; the others are of the same moment, but for what we did since."""
