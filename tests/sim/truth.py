@@ -130,6 +130,8 @@ class Truth:
     rotten: set[bytes] = field(default_factory=set)
     here: dict[Key, tuple[EndpointName, float]] = field(default_factory=dict)
     """Routes that lead here, as the agent knows since then, of workloads that are here or on their way ever since."""
+    _gone: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
+    """Hosts that are gone, and the agent may not have heard so: it rightly believes that something moved there."""
     _held: Mapping[Key, Held] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -143,20 +145,30 @@ class Truth:
             decoded = None if event.entry is None else kind.decode(event.key, event.entry.value)
             self.rotten.discard(event.key)
             if decoded is None:
-                self.objects.pop(event.key, None)
+                gone = self.objects.pop(event.key, None)
+                if gone is not None and isinstance(gone[1], Host):
+                    self._gone[event.key] = gone
             elif isinstance(decoded, Bad):
                 self.rotten.add(event.key)
                 if event.key in self.objects:
                     self.objects[event.key] = write.revision, self.objects[event.key][1]
             else:
                 self.objects[event.key] = write.revision, decoded
-        before, self._held = self._held, holders(self.objects)
+        self._hold()
+
+    def _hold(self) -> None:
+        before, self._held = self._held, holders(self._gone | self.objects)
         for key in [key for key in self.here if not self._goes_on(before[key], self._held.get(key))]:
             del self.here[key]
 
     def known(self, shown: Objects, made: Collection[Key], now: float) -> None:
         """The agent knows this much now, and these routes lead here."""
-        for key, held in self._held.items() if shown == self.objects else ():
+        if shown != self.objects:
+            return
+        if self._gone:
+            self._gone.clear()
+            self._hold()
+        for key, held in self._held.items():
             if key in made and isinstance(held.shape, Local) and held.name is not None:
                 self.here.setdefault(key, (held.name, now))
 
