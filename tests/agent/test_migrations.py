@@ -23,7 +23,7 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, 
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION
-from holdfast.store.api import Operation, Put, Snapshot, StoreAway, TxnResult
+from holdfast.store.api import Delete, Operation, Put, Snapshot, StoreAway, TxnResult
 from holdfast.testing import Write
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
@@ -317,31 +317,6 @@ def test_a_store_that_does_not_answer_has_not_said_that_a_migration_was_cancelle
     on_a_site(scene, tmp_path)
 
 
-@pytest.mark.parametrize("source", ["a", ME])
-@fault("N8", without="holdfast.agent.demand:Demand._is_in_question", returns=False)
-def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_stays(
-    tmp_path: Path, source: str
-) -> None:
-    """With an endpoint at the target, as Calico's driver writes it; that it is gone is heard late."""
-
-    async def scene(site: Site) -> None:
-        fleet = site.fleet()
-        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", source, PREFIX))
-        site.start()
-        await site.settled()
-        shapes = seen(site)
-        fleet.write(fleet.migrates("w", source, "b"), fleet.runs("w", "b", PREFIX))
-        await asyncio.sleep(5)
-        mute(site, ENDPOINT)
-        fleet.write(fleet.ends("w", "b"), fleet.arrived("w", "b"))
-        await asyncio.sleep(30)
-        site.clients["region"].link.heal()
-        await asyncio.sleep(10)
-        assert shapes == []
-
-    on_a_site(scene, tmp_path)
-
-
 async def under_way_to_b(site: Site, source: str) -> list[Shape | None]:
     """As Calico's driver writes it, with an endpoint at the target; what becomes of the route from now on."""
     fleet = site.fleet()
@@ -352,6 +327,40 @@ async def under_way_to_b(site: Site, source: str) -> list[Shape | None]:
     fleet.write(fleet.migrates("w", source, "b"), fleet.runs("w", "b", PREFIX))
     await asyncio.sleep(5)
     return shapes
+
+
+@pytest.mark.parametrize("source", ["a", ME])
+@fault("N8", without="holdfast.agent.demand:Demand._is_in_question", returns=False)
+def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_stays(
+    tmp_path: Path, source: str
+) -> None:
+    """With an endpoint at the target, as Calico's driver writes it, and lets go of it afterwards."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await under_way_to_b(site, source)
+        fleet.write(fleet.arrived("w", "b"))
+        await asyncio.sleep(10)
+        fleet.write(fleet.ends("w", "b"))
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("source", ["a", ME])
+def test_that_a_migration_turns_back_may_be_heard_late(tmp_path: Path, source: str) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await under_way_to_b(site, source)
+        mute(site, ENDPOINT)
+        fleet.write(fleet.ends("w", "b"), fleet.arrived("w", "b"))
+        await asyncio.sleep(30)
+        site.clients["region"].link.heal()
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
 
 
 @pytest.mark.parametrize("source", ["a", ME])
@@ -599,7 +608,7 @@ def test_who_arrives_stays_programmed_while_nobody_can_read_where_he_comes_from(
 
 
 @rotten_ones
-@fault("C39", without="holdfast.agent.demand:Demand._may_be_at_an_unread", returns=False)
+@fault("C39", without="holdfast.agent.demand:Demand._recall", returns=[])
 def test_C39_nobody_routes_to_where_a_workload_is_only_expected_because_its_place_cannot_be_read(
     tmp_path: Path, rotten: Sequence[str]
 ) -> None:
@@ -609,6 +618,109 @@ def test_C39_nobody_routes_to_where_a_workload_is_only_expected_because_its_plac
         fleet.write(fleet.runs("w", "b", PREFIX))
         await asyncio.sleep(5)
         await restarted_among(site, rotten, "b")
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("to", ["b", ME])
+def test_what_cannot_be_read_after_a_start_has_what_it_had_until_it_is_gone(tmp_path: Path, to: str) -> None:
+    """w is on a, and an older word of it comes to be heard: its host is known only now."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.runs("w", to, PREFIX), fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        assert site.shapes[P1] == THERE
+        shapes = seen(site)
+        site.node.kill()
+        key = fleet.runs("w", "a", PREFIX).key
+        fleet.write(Put(key, ROTTEN))
+        site.start()
+        await asyncio.sleep(10)
+        fleet.write(fleet.joins("b", 2))
+        await asyncio.sleep(10)
+        assert shapes == []
+        fleet.write(Delete(key))
+        await asyncio.sleep(10)
+        assert shapes == [HERE if to == ME else ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_cannot_be_read_after_a_start_and_is_mended_is_what_it_says_then(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        site.node.kill()
+        fleet.write(Put(fleet.runs("w", "a", PREFIX).key, ROTTEN))
+        site.start()
+        await asyncio.sleep(10)
+        assert site.shapes[P1] == THERE
+        fleet.write(fleet.runs("w", "a", "10.65.0.2/32"))
+        await site.settled()
+        assert (site.shapes.get(P1), site.shapes[P2]) == (None, THERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_sets_out_from_a_place_that_cannot_be_read_has_not_arrived_because_his_migration_is_heard_late(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        shapes = seen(site)
+        site.node.kill()
+        fleet.write(Put(fleet.runs("w", "a", PREFIX).key, ROTTEN))
+        site.start()
+        await asyncio.sleep(10)
+        mute(site, MIGRATION)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_of_two_migrations_of_one_workload_the_one_that_turns_back_takes_nothing_from_the_one_that_arrived(
+    tmp_path: Path,
+) -> None:
+    """The source is gone, so only who arrived first can lose; that the other is gone is heard late."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+        fleet.write(fleet.migrates("w", "a", ME), fleet.runs("w", ME, PREFIX))
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        site.start()
+        await site.settled()
+        fleet.write(fleet.ends("w", "a"), fleet.arrived("w", ME))
+        await asyncio.sleep(10)
+        assert site.shapes[P1] == HERE
+        shapes = seen(site)
+        mute(site, ENDPOINT)
+        fleet.write(fleet.ends("w", "b"), fleet.arrived("w", "b"))
+        await asyncio.sleep(30)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_is_here_is_not_doubted_because_another_place_of_him_is_written_at_the_same_time(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", ME, PREFIX))
+        site.start()
+        await site.settled()
+        shapes = seen(site)
+        fleet.write(fleet.runs("w", ME, PREFIX, "10.65.0.2/32"), fleet.runs("w", "a", PREFIX))
+        await asyncio.sleep(10)
         assert shapes == []
 
     on_a_site(scene, tmp_path)

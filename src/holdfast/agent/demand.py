@@ -17,7 +17,7 @@ from holdfast.agent.moves import Arrival, Move, Moves, hostless, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
 from holdfast.agent.questions import Question
 from holdfast.agent.rivals import ON_THEIR_WAY, Contest, Presence, Rival, Rivals, Wanted, contest
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.host import Host
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
@@ -46,6 +46,8 @@ class Demand:
         self._on: dict[str, list[bytes]] = {}
         self._moves = Moves()
         self._unread: frozenset[EndpointName] = frozenset()
+        self._recalled: dict[bytes, Endpoint] = {}
+        """Endpoints that cannot be read, as far as it is remembered what they were."""
         self._rivals = Rivals()
         self._doubted: set[bytes] = set()
         self._believed: set[bytes] = set()
@@ -95,6 +97,11 @@ class Demand:
         known = {one.name: one for one in self.local()} if self._moves else {}
         coming = [(by, move) for by, move in self._moves if move.target in known]
         return [Arrival(known[move.target], move.source.node, by in self._moves.over) for by, move in coming]
+
+    def expect(self, endpoints: Iterable[Endpoint]) -> None:
+        """These are new, or not as they were. Whoever has now what they will claim did not come to take it from them,
+        and nobody has to be asked about him."""
+        self._believed.update(self._holders(endpoints))
 
     def host(self, by: bytes, host: Host | None) -> set[Key]:
         """That host has changed, or is gone."""
@@ -149,17 +156,24 @@ class Demand:
         by, subject = question.by, question.subject
         if isinstance(subject, Move):
             is_it = self._moves.get(by) is subject and by in self._moves.over and self._stand(subject) == question.stand
-            return self._end(by) if is_it else set()
+            return self._end(by).union(*map(self._believe, self._named(subject.target))) if is_it else set()
         return self._believe(by) if self._endpoints.get(by) is subject else set()
 
     def recall(self, claims: Iterable[tuple[Key, Claim]]) -> set[Key]:
-        """What earlier lives have programmed for workloads of this host that are seen elsewhere too: their migrations
-        may be over while the word of their arrival is late."""
-        touched: set[Key] = set()
+        """What earlier lives have programmed. Of workloads of this host that are seen elsewhere too the migrations may
+        be over while the word of their arrival is late. What cannot be read now had been read (C39): as far as it is
+        remembered, it counts. And who has something already need not be asked whether he may take it."""
+        remembered = list(claims)
         kept: dict[str, set[Key]] = {}
-        for key, claim in claims:
+        unread = {str(name): name for name in self._unread}
+        unread |= {str(move.target): move.source for _, move in self._moves if move.source in self._unread}
+        known: dict[EndpointName, dict[Key, Shape]] = {}
+        for key, claim in remembered:
             if isinstance(claim.shape, Local):
                 kept.setdefault(hostless(claim.owner.endpoint, self._here.host), set()).add(key)
+            if claim.owner.endpoint in unread:
+                known.setdefault(unread[claim.owner.endpoint], {})[key] = claim.shape
+        touched = set[Key]().union(*(self._recall(name, routes) for name, routes in known.items()))
         for source in self._elsewhere(kept):
             move = Move(source, source._replace(node=self._here.host))
             by = MIGRATION.key(self._region, move.target)
@@ -167,15 +181,33 @@ class Demand:
                 self._moves.put(by, move)
                 self._moves.finish(by)
                 touched |= self._along(by)
+        contested = [(key, claim.owner.endpoint) for key, claim in remembered if key in self._rivals.contested]
+        self._believed.update(by for key, name in contested if (by := self._settled(key, name)) is not None)
         return touched
+
+    def _settled(self, key: Key, name: str) -> bytes | None:
+        """The endpoint of that name, if it claims that and is where it says."""
+        by = ENDPOINT.prefix(self._region) + name.encode()
+        return by if by in self._rivals.contested[key] and self._presence(by) is Presence.SETTLED else None
+
+    def _recall(self, name: EndpointName, routes: Mapping[Key, Shape]) -> set[Key]:
+        interfaces = [shape.interface for shape in routes.values() if isinstance(shape, Local)]
+        spec = EndpointSpec(
+            **name._asdict(), interface_name=next(iter(interfaces), ""), ip_networks=tuple(key.text for key in routes)
+        )
+        by = ENDPOINT.key(self._region, name)
+        self._recalled[by] = Endpoint.of(self._region, spec)
+        return self.endpoint(by, self._recalled[by])
 
     def unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[Key]:
         """These are there, and nobody knows what they say (C39)."""
-        concerned = set(self._moves.unread(migrations))
-        if endpoints != self._unread:
-            self._unread = endpoints
-            concerned |= self._moves.targets()
-        return set[Key]().union(*(self._route(by) for name in concerned for by in self._named(name)))
+        self._unread = endpoints
+        known = [(by, one) for by, one in self._recalled.items() if one.name not in endpoints]
+        gone = [by for by, one in known if self._endpoints.get(by) is one]
+        for by, _ in known:
+            del self._recalled[by]
+        concerned = [by for name in self._moves.unread(migrations) for by in self._named(name)]
+        return set[Key]().union(*(self.endpoint(by, None) for by in gone), *map(self._route, concerned))
 
     def rewritten(self) -> set[Key]:
         """What is contested by objects that were written anew just as they were: nothing of them has changed, but they
@@ -226,8 +258,9 @@ class Demand:
             return set()
         self._moves.put(by, None)
         arrived = self._named(move.target)
-        self._believed.update(arrived)  # it is known that they migrate no more, and need not be asked again
-        self._doubted.difference_update(arrived)
+        if move.target.node == self._here.host:  # where it has what is its already
+            self._believed.update(arrived)
+            self._doubted.difference_update(arrived)
         return self._arrive(by).union(*map(self._route, arrived))
 
     def _along(self, by: bytes) -> set[Key]:
@@ -286,14 +319,12 @@ class Demand:
             return set()
         touched = self._rivals.make(by, () if after is None else after.claims())
         if before is None or not before.reach:
-            self._believed.update(self._holders(name))
+            self.expect(self.on(name))  # now that it is reached
         return touched.union(*(self._route(endpoint) for endpoint in self._on.get(name, ())))
 
-    def _holders(self, host: str) -> Iterator[bytes]:
-        """Who has what the endpoints of that host claim as soon as it is reached: none that came to take it from them,
-        and about whom somebody would have to be asked."""
-        prefixes = [prefix for by in self._on.get(host, ()) for prefix in self._endpoints[by].spec.ip_networks]
-        for holder in filter(None, (self.wanted(route(prefix)) for prefix in prefixes)):
+    def _holders(self, endpoints: Iterable[Endpoint]) -> Iterator[bytes]:
+        routes = (route(prefix) for each in endpoints for prefix in each.spec.ip_networks) if len(self) else ()
+        for holder in filter(None, map(self.wanted, routes)):
             if holder.by in self._endpoints and self._presence(holder.by) is Presence.SETTLED:
                 yield holder.by
 
@@ -305,13 +336,7 @@ class Demand:
         node = endpoint.spec.node
         if node == self._here.host:
             return local_routes(endpoint)
-        if node not in self._peers or (self._unread and self._may_be_at_an_unread(endpoint.name)):
-            return ()
-        return remote_routes(endpoint, self._peers[node])
-
-    def _may_be_at_an_unread(self, name: EndpointName) -> bool:
-        """Whether it is only expected there, while what may be its place cannot be read: packets go where they went."""
-        return self._moves.is_expected(name) and any(one.individual == name.individual for one in self._unread)
+        return remote_routes(endpoint, self._peers[node]) if node in self._peers else ()
 
     def _contest(self, key: Key) -> Contest:
         return contest(key, (self._rival(key, wanted) for wanted in self._rivals.of(key)))

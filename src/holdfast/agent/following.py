@@ -112,11 +112,13 @@ class Following:
 
     def _take_over(self) -> set[Key]:
         touched: set[Key] = set()
+        endpoints = self._taken(self._endpoints)
+        self.demand.expect(filter(None, map(self._endpoints.objects.get, endpoints)))
         for key in self._taken(self._migrations):
             touched |= self.demand.migration(key, self._migrations.objects.get(key))
         for key in self._taken(self._hosts):
             touched |= self.demand.host(key, self._hosts.objects.get(key))
-        for key in self._taken(self._endpoints):
+        for key in endpoints:
             touched |= self.demand.endpoint(key, self._endpoints.objects.get(key))
         before, self._heads = self._heads, [mirror.revision for mirror in self._mirrors()]
         if self._heads != before:

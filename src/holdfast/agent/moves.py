@@ -94,10 +94,6 @@ class Moves:
         before, self._unread = self._unread, names
         return before ^ names
 
-    def targets(self) -> set[EndpointName]:
-        """Where to anything goes."""
-        return {move.target for move in self._known.values()} | self._unread
-
     def __iter__(self) -> Iterator[tuple[bytes, Move]]:
         return iter(sorted(self._known.items()))
 
