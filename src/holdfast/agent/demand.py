@@ -182,13 +182,13 @@ class Demand:
                 self._moves.finish(by)
                 touched |= self._along(by)
         contested = [(key, claim.owner.endpoint) for key, claim in remembered if key in self._rivals.contested]
-        self._believed.update(by for key, name in contested if (by := self._settled(key, name)) is not None)
+        holders = [(key, ENDPOINT.prefix(self._region) + name.encode()) for key, name in contested]
+        self._believed.update(by for key, by in holders if self._is_settled(key, by))
         return touched
 
-    def _settled(self, key: Key, name: str) -> bytes | None:
-        """The endpoint of that name, if it claims that and is where it says."""
-        by = ENDPOINT.prefix(self._region) + name.encode()
-        return by if by in self._rivals.contested[key] and self._presence(by) is Presence.SETTLED else None
+    def _is_settled(self, key: Key, by: bytes) -> bool:
+        """Whether that endpoint claims that, and is where it says."""
+        return by in self._rivals.contested[key] and self._presence(by) is Presence.SETTLED
 
     def _recall(self, name: EndpointName, routes: Mapping[Key, Shape]) -> set[Key]:
         interfaces = [shape.interface for shape in routes.values() if isinstance(shape, Local)]
