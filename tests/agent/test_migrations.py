@@ -724,3 +724,27 @@ def test_who_is_here_is_not_doubted_because_another_place_of_him_is_written_at_t
         assert shapes == []
 
     on_a_site(scene, tmp_path)
+
+
+def test_who_was_doubted_and_has_it_since_is_not_doubted_any_more_when_another_place_of_him_comes(
+    tmp_path: Path,
+) -> None:
+    """Of all these migrations nothing is heard."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        shapes = seen(site)
+        mute(site, MIGRATION)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(5)
+        fleet.write(fleet.ends("w", "a"))
+        await asyncio.sleep(5)
+        assert shapes == [ELSEWHERE]
+        fleet.write(fleet.migrates("w", "b", "a"), fleet.runs("w", "a", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == [ELSEWHERE]
+
+    on_a_site(scene, tmp_path)

@@ -101,7 +101,9 @@ class Demand:
     def expect(self, endpoints: Iterable[Endpoint]) -> None:
         """These are new, or not as they were. Whoever has now what they will claim did not come to take it from them,
         and nobody has to be asked about him."""
-        self._believed.update(self._holders(endpoints))
+        holders = set(self._holders(endpoints))
+        self._believed |= holders
+        self._doubted -= holders
 
     def host(self, by: bytes, host: Host | None) -> set[Key]:
         """That host has changed, or is gone."""
@@ -325,7 +327,7 @@ class Demand:
     def _holders(self, endpoints: Iterable[Endpoint]) -> Iterator[bytes]:
         routes = (route(prefix) for each in endpoints for prefix in each.spec.ip_networks) if len(self) else ()
         for holder in filter(None, map(self.wanted, routes)):
-            if holder.by in self._endpoints and self._presence(holder.by) is Presence.SETTLED:
+            if holder.by in self._endpoints and self._presence(holder.by) in (Presence.DOUBTED, Presence.SETTLED):
                 yield holder.by
 
     def _route(self, by: bytes) -> set[Key]:
