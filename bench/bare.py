@@ -6,12 +6,15 @@ per key is etcd's own, and differs by a factor of three from one machine to anot
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import AsyncIterator
 from http.client import HTTPConnection
 
 import msgspec
 
 from bench import fleet
+from bench.benchmark import Unmeasurable
 from bench.cost import Cost, Work
 from bench.gauges import Stopwatch
 from holdfast.store.api import Put, prefix_end
@@ -20,6 +23,9 @@ from holdfast.store.http import Endpoint
 OPERATIONS = 127
 """As many as a fenced transaction has."""
 PAGE = 5_000
+GATHER_S = 0.02
+"""Between two reads of a watch: what the kernel has gathered meanwhile is read at once."""
+BUFFER = 1 << 20
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -58,6 +64,82 @@ async def bare_reader(work: Work) -> AsyncIterator[Cost]:
         more = page.more
         first = page.kvs[-1].key + b"\0" if more else first
     yield Cost(found, watch.wall_s, watch.cpu_s)
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """What a bare watcher is told: where, below which prefix, and after how many events it is done."""
+
+    endpoint: str
+    prefix: str
+    events: int
+
+
+class _Change(msgspec.Struct, gc=False):
+    kv: _Item
+
+
+class _Changes(msgspec.Struct, gc=False):
+    events: list[_Change] = []
+    created: bool = False
+
+
+class _Said(msgspec.Struct, gc=False):
+    result: _Changes
+
+
+_said = msgspec.json.Decoder(_Said)
+_value = msgspec.json.Decoder()
+
+
+async def bare_watcher(work: Watched) -> AsyncIterator[Cost]:
+    """A part: reads a watch from a plain socket, decodes what it says, and drops it."""
+    where, prefix = Endpoint.parse(work.endpoint), work.prefix.encode()
+    request = msgspec.json.encode({"create_request": {"key": prefix, "range_end": prefix_end(prefix)}})
+    with socket.create_connection((where.host, where.port)) as wire:
+        head = f"POST /v3/watch HTTP/1.1\r\nHost: {where.authority}\r\nContent-Length: {len(request)}\r\n\r\n"
+        wire.sendall(head.encode() + request)
+        stream = _Chunked()
+        while not any(_said.decode(line).result.created for line in stream.lines(wire.recv(BUFFER))):
+            time.sleep(GATHER_S)  # noqa: ASYNC251 -- nobody else is in this process
+        yield Cost()
+        watch, seen = Stopwatch(), 0
+        while seen < work.events:
+            time.sleep(GATHER_S)  # noqa: ASYNC251
+            for line in stream.lines(wire.recv(BUFFER)):
+                events = _said.decode(line).result.events
+                seen += len(events)
+                for event in events:
+                    _value.decode(event.kv.value)
+        yield Cost(seen, watch.wall_s, watch.cpu_s)
+
+
+class _Chunked:
+    """The lines in an answer's chunks, in the plainest way."""
+
+    def __init__(self) -> None:
+        self._raw = b""
+        self._line = b""
+        self._in_body = False
+
+    def lines(self, data: bytes) -> list[bytes]:
+        """Those that are whole."""
+        if not data:
+            raise Unmeasurable("etcd has ended a watch; run it again on a quieter machine")
+        raw = self._raw + data
+        if not self._in_body:
+            head, found, body = raw.partition(b"\r\n\r\n")
+            self._in_body, raw = bool(found), body if found else head
+        content, position = [self._line], 0
+        while self._in_body and (size_ends := raw.find(b"\r\n", position)) >= 0:
+            start = size_ends + 2
+            end = start + int(raw[position:size_ends], 16)
+            if len(raw) < end + 2:
+                break
+            content.append(raw[start:end])
+            position = end + 2
+        self._raw = raw[position:]
+        *whole, self._line = b"".join(content).split(b"\n")
+        return whole
 
 
 def _connected(endpoint: str) -> HTTPConnection:

@@ -3,8 +3,9 @@
 The shipped workers on SQLite and an etcd in memory, in this process. `snapshot` is both workers, from nothing to "all
 is compared, nothing differs". Events are endpoints that go up and down: single puts at 2,500 per second, then fenced
 transactions of as many as fit; the cost is counted to the last write into the inventory, and from the moment when the
-list of the start has been looked at. `takeover` is a leader with warm mirrors whose predecessor died with 1 % not
-written, on a database that takes 5 ms for every call.
+list of the start has been looked at. `bare` is a program that watches the same single puts in the same seconds, decodes
+what it reads and drops it (bench/bare.py): what the wire alone costs here and now. `takeover` is a leader with warm
+mirrors whose predecessor died with 1 % not written, on a database that takes 5 ms for every call.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from sqlalchemy import Engine, insert
 
+from bench.bare import Watched, bare_watcher
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.fleet import PER_HOST, REGION, endpoints
 from bench.gauges import Stopwatch
@@ -80,6 +82,7 @@ class Figures(msgspec.Struct, frozen=True):
     events_per_s: float
     cpu_us_per_event: float
     cpu_us_per_event_batched: float
+    bare_cpu_us_per_event: float
     takeover_drain_s: float
     takeover_writes: int
     backlog_peak: int
@@ -143,7 +146,12 @@ async def _measure(options: Options) -> Figures:
             bench = _Bench(etcd.endpoint, engine, Path(state), options)
             await bench.prepare()
             snapshot = await bench.snapshot()
-            single = await bench.live(single_writer, min(SINGLE_MOST, 2 * options.endpoints), first_round=1)
+            changes = min(SINGLE_MOST, 2 * options.endpoints)
+            watched = Watched(etcd.endpoint, ENDPOINT_STATUS.prefix(REGION).decode(), changes)
+            async with started(bare_watcher, watched) as bare:
+                await bare.report()
+                single = await bench.live(single_writer, changes, first_round=1)
+                bare_single = await bare.report()
             batched = await bench.live(bulk_writer, ROUNDS * options.endpoints, first_round=1)
             takeover = await bench.takeover()
             await bench.store.close()
@@ -154,6 +162,7 @@ async def _measure(options: Options) -> Figures:
         events_per_s=batched.events / batched.wall_s,
         cpu_us_per_event=single.cpu_s / single.events * 1e6,
         cpu_us_per_event_batched=batched.cpu_s / batched.events * 1e6,
+        bare_cpu_us_per_event=bare_single.cpu_us,
         takeover_drain_s=takeover[0],
         takeover_writes=takeover[1],
         backlog_peak=max(single.peak, batched.peak),
@@ -246,13 +255,12 @@ class _Bench:
                 await asyncio.sleep(0.05)
 
     async def _arrived(self, reign: Reign[Any, EndpointSeen], changes: int, first_round: int) -> None:
-        """Until the inventory says of each endpoint what was said of it last."""
-        keys, memory = _keys(self._options.endpoints), reign.target.memory
-        last = (changes - 1) % len(keys)
-        words = {True: Word.DOWN, False: Word.ACTIVE}
-        word = words[bool((first_round + (changes - 1) // len(keys)) % 2)]
+        """Until all that was written has been seen and written on: the last of it is said once more, so that its
+        revision is above all others."""
+        *_, (key, value) = _changes(self._options.endpoints, changes, first_round)
+        last = await self.store.put(key, value)
         async with asyncio.timeout(PATIENCE.total_seconds()):
-            while memory[keys[last]].status is not word or reign.backlog():  # noqa: ASYNC110
+            while reign.topic.mirror.mod_revision(key) < last or reign.backlog():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     def _check(self, reign: Reign[Any, EndpointSeen], changes: int, first_round: int) -> None:

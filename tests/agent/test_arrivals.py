@@ -50,7 +50,7 @@ def test_a_migration_whose_word_is_late_moves_nothing_before_its_time(tmp_path: 
     on_a_site(scene, tmp_path)
 
 
-def test_a_workload_that_arrives_here_is_programmed_as_soon_as_its_migration_is_known(tmp_path: Path) -> None:
+def test_a_workload_whose_endpoint_is_here_is_programmed_whether_or_not_it_is_known_to_migrate(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
@@ -58,7 +58,7 @@ def test_a_workload_that_arrives_here_is_programmed_as_soon_as_its_migration_is_
         fleet.write(fleet.migrates("w", "a", "me"))
         fleet.write(fleet.runs("w", "me", "10.65.0.1/32"))
         await asyncio.sleep(30)
-        assert site.shapes[P1] == THERE
+        assert site.shapes[P1] == Local("tap-w")
         site.clients["region"].link.heal()
         await asyncio.sleep(5)
         assert site.shapes[P1] == Local("tap-w")

@@ -23,7 +23,7 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, 
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION
-from holdfast.store.api import Delete, Operation, Put, Snapshot, StoreAway, TxnResult
+from holdfast.store.api import Operation, Put, Snapshot, StoreAway, TxnResult
 from holdfast.testing import Write
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
@@ -32,7 +32,7 @@ from tests.agent.site import ME, REGION, Fleet, Site, another_store
 from tests.agent.test_keeper import P1, P2, on_a_site
 
 HERE, THERE, ELSEWHERE = Local("tap-w"), Remote("10.99.0.1"), Remote("10.99.0.2")
-PREFIX = "10.65.0.1/32"
+PREFIX, SECOND, THIRD = "10.65.0.1/32", "10.65.0.2/32", "10.65.0.3/32"
 ROTTEN = b'{"kind": "LiveMigration", '
 
 
@@ -625,26 +625,53 @@ def test_C39_nobody_routes_to_where_a_workload_is_only_expected_because_its_plac
 
 @pytest.mark.parametrize("to", ["b", ME])
 def test_what_cannot_be_read_after_a_start_has_what_it_had_until_it_is_gone(tmp_path: Path, to: str) -> None:
-    """w is on a, and an older word of it comes to be heard: its host is known only now."""
+    """Before that, w was somewhere else, and something was left of it there."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
-        fleet.write(fleet.runs("w", to, PREFIX), fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", to, PREFIX))
+        fleet.write(fleet.runs("w", "a", PREFIX))
         site.start()
-        await site.settled()
+        await asyncio.sleep(10)
         assert site.shapes[P1] == THERE
         shapes = seen(site)
-        site.node.kill()
-        key = fleet.runs("w", "a", PREFIX).key
-        fleet.write(Put(key, ROTTEN))
-        site.start()
-        await asyncio.sleep(10)
-        fleet.write(fleet.joins("b", 2))
-        await asyncio.sleep(10)
+        await restarted_among(site, ["source"], "b")
         assert shapes == []
-        fleet.write(Delete(key))
+        fleet.write(fleet.ends("w", "a"))
         await asyncio.sleep(10)
         assert shapes == [HERE if to == ME else ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_cannot_be_read_and_is_deleted_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        await restarted_among(site, ["source"], "b")
+        assert site.shapes[P1] == THERE
+        fleet.write(fleet.ends("w", "a"))
+        await asyncio.sleep(10)
+        assert P1 not in site.shapes
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("who", ["u", "w"])
+def test_what_cannot_be_read_is_as_old_as_what_is_remembered_of_it(tmp_path: Path, who: str) -> None:
+    """While the agent is down the address goes elsewhere, and what had it is written anew as nobody can read it."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        site.node.kill()
+        fleet.write(fleet.ends("w", "a"), fleet.runs(who, "b", PREFIX))
+        await restarted_among(site, ["source"], "b")
+        assert site.shapes[P1] == ELSEWHERE
 
     on_a_site(scene, tmp_path)
 
@@ -746,5 +773,138 @@ def test_who_was_doubted_and_has_it_since_is_not_doubted_any_more_when_another_p
         fleet.write(fleet.migrates("w", "b", "a"), fleet.runs("w", "a", PREFIX))
         await asyncio.sleep(10)
         assert shapes == [ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
+async def only_expected_on_b(site: Site, *more: str) -> list[Shape | None]:
+    """w is on a, on its way to b, with more addresses there; of the migration nothing is heard. What becomes of its
+    route from now on."""
+    fleet = site.fleet()
+    fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.joins("c", 3), fleet.runs("w", "a", PREFIX))
+    site.start()
+    await site.settled()
+    shapes = seen(site)
+    mute(site, MIGRATION)
+    fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX, *more))
+    await asyncio.sleep(5)
+    assert shapes == []
+    return shapes
+
+
+@pytest.mark.parametrize("claimed_by", ["w", "v"])
+def test_who_has_one_address_is_still_doubted_about_the_others(tmp_path: Path, claimed_by: str) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await only_expected_on_b(site, SECOND)
+        assert site.shapes[P2] == ELSEWHERE
+        written = fleet.runs("w", "b", PREFIX, SECOND, THIRD) if claimed_by == "w" else fleet.runs("v", "c", SECOND)
+        fleet.write(written)
+        await asyncio.sleep(700)  # an audit, too
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_host_that_leaves_and_comes_back_has_its_workloads_again(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await only_expected_on_b(site)
+        fleet.write(fleet.leaves("a"))
+        await asyncio.sleep(2)
+        fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(20)
+        assert (shapes[-1], site.shapes[P1]) == (THERE, THERE)
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_who_was_believed_once_and_has_lost_since_is_asked_again(tmp_path: Path, anew: bool) -> None:
+    """Something is left of w on b; then it goes there again, and that it only goes is not heard."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        shapes = seen(site)
+        for host in "b", "a":
+            fleet.write(fleet.runs("w", host, PREFIX))
+            await asyncio.sleep(10)
+        assert shapes == [ELSEWHERE, THERE]
+        for kind in (ENDPOINT, MIGRATION) if anew else (MIGRATION,):
+            mute(site, kind)
+        if anew:
+            fleet.write(fleet.ends("w", "b"))
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(1)
+        site.clients["region"].link.heal()
+        mute(site, MIGRATION)
+        await asyncio.sleep(10)
+        assert shapes == [ELSEWHERE, THERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_came_back_unreadable_where_a_workload_left_takes_nothing_from_where_it_is(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await under_way_to_b(site, "a")
+        fleet.write(fleet.ends("w", "a"))
+        await asyncio.sleep(5)
+        assert site.shapes[P1] == ELSEWHERE
+        shapes = seen(site)
+        await restarted_among(site, ["source"], "b")
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_arrives_stays_programmed_when_only_where_he_comes_from_can_be_read_again(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        await restarted_among(site, ["source", "migration"], ME)
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == []
+        for step in steps(fleet):
+            fleet.write(step)
+            await asyncio.sleep(5)
+        assert (shapes, site.shapes[P1]) == ([], HERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_comes_here_from_where_nothing_can_be_read_stays_here_when_he_is_also_expected_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(5)
+        await restarted_among(site, ["source"], ME)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_is_here_stays_here_while_it_is_asked_whether_he_has_arrived_and_an_older_place_of_him_is_reached(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "b", PREFIX))
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        shapes = seen(site)
+        fleet.write(fleet.runs("w", ME, PREFIX))
+        await asyncio.sleep(0.2)
+        fleet.write(fleet.joins("b", 2))
+        await asyncio.sleep(10)
+        assert shapes == [HERE]
 
     on_a_site(scene, tmp_path)

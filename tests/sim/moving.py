@@ -20,12 +20,15 @@ Operations = Sequence[Operation]
 
 
 def set_out(fleet: Fleet, random: Random, truth: Truth) -> Operations:
-    """A workload begins to move; what is written of it is written at one revision."""
+    """A workload begins to move, at times to where something was left of it; what is written of it is written at one
+    revision."""
     hosts = [one.metadata.name for _, one in truth.objects.values() if isinstance(one, Host)]
     endpoints = _endpoints(truth)
     settled = [one for one in endpoints.values() if one.spec.node in (*hosts, ME)]
     places = [*hosts, *[ME] * len(hosts)]
-    begun = [(one, to) for one in settled for to in places if one.name._replace(node=to) not in endpoints]
+    taken = set() if random.random() < 0.2 else endpoints.keys()
+    begun = [(one, to) for one in settled for to in places if to != one.spec.node]
+    begun = [(one, to) for one, to in begun if one.name._replace(node=to) not in taken]
     if not begun:
         return []
     one, to = random.choice(begun)

@@ -221,7 +221,7 @@ def _is_heard(following: Following) -> bool:
 
 def _shown(following: Following) -> dict[bytes, tuple[int, Object]]:
     return {
-        key: (shown.mod_revision(key), each) for shown in following._mirrors() for key, each in shown.objects.items()
+        key: (shown.good_revision(key), each) for shown in following._mirrors() for key, each in shown.objects.items()
     }
 
 

@@ -150,8 +150,6 @@ class Truth:
                     self._gone[event.key] = gone
             elif isinstance(decoded, Bad):
                 self.rotten.add(event.key)
-                if event.key in self.objects:
-                    self.objects[event.key] = write.revision, self.objects[event.key][1]
             else:
                 self.objects[event.key] = write.revision, decoded
         self._hold()
@@ -163,11 +161,13 @@ class Truth:
 
     def known(self, shown: Objects, made: Collection[Key], now: float) -> None:
         """The agent knows this much now, and these routes lead here."""
+        heard = [host for host in self._gone if host not in shown or host in self.objects]
+        for host in heard:
+            del self._gone[host]
+        if heard:
+            self._hold()
         if shown != self.objects:
             return
-        if self._gone:
-            self._gone.clear()
-            self._hold()
         for key, held in self._held.items():
             if key in made and isinstance(held.shape, Local) and held.name is not None:
                 self.here.setdefault(key, (held.name, now))

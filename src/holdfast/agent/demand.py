@@ -16,16 +16,19 @@ from holdfast.agent.mac import mac_of, tunnel_mac
 from holdfast.agent.moves import Arrival, Move, Moves, hostless, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
 from holdfast.agent.questions import Question
-from holdfast.agent.rivals import ON_THEIR_WAY, Contest, Presence, Rival, Rivals, Wanted, contest
+from holdfast.agent.rivals import Contest, Presence, Rival, Rivals, Wanted, contest
 from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.host import Host
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
+from holdfast.reconcile import Owned
 
 Revision = Callable[[bytes], int]
 """The mod_revision of a store key."""
 Obstacle = Callable[[Key, Shape], str | None]
 """Why something cannot be in the kernel now."""
+Holder = Callable[[Key], str]
+"""The name of the endpoint that has something now; none, where nobody has it."""
 
 
 class Demand:
@@ -35,9 +38,11 @@ class Demand:
         self._given = here
         self._region = region
         self._here = here
-        self.revision = revision
+        self._written = revision
         self.obstacle: Obstacle = lambda _key, _shape: None
         """Asked of workloads on their way here: one without an interface is routed to where it still is."""
+        self.holder: Holder = lambda _key: ""
+        """Asked of what is contested: who has it need not be asked whether he may take it."""
         self.own: Host | None = None
         """What is said of this host itself."""
         self._peers: dict[str, Peer] = {}
@@ -46,8 +51,12 @@ class Demand:
         self._on: dict[str, list[bytes]] = {}
         self._moves = Moves()
         self._unread: frozenset[EndpointName] = frozenset()
-        self._recalled: dict[bytes, Endpoint] = {}
-        """Endpoints that cannot be read, as far as it is remembered what they were."""
+        self._recalled: dict[bytes, tuple[Endpoint, int]] = {}
+        """Endpoints that cannot be read, as far as it is remembered what they were, and as of which revision."""
+        self._kept: dict[str, set[Key]] = {}
+        """What earlier lives have programmed here for workloads of which a migration that cannot be read says that they
+        come here: from where is known once that can be read."""
+        self._prefix = ENDPOINT.prefix(region)
         self._rivals = Rivals()
         self._doubted: set[bytes] = set()
         self._believed: set[bytes] = set()
@@ -97,13 +106,6 @@ class Demand:
         known = {one.name: one for one in self.local()} if self._moves else {}
         coming = [(by, move) for by, move in self._moves if move.target in known]
         return [Arrival(known[move.target], move.source.node, by in self._moves.over) for by, move in coming]
-
-    def expect(self, endpoints: Iterable[Endpoint]) -> None:
-        """These are new, or not as they were. Whoever has now what they will claim did not come to take it from them,
-        and nobody has to be asked about him."""
-        holders = set(self._holders(endpoints))
-        self._believed |= holders
-        self._doubted -= holders
 
     def host(self, by: bytes, host: Host | None) -> set[Key]:
         """That host has changed, or is gone."""
@@ -161,55 +163,74 @@ class Demand:
             return self._end(by).union(*map(self._believe, self._named(subject.target))) if is_it else set()
         return self._believe(by) if self._endpoints.get(by) is subject else set()
 
-    def recall(self, claims: Iterable[tuple[Key, Claim]]) -> set[Key]:
+    def recall(self, claims: Iterable[tuple[Key, Owned[Claim]]]) -> set[Key]:
         """What earlier lives have programmed. Of workloads of this host that are seen elsewhere too the migrations may
-        be over while the word of their arrival is late. What cannot be read now had been read (C39): as far as it is
-        remembered, it counts. And who has something already need not be asked whether he may take it."""
-        remembered = list(claims)
+        be over while the word of their arrival is late. And what cannot be read now had been read (C39): as far as it
+        is remembered, it counts, as old as it is."""
         kept: dict[str, set[Key]] = {}
-        unread = {str(name): name for name in self._unread}
-        unread |= {str(move.target): move.source for _, move in self._moves if move.source in self._unread}
-        known: dict[EndpointName, dict[Key, Shape]] = {}
-        for key, claim in remembered:
+        unread = self._unread_owners()
+        known: dict[EndpointName, dict[Key, Owned[Claim]]] = {}
+        for key, owned in claims:
+            claim = owned.value
             if isinstance(claim.shape, Local):
                 kept.setdefault(hostless(claim.owner.endpoint, self._here.host), set()).add(key)
             if claim.owner.endpoint in unread:
-                known.setdefault(unread[claim.owner.endpoint], {})[key] = claim.shape
+                known.setdefault(unread[claim.owner.endpoint], {})[key] = owned
+        self._kept = kept
         touched = set[Key]().union(*(self._recall(name, routes) for name, routes in known.items()))
-        for source in self._elsewhere(kept):
+        return touched | self._keep()
+
+    def _keep(self) -> set[Key]:
+        touched: set[Key] = set()
+        for source in self._elsewhere(self._kept):
             move = Move(source, source._replace(node=self._here.host))
             by = MIGRATION.key(self._region, move.target)
             if self._moves.get(by) is None:
                 self._moves.put(by, move)
                 self._moves.finish(by)
                 touched |= self._along(by)
-        contested = [(key, claim.owner.endpoint) for key, claim in remembered if key in self._rivals.contested]
-        holders = [(key, ENDPOINT.prefix(self._region) + name.encode()) for key, name in contested]
-        self._believed.update(by for key, by in holders if self._is_settled(key, by))
+        expected = {name.individual for name in self._moves.unread_to(self._here.host)}
+        self._kept = {individual: routes for individual, routes in self._kept.items() if individual in expected}
         return touched
 
-    def _is_settled(self, key: Key, by: bytes) -> bool:
-        """Whether that endpoint claims that, and is where it says."""
-        return by in self._rivals.contested[key] and self._presence(by) is Presence.SETTLED
+    def _unread_owners(self) -> dict[str, EndpointName]:
+        """Whose claims tell of an endpoint that cannot be read: its own, and those of a workload that only a migration
+        brings here from there."""
+        here = [move for _, move in self._moves if move.target.node == self._here.host]
+        brought = [move for move in here if move.source in self._unread and not self._named(move.target)]
+        return {str(move.target): move.source for move in brought} | {str(name): name for name in self._unread}
 
-    def _recall(self, name: EndpointName, routes: Mapping[Key, Shape]) -> set[Key]:
-        interfaces = [shape.interface for shape in routes.values() if isinstance(shape, Local)]
-        spec = EndpointSpec(
-            **name._asdict(), interface_name=next(iter(interfaces), ""), ip_networks=tuple(key.text for key in routes)
+    def _recall(self, name: EndpointName, routes: Mapping[Key, Owned[Claim]]) -> set[Key]:
+        shapes = [owned.value.shape for owned in routes.values()]
+        interface = next((shape.interface for shape in shapes if isinstance(shape, Local)), "")
+        prefixes = tuple(key.text for key in routes)
+        endpoint = Endpoint.of(
+            self._region, EndpointSpec(**name._asdict(), interface_name=interface, ip_networks=prefixes)
         )
         by = ENDPOINT.key(self._region, name)
-        self._recalled[by] = Endpoint.of(self._region, spec)
-        return self.endpoint(by, self._recalled[by])
+        self._recalled[by] = endpoint, max(owned.revision for owned in routes.values())
+        return self.endpoint(by, endpoint)
 
     def unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[Key]:
         """These are there, and nobody knows what they say (C39)."""
-        self._unread = endpoints
-        known = [(by, one) for by, one in self._recalled.items() if one.name not in endpoints]
-        gone = [by for by, one in known if self._endpoints.get(by) is one]
-        for by, _ in known:
-            del self._recalled[by]
+        touched: set[Key] = set()
+        if endpoints != self._unread:
+            self._unread = endpoints
+            for by in [by for by, (one, _) in self._recalled.items() if one.name not in endpoints]:
+                gone = self._is_recalled(by)
+                del self._recalled[by]
+                touched |= self.endpoint(by, None) if gone else set()
+            touched |= self._keep() if self._kept else set()
         concerned = [by for name in self._moves.unread(migrations) for by in self._named(name)]
-        return set[Key]().union(*(self.endpoint(by, None) for by in gone), *map(self._route, concerned))
+        return touched.union(*map(self._route, concerned))
+
+    def _is_recalled(self, by: bytes) -> bool:
+        """Whether that is only remembered."""
+        return by in self._recalled and self._endpoints.get(by) is self._recalled[by][0]
+
+    def revision(self, by: bytes) -> int:
+        """When that object was last written, so that it could be read."""
+        return self._recalled[by][1] if self._is_recalled(by) else self._written(by)
 
     def rewritten(self) -> set[Key]:
         """What is contested by objects that were written anew just as they were: nothing of them has changed, but they
@@ -220,7 +241,7 @@ class Demand:
         return {key for by in newer for key in self._rivals.made[by] if key in self._rivals.contested}
 
     def twins(self, keys: Iterable[Key]) -> Iterator[tuple[bytes, EndpointName]]:
-        """Endpoints that win one of these claims over an older one of the same workload on another host, and are
+        """Endpoints that would take one of these claims from an older one of the same workload on another host, and are
         neither doubted nor believed nor known to be on their way."""
         for key in keys:
             if key not in self._rivals.contested:
@@ -230,7 +251,7 @@ class Demand:
             if by not in self._endpoints or by in self._believed or winner.presence is not Presence.SETTLED:
                 continue
             older = [one for one in found.losers if one.who == winner.who and one.revision <= winner.revision]
-            if any(one.presence >= Presence.LEFT for one in older):
+            if any(one.presence >= Presence.LEFT for one in older) and not self._has(key, by):
                 yield by, self._endpoints[by].name
 
     def doubt(self, by: bytes) -> None:
@@ -238,10 +259,16 @@ class Demand:
         self._doubted.add(by)
 
     def _believe(self, by: bytes) -> set[Key]:
-        """That endpoint is what it says, and is not doubted again."""
+        """That endpoint is what it says, and is not doubted again, before another place of its workload is believed."""
+        made = self._rivals.made.get(by, ())
+        rivals = {one for key in made for one in self._rivals.contested.get(key, ())}
+        self._believed -= {one for one in rivals if self._who(one) == self._who(by)}
         self._doubted.discard(by)
         self._believed.add(by)
-        return set(self._rivals.made.get(by, ()))
+        return set(made)
+
+    def _has(self, key: Key, by: bytes) -> bool:
+        return by == self._prefix + self.holder(key).encode()
 
     def _stand(self, move: Move) -> tuple[bool, bool]:
         """Whether there is an endpoint where it goes, and where it comes from."""
@@ -259,11 +286,7 @@ class Demand:
         if move is None:
             return set()
         self._moves.put(by, None)
-        arrived = self._named(move.target)
-        if move.target.node == self._here.host:  # where it has what is its already
-            self._believed.update(arrived)
-            self._doubted.difference_update(arrived)
-        return self._arrive(by).union(*map(self._route, arrived))
+        return self._arrive(by).union(*map(self._route, self._named(move.target)))
 
     def _along(self, by: bytes) -> set[Key]:
         """One end of that migration has changed."""
@@ -320,15 +343,7 @@ class Demand:
         if before == after:
             return set()
         touched = self._rivals.make(by, () if after is None else after.claims())
-        if before is None or not before.reach:
-            self.expect(self.on(name))  # now that it is reached
         return touched.union(*(self._route(endpoint) for endpoint in self._on.get(name, ())))
-
-    def _holders(self, endpoints: Iterable[Endpoint]) -> Iterator[bytes]:
-        routes = (route(prefix) for each in endpoints for prefix in each.spec.ip_networks) if len(self) else ()
-        for holder in filter(None, map(self.wanted, routes)):
-            if holder.by in self._endpoints and self._presence(holder.by) in (Presence.DOUBTED, Presence.SETTLED):
-                yield holder.by
 
     def _route(self, by: bytes) -> set[Key]:
         endpoint = self._endpoints.get(by)
@@ -345,8 +360,10 @@ class Demand:
 
     def _rival(self, key: Key, wanted: Wanted) -> Rival:
         presence, shape = self._presence(wanted.by), wanted.claim.shape
-        here = isinstance(shape, Local) and presence in ON_THEIR_WAY
-        arrives = here and self.obstacle(key, shape) is None
+        if presence is Presence.DOUBTED and self._has(key, wanted.by):
+            presence = Presence.HELD
+        is_coming = isinstance(shape, Local) and presence is not Presence.SETTLED  # also who is only doubted
+        arrives = is_coming and self.obstacle(key, shape) is None
         return Rival(wanted, self._who(wanted.by), presence, self.revision(wanted.by), arrives)
 
     def _who(self, by: bytes) -> Hashable:

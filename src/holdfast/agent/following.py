@@ -87,8 +87,7 @@ class Following:
             return set()
         touched = self._take_over()
         if self.synced.revision is None:
-            own = ((key, owned.value) for key, owned in remembered() if owned.source == self.name)
-            touched |= self.demand.recall(own)
+            touched |= self.demand.recall((key, owned) for key, owned in remembered() if owned.source == self.name)
         touched |= self._arrivals.weigh(self.demand, touched)
         self._note()
         self._note_gone(touched)
@@ -112,13 +111,11 @@ class Following:
 
     def _take_over(self) -> set[Key]:
         touched: set[Key] = set()
-        endpoints = self._taken(self._endpoints)
-        self.demand.expect(filter(None, map(self._endpoints.objects.get, endpoints)))
         for key in self._taken(self._migrations):
             touched |= self.demand.migration(key, self._migrations.objects.get(key))
         for key in self._taken(self._hosts):
             touched |= self.demand.host(key, self._hosts.objects.get(key))
-        for key in endpoints:
+        for key in self._taken(self._endpoints):
             touched |= self.demand.endpoint(key, self._endpoints.objects.get(key))
         before, self._heads = self._heads, [mirror.revision for mirror in self._mirrors()]
         if self._heads != before:
@@ -185,7 +182,7 @@ class Following:
         return HOST.prefix(self.region), ENDPOINT.prefix(self.region), MIGRATION.prefix(self.region)
 
     def _revision(self, key: bytes) -> int:
-        return self._endpoints.mod_revision(key) or self._hosts.mod_revision(key) or self._migrations.mod_revision(key)
+        return next((at for mirror in (self._endpoints, *self._mirrors()) if (at := mirror.good_revision(key))), 0)
 
 
 def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:

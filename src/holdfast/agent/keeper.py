@@ -13,6 +13,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import eq
 
 import structlog
@@ -91,8 +92,9 @@ class Keeper:
         self.sync = Sync({following.name: following.synced for following in followings})
         belonging.counts = lambda name: name in self.sync.sources
         demands = {following.name: following.demand for following in followings}
-        for demand in demands.values():
+        for name, demand in demands.items():
             demand.obstacle = kernel.dataplane.obstacle
+            demand.holder = partial(self._holder, name)
         self.sources = Sources(host, demands, kernel.dataplane.describe().own)
         self.intent: Intent[Key] = Intent(NAME)
         self.metrics = AgentMetrics(around.metrics.registry)
@@ -201,6 +203,11 @@ class Keeper:
     def _is_allowed(self, change: Change[Key, Claim]) -> bool:
         owner = change.owner.source
         return any(following.name == owner and following.is_allowed(change) for following in self.followings)
+
+    def _holder(self, source: str, key: Key) -> str:
+        """The endpoint of that source that has it."""
+        owned = self.kernel.holder(key)
+        return owned.value.owner.endpoint if owned is not None and owned.source == source else ""
 
     def _doubt(self, source: str) -> None:
         self.belonging.doubt(source, self._clock.now())

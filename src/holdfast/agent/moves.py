@@ -94,6 +94,10 @@ class Moves:
         before, self._unread = self._unread, names
         return before ^ names
 
+    def unread_to(self, host: str) -> list[EndpointName]:
+        """Where to on that host the migrations go that cannot be read."""
+        return [name for name in self._unread if name.node == host]
+
     def __iter__(self) -> Iterator[tuple[bytes, Move]]:
         return iter(sorted(self._known.items()))
 

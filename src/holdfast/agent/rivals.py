@@ -32,7 +32,9 @@ class Presence(IntEnum):
     """At the target of its migration; where it comes from it was gone once, and stands anew."""
     AWAITED = 3
     """At the target of its migration, and it does not stand where it comes from any more."""
-    SETTLED = 4
+    HELD = 4
+    """Doubted, but it has this already: nobody who was surer had claimed it."""
+    SETTLED = 5
 
 
 ON_THEIR_WAY = (Presence.EXPECTED, Presence.LEFT, Presence.AWAITED)

@@ -92,6 +92,10 @@ class Kernel:
             if (owned := self._recalled(key)) is not None:
                 yield key, owned
 
+    def holder(self, key: Key) -> Owned[Claim] | None:
+        """Who has that, as the journal has it."""
+        return self._recalled(key)
+
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
         """Everything is read for the first page; the others are of the same moment, but for what we did since."""
         await asyncio.sleep(0)  # between two pages everybody has a turn

@@ -20,6 +20,7 @@ from holdfast.model.bad import Bad
 from holdfast.model.host import HOST
 from holdfast.store.api import prefix_end
 
+_Row = tuple[bytes, bytes]
 _NEWEST = select(func.max(CHANGES.c.revision))
 
 
@@ -79,25 +80,51 @@ def _under(table: Table, prefix: bytes, after: bytes | None) -> Iterator[ColumnE
 
 _INSERT = "INSERT INTO observed (key, kind, doc, at) VALUES "
 _OR_REPLACE = " ON CONFLICT (key) DO UPDATE SET doc = excluded.doc, at = excluded.at"
+_UPDATE = "UPDATE observed SET doc = ?, at = ? WHERE key IN "
 _ROWS = 200
 """Rows of one statement on SQLite; old ones take no more than 999 values."""
+_MANY = 20
+"""Rows that say the same: so many are worth a statement of their own."""
 _SQLITE_TIME = "%Y-%m-%d %H:%M:%S.%f"
 
 
 def _upsert(connection: Connection, kind: str, rows: Sequence[tuple[bytes, bytes]], at: datetime) -> None:
     """Straight to the driver: this is where a flood of reports arrives, and rows are all alike."""
-    if connection.dialect.name == "sqlite":
-        written = at.astimezone(UTC).strftime(_SQLITE_TIME)  # as SQLAlchemy writes and reads it
-        # Many rows in one statement: between two of them the driver would let the event loop's thread run each time.
-        ordered = sorted(rows)
-        for some in (ordered[start : start + _ROWS] for start in range(0, len(ordered), _ROWS)):
-            values = ", ".join(["(?, ?, ?, ?)"] * len(some))
-            made = tuple(value for key, doc in some for value in (key, kind, doc, written))
-            connection.exec_driver_sql(f"{_INSERT}{values}{_OR_REPLACE}", made)
-    else:
+    if connection.dialect.name != "sqlite":
         connection.exec_driver_sql(
             f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", [(key, kind, doc, at) for key, doc in sorted(rows)]
         )
+        return
+    written = at.astimezone(UTC).strftime(_SQLITE_TIME)  # as SQLAlchemy writes and reads it
+    left = _updated(connection, sorted(rows), written)
+    # Many rows in one statement: between two of them the driver would let the event loop's thread run each time.
+    for some in _portions(left):
+        values = ", ".join(["(?, ?, ?, ?)"] * len(some))
+        made = tuple(value for key, doc in some for value in (key, kind, doc, written))
+        connection.exec_driver_sql(f"{_INSERT}{values}{_OR_REPLACE}", made)
+
+
+def _updated(connection: Connection, rows: Sequence[_Row], at: str) -> Sequence[_Row]:
+    """Updates rows that say the same together, which costs SQLite a third less than to insert each over what is there.
+    Those that are left: some of them may be new, or say something that hardly another one does."""
+    alike: dict[bytes, list[_Row]] = {}
+    for row in rows:
+        alike.setdefault(row[1], []).append(row)
+    left: list[_Row] = []
+    for doc, group in alike.items():
+        for some in _portions(group):
+            if len(some) < _MANY or not _is_updated(connection, doc, at, [key for key, _ in some]):
+                left += some
+    return left
+
+
+def _is_updated(connection: Connection, doc: bytes, at: str, keys: Sequence[bytes]) -> bool:
+    places = ", ".join("?" * len(keys))
+    return connection.exec_driver_sql(f"{_UPDATE}({places})", (doc, at, *keys)).rowcount == len(keys)
+
+
+def _portions(rows: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
+    return (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
 
 
 def _as_they_come(connection: Connection, question: Select[Any]) -> Sequence[tuple[Any, ...]]:

@@ -93,15 +93,31 @@ class Narrator(Generic[K, V]):
             made = f"{self._place.deeds[Op.CREATE].done} {self._names(created)}"
             first = self._record(at, created[0], "applied", made)
             yield first if len(created) == 1 else msgspec.structs.replace(first, count=len(created))
-        for change in itertools.chain(done.get(Op.DELETE, ()), done.get(Op.REPLACE, ())):
-            yield self._record(at, change, "applied")
+        yield from self._alike(at, itertools.chain(done.get(Op.DELETE, ()), done.get(Op.REPLACE, ())))
         for outcome in failed:
             yield self._record(at, outcome.change, "failed", outcome.error or "")
+
+    def _alike(self, at: datetime, changes: Iterable[Change[K, V]]) -> Iterable[Decision]:
+        """One record each. Those of a flood mostly say the same of another object: that is put into words once."""
+        place, told = self._place, dict[object, tuple[str, str, str]]()
+        name, term, show, kind = place.name, place.term(), place.show, place.kinds.of
+        for change in changes:
+            op, owner = change.op, change.owner
+            case = op, _case(change.old), _case(change.new)
+            words = told.get(case)
+            if words is None:
+                words = told[case] = self._words(change)
+            sentence, old, new = words
+            key = change.key
+            yield Decision(
+                at, name, _VERB[op], show(key), "applied", sentence, kind(key), old, new, owner.revision, term
+            )
 
     def _record(
         self, at: datetime, change: Change[K, V], outcome: str, sentence: str = "", closed: Closed | None = None
     ) -> Decision:
-        place, old, new = self._place, _owner(change.old), _owner(change.new)
+        place = self._place
+        said, old, new = self._words(change)
         return Decision(
             time=at,
             worker=place.name,
@@ -109,7 +125,7 @@ class Narrator(Generic[K, V]):
             key=place.show(change.key),
             kind=place.kinds.of(change.key),
             outcome=outcome,
-            sentence=sentence or f"{place.deeds[change.op].done}{self._values(change)}{_because(old, new)}",
+            sentence=sentence or said,
             old=old,
             new=new,
             revision=change.owner.revision,
@@ -117,6 +133,11 @@ class Narrator(Generic[K, V]):
             gate=closed.gate if closed else "",
             reason=closed.reason.label if closed else "",
         )
+
+    def _words(self, change: Change[K, V]) -> tuple[str, str, str]:
+        """What was done, and who wanted what was there and what is there now."""
+        old, new = _owner(change.old), _owner(change.new)
+        return f"{self._place.deeds[change.op].done}{self._values(change)}{_because(old, new)}", old, new
 
     def _values(self, change: Change[K, V]) -> str:
         """From what to what, where values have words."""
@@ -144,6 +165,11 @@ def _by_op(changes: Iterable[Change[K, V]]) -> _Sorted[K, V]:
     for change in changes:
         found[change.op].append(change)
     return {op: some for op, some in found.items() if some}
+
+
+def _case(owned: Owned[V] | None) -> object:
+    """The same for owned values of which the same is said, as long as both are there."""
+    return None if owned is None else (id(owned.value), owned.revision, owned.source)
 
 
 def _owner(owned: Owned[V] | None) -> str:

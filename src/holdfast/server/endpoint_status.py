@@ -152,7 +152,8 @@ class Endpoints:
         if key.count(b"%") == 1:  # only the one after the namespace: nothing else needs to be unescaped
             parts = key[self._start :].decode(errors="replace").replace("-", "--").split("/")
             if len(parts) == _PARTS:
-                return f"endpoint {parts[0]}-{parts[2]}-{parts[3].rpartition('%2f')[2]}-{parts[5]}"
+                host, _, orchestrator, workload, _, endpoint = parts
+                return f"endpoint {host}-{orchestrator}-{workload[workload.rfind('%2f') + 3 :]}-{endpoint}"
         name = self._parts(key)
         return f"endpoint {_joined(name)}" if name else key.decode(errors="backslashreplace")
 

@@ -85,12 +85,15 @@ class ObservedTarget(Generic[V]):
 
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
         """All of it in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
-        rows = [(change.key, codec.encode(change.new.value)) for change in ready if change.new is not None]
+        made = {change.key: change.new.value for change in ready if change.new is not None}
         gone = [change.key for change in ready if change.new is None]
+        # There are few different ones, and mostly they are the very same object.
+        documents = {value_id: codec.encode(value) for value_id, value in {id(v): v for v in made.values()}.items()}
+        rows = [(key, documents[id(value)]) for key, value in made.items()]
         at = self._clock.wall()
         await self._aside(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
-        self.memory.update((change.key, change.new.value) for change in ready if change.new is not None)
-        self.times.update(dict.fromkeys([key for key, _ in rows], at))
+        self.memory |= made
+        self.times |= dict.fromkeys(made, at)
         for key in gone:
             self._forget(key)
         self.writes += len(ready)

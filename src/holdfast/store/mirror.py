@@ -60,6 +60,8 @@ class _State(Generic[T]):
     objects: dict[bytes, T] = field(default_factory=dict)
     bad: dict[bytes, Bad] = field(default_factory=dict)
     revisions: dict[bytes, int] = field(default_factory=dict)
+    good: dict[bytes, int] = field(default_factory=dict)
+    """At which revision the object was written that stays, of keys that cannot be decoded now."""
     made: int = 0
     """Objects that were decoded for it."""
 
@@ -144,6 +146,11 @@ class Mirror(Generic[T]):
     def mod_revision(self, key: bytes) -> int:
         """The revision that the key was last written at; 0 when it does not exist."""
         return self._state.revisions.get(key, 0)
+
+    def good_revision(self, key: bytes) -> int:
+        """The revision that the key's object was written at; 0 when there is none."""
+        state = self._state
+        return state.good.get(key) or (state.revisions.get(key, 0) if key in state.objects else 0)
 
     def lag(self, now: Instant) -> Lag:
         head = max(self._head, self._revision)
@@ -236,21 +243,25 @@ class Mirror(Generic[T]):
             into.objects[key] = self._state.objects[key]
         if key in self._state.bad:
             into.bad[key] = self._state.bad[key]
+        if key in self._state.good:
+            into.good[key] = self._state.good[key]
 
     def _settle(self, into: _State[T], entry: Entry) -> None:
         """Decodes one entry into a state; what cannot be decoded leaves its last good object in place."""
         key = entry.key
         decoded = self._decode(key, entry.value)
-        into.revisions[key] = entry.mod_revision
         known = self._state.objects.get(key)
         if not isinstance(decoded, Bad):
             if into.bad:
                 into.bad.pop(key, None)
+                into.good.pop(key, None)
             into.objects[key] = known if known is not None and known == decoded else decoded  # C15
         elif decoded.reason is not BadReason.OTHER_KIND:
             into.bad[key] = decoded
             if known is not None:
                 into.objects[key] = known
+                into.good[key] = self.good_revision(key)
+        into.revisions[key] = entry.mod_revision
 
     async def _follow(self, events: Events) -> None:
         now = self._now()
@@ -271,6 +282,7 @@ class Mirror(Generic[T]):
         else:
             state.objects.pop(key, None)
             state.bad.pop(key, None)
+            state.good.pop(key, None)
             state.revisions.pop(key, None)
         if state.objects.get(key) is not before:
             self._pending.changed(key, before, event.mod_revision, now)

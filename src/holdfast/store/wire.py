@@ -213,7 +213,7 @@ class Stand(msgspec.Struct, frozen=True, gc=False):
     revision: int = 0
 
 
-class WatchResult(msgspec.Struct):
+class WatchResult(msgspec.Struct, gc=False):
     header: Stand = Stand()
     watch_id: int = 0
     created: bool = False
@@ -223,7 +223,7 @@ class WatchResult(msgspec.Struct):
     events: list[WatchEvent] = []
 
 
-class ErrorBody(msgspec.Struct):
+class ErrorBody(msgspec.Struct, gc=False):
     """An error as the gateway words it. 3.4 says `code`, a stream `grpc_code`."""
 
     message: str = ""
@@ -231,7 +231,7 @@ class ErrorBody(msgspec.Struct):
     grpc_code: int = 0
 
 
-class WatchLine(msgspec.Struct):
+class WatchLine(msgspec.Struct, gc=False):
     result: WatchResult = msgspec.field(default_factory=WatchResult)
     error: ErrorBody | None = None
 
