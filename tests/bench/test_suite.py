@@ -58,6 +58,7 @@ KEYS: dict[str, list[str]] = {
         "events_per_s",
         "cpu_us_per_event",
         "cpu_us_per_event_batched",
+        "bare_cpu_us_per_event",
         "takeover_drain_s",
         "takeover_writes",
         "backlog_peak",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,16 @@ def test_a_row_that_is_there_is_replaced_and_one_that_is_gone_goes(observed: Sql
     observed.write(OLD, "agent", [(b"/a/1", b"one")], [b"/a/2"], AT)
     assert rows(observed) == {b"/a/1": b"one"}
     assert rows(observed, b"/b/") == {b"/b/1": b"3"}
+
+
+def test_many_rows_that_say_the_same_are_written_whether_they_are_there_or_new(observed: SqlObserved) -> None:
+    keys = [f"/a/{number:03}".encode() for number in range(90)]
+    observed.write(OLD, "agent", [(key, b"up") for key in keys[:50]], [], AT)
+    later = AT + timedelta(seconds=7)
+    observed.write(OLD, "agent", [(key, b"down") for key in keys[30:]], [], later)
+    observed.write(OLD, "agent", [(key, b"error" if key == keys[2] else b"down") for key in keys[:30]], [], later)
+    assert rows(observed) == dict.fromkeys(keys, b"down") | {keys[2]: b"error"}
+    assert {seen.at for seen in observed.read("agent", b"/a/", None, 100)} == {later}
 
 
 def test_pages_come_in_the_order_of_bytes(observed: SqlObserved) -> None:

@@ -270,6 +270,32 @@ def test_the_last_good_object_survives_a_new_snapshot() -> None:
     asyncio.run(main())
 
 
+def test_a_bad_value_does_not_make_the_last_good_object_any_newer() -> None:
+    async def main() -> None:
+        ground, key = Ground(), PREFIX + b"a"
+        written = await ground.writer.put(key, b"good")
+        async with ground.running():
+            await ground.taken()
+            for _ in range(2):
+                await ground.put("a", b"?")
+                await ground.caught_up()
+                assert (ground.mirror.good_revision(key), ground.mirror.mod_revision(key) > written) == (written, True)
+            ground.reader.link.lose_continuity()
+            await ground.put("b", b"1")
+            await ground.taken()
+            assert ground.mirror.good_revision(key) == written
+            mended = await ground.writer.put(key, b"better")
+            await ground.taken()
+            assert ground.mirror.good_revision(key) == ground.mirror.mod_revision(key) == mended
+            await ground.put("a", b"?")
+            await ground.writer.delete(key)
+            await ground.put("a", b"?")
+            await ground.caught_up()
+            assert ground.mirror.good_revision(key) == 0
+
+    asyncio.run(main())
+
+
 def test_an_object_of_another_kind_is_neither_there_nor_bad() -> None:
     async def main() -> None:
         ground = Ground()
