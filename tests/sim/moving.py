@@ -26,7 +26,8 @@ def set_out(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     endpoints = _endpoints(truth)
     settled = [one for one in endpoints.values() if one.spec.node in (*hosts, ME)]
     places = [*hosts, *[ME] * len(hosts)]
-    taken = set() if random.random() < 0.2 else endpoints.keys()
+    left = {one.source for _, one in truth.objects.values() if isinstance(one, Migration)}
+    taken = left if random.random() < 0.2 else endpoints.keys()  # nobody goes round in circles
     begun = [(one, to) for one in settled for to in places if to != one.spec.node]
     begun = [(one, to) for one, to in begun if one.name._replace(node=to) not in taken]
     if not begun:

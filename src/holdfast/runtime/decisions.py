@@ -8,12 +8,15 @@ skipped by readers. A log that cannot be written never stops the work: it is cou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +47,12 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How many objects the record stands for (creates: one line per batch)."""
 
 
+T = TypeVar("T")
+
+_encode = msgspec.json.Encoder().encode
 _lines = msgspec.json.Encoder().encode_lines
+_NO_KEY = b'"key":""'
+"""Cannot stand in a value before it: quotes in texts are escaped."""
 _decode = msgspec.json.Decoder(Decision).decode
 
 
@@ -62,7 +70,14 @@ class DecisionLog:
         """Records that could not be written since the start."""
 
     def write(self, decisions: Sequence[Decision]) -> None:
-        for text, count in _pieces(decisions, self._file_bytes):
+        self._write(_lines, decisions)
+
+    def repeat(self, decision: Decision, keys: Sequence[str]) -> None:
+        """The same decision about each of these objects, a record each."""
+        self._write(partial(_repeated, decision), keys)
+
+    def _write(self, encode: Callable[[Sequence[T]], bytes], records: Sequence[T]) -> None:
+        for text, count in _pieces(encode, records, self._file_bytes):
             try:
                 self._append(text)
             except OSError as error:
@@ -101,17 +116,23 @@ class DecisionLog:
             self._size += os.write(self._fd, b"\n")  # a torn line of a killed predecessor stays by itself
 
 
-def _pieces(decisions: Sequence[Decision], most: int) -> Iterator[tuple[bytes, int]]:
+def _repeated(decision: Decision, keys: Sequence[str]) -> bytes:
+    before, name, after = _lines([replace(decision, key="")]).partition(_NO_KEY)
+    head = before + name[:-2]
+    return b"".join([head + _encode(key) + after for key in keys])
+
+
+def _pieces(encode: Callable[[Sequence[T]], bytes], records: Sequence[T], most: int) -> Iterator[tuple[bytes, int]]:
     """The records as text that fits a file each, with how many they are: one write for all but the largest batches."""
-    if not decisions:
+    if not records:
         return
-    text = _lines(decisions)
-    if len(text) <= most or len(decisions) == 1:
-        yield text, len(decisions)
+    text = encode(records)
+    if len(text) <= most or len(records) == 1:
+        yield text, len(records)
         return
-    half = len(decisions) // 2
-    yield from _pieces(decisions[:half], most)
-    yield from _pieces(decisions[half:], most)
+    half = len(records) // 2
+    yield from _pieces(encode, records[:half], most)
+    yield from _pieces(encode, records[half:], most)
 
 
 def _ends_with_newline(path: Path) -> bool:

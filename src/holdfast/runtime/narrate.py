@@ -62,6 +62,8 @@ class Narrator(Generic[K, V]):
         routine = self._place.routine
         told = {op: some for op in done if (some := [change for change in done[op] if not routine(change)])}
         self._write(self._records(told, failed))
+        for record, keys in self._alike(itertools.chain(told.get(Op.DELETE, ()), told.get(Op.REPLACE, ()))):
+            self._decisions.repeat(record, keys)
         self._metrics.decisions_lost.set(self._decisions.lost)
         for op, changes in told.items():
             log.info(f"{self._place.name} {self._place.deeds[op].done} {self._names(changes)}")
@@ -93,25 +95,22 @@ class Narrator(Generic[K, V]):
             made = f"{self._place.deeds[Op.CREATE].done} {self._names(created)}"
             first = self._record(at, created[0], "applied", made)
             yield first if len(created) == 1 else msgspec.structs.replace(first, count=len(created))
-        yield from self._alike(at, itertools.chain(done.get(Op.DELETE, ()), done.get(Op.REPLACE, ())))
         for outcome in failed:
             yield self._record(at, outcome.change, "failed", outcome.error or "")
 
-    def _alike(self, at: datetime, changes: Iterable[Change[K, V]]) -> Iterable[Decision]:
+    def _alike(self, changes: Iterable[Change[K, V]]) -> Iterable[tuple[Decision, Sequence[str]]]:
         """One record each. Those of a flood mostly say the same of another object: that is put into words once."""
-        place, told = self._place, dict[object, tuple[str, str, str]]()
-        name, term, show, kind = place.name, place.term(), place.show, place.kinds.of
+        show, kind = self._place.show, self._place.kinds.of
+        groups: dict[object, tuple[Change[K, V], list[str]]] = {}
         for change in changes:
-            op, owner = change.op, change.owner
-            case = op, _case(change.old), _case(change.new)
-            words = told.get(case)
-            if words is None:
-                words = told[case] = self._words(change)
-            sentence, old, new = words
             key = change.key
-            yield Decision(
-                at, name, _VERB[op], show(key), "applied", sentence, kind(key), old, new, owner.revision, term
-            )
+            case = change.op, kind(key), _case(change.old), _case(change.new)
+            group = groups.get(case)
+            if group is None:
+                group = groups[case] = change, []
+            group[1].append(show(key))
+        at = self._clock.wall()
+        return [(self._record(at, first, "applied"), keys) for first, keys in groups.values()]
 
     def _record(
         self, at: datetime, change: Change[K, V], outcome: str, sentence: str = "", closed: Closed | None = None
