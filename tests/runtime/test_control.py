@@ -158,6 +158,19 @@ async def test_an_unknown_command_names_those_that_exist(path: Path) -> None:
     assert answer.error == "unknown command 'explode'; there are: decline, echo, fail, hang"
 
 
+def test_who_is_starting_says_so_and_not_that_a_command_does_not_exist(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        path, handlers, starting = tmp_path / "lab.sock", dict(HANDLERS), [True]
+        async with ControlServer(path, handlers, is_starting=lambda: starting[0]):
+            early = await ask(path, Request("dance"))
+            assert early.error == "dance cannot be answered yet: the process is starting; ask again in a moment"
+            assert (await ask(path, Request("echo"))).error == ""
+            starting[0] = False
+            assert (await ask(path, Request("dance"))).error.startswith("unknown command 'dance'")
+
+    asyncio.run(scenario())
+
+
 @serving
 async def test_a_declined_command_is_one_sentence(path: Path) -> None:
     assert await ask(path, Request("decline")) == Answer(error="not today")

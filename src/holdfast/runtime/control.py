@@ -77,8 +77,17 @@ _answer = msgspec.json.Decoder(Answer)
 class ControlServer:
     """Listens on one socket and answers with the handlers it was given."""
 
-    def __init__(self, path: Path, handlers: Mapping[str, Handler], *, trusted: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        handlers: Mapping[str, Handler],
+        *,
+        trusted: int | None = None,
+        is_starting: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """While it `is_starting`, handlers may still be added."""
         self._path = path
+        self._is_starting = is_starting
         self._handlers = handlers
         self._trusted = trusted
         self._server: asyncio.Server | None = None
@@ -145,6 +154,8 @@ class ControlServer:
                 return Answer(error="only the supervisor may ask on behalf of somebody else")
             who = request.who
         handler = self._handlers.get(request.do)
+        if handler is None and self._is_starting():
+            return Answer(error=f"{request.do} cannot be answered yet: the process is starting; ask again in a moment")
         if handler is None:
             return Answer(error=f"unknown command {request.do!r}; there are: {', '.join(sorted(self._handlers))}")
         try:

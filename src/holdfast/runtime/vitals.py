@@ -34,6 +34,10 @@ class Vitals:
         self.audit = NEVER
         self.warm = True
 
+    def is_starting(self) -> bool:
+        """Whether nothing has been tried yet."""
+        return self.state == _STARTING
+
     def consumes(self, queue: Queue) -> None:
         """From now on the queue's backlog is shown."""
         self._queue = queue
@@ -46,7 +50,7 @@ class Vitals:
             self._success = now
         if state is not None:
             self.state = state
-        elif success and self.state == _STARTING:
+        elif success and self.is_starting():
             self.state = "ok"
 
     def audited(self, interval: Duration) -> None:

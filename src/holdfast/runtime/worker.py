@@ -138,7 +138,10 @@ class Heart:
 async def live(worker: Worker, job: Job, supervisor: int, *, once: bool) -> int:
     """Runs the job with a heartbeat beside it. Returns the exit code."""
     _listen_to_signals(worker)
-    async with ControlServer(worker.paths.socket(worker.name), worker.handlers, trusted=supervisor):
+    starting = worker.vitals.is_starting
+    async with ControlServer(
+        worker.paths.socket(worker.name), worker.handlers, trusted=supervisor, is_starting=starting
+    ):
         beating = Heart(worker)
         beating.beat()
         worker.catch_up()
