@@ -143,6 +143,15 @@ def test_a_process_without_a_pulse_is_starting_for_half_a_minute_then_hung() -> 
     assert verdict(Signs(started=ago(START_WITHIN.total_seconds() + 1))) is Verdict.HUNG
 
 
+@pytest.mark.parametrize(("moved", "expected"), [(0, Verdict.STARTING), (30, Verdict.STARTING), (31, Verdict.HUNG)])
+def test_a_start_that_gets_on_slowly_is_not_a_hung_one(moved: float, expected: Verdict) -> None:
+    assert verdict(Signs(started=ago(600), moved=ago(moved))) is expected
+
+
+def test_having_moved_once_excuses_nobody_who_has_shown_a_pulse_since() -> None:
+    assert verdict(Signs(ago(600), Pulse(pid=1, beat=ago(60)), moved=ago(1))) is Verdict.HUNG
+
+
 @pytest.mark.parametrize(("age", "away"), [(4.9, False), (5.1, True)])
 def test_a_last_look_over_five_seconds_ago_means_that_we_were_away(age: float, away: bool) -> None:
     assert came_back(ago(age), NOW, BOUNDS) is away

@@ -18,7 +18,11 @@ import msgspec
 from holdfast.config.pulse import Pulse as Bounds
 from holdfast.model.time import NEVER, Duration, Instant
 
-START_WITHIN = Duration(seconds=30)  # a fresh interpreter on a busy machine may need long before its first beat
+START_WITHIN = Duration(seconds=30)
+"""A fresh interpreter on a busy machine may need long before its first beat. It has as long again whenever it is seen
+to get on: one that is ended because the machine gave it no time would be started again and again."""
+START_CPU_S = 60.0
+"""CPU in which every start is over: one that uses more is not starting, but going round in circles."""
 
 
 class Pulse(msgspec.Struct, frozen=True):
@@ -91,6 +95,8 @@ class Signs:
     """A one-shot job: exiting with 0 is what it is for."""
     back: Instant = NEVER
     """When the supervisor itself last came back from having been away. No age is counted from before it."""
+    moved: Instant = NEVER
+    """When a process that has not shown a pulse was last seen to have used the CPU."""
 
 
 def came_back(last: Instant, now: Instant, bounds: Bounds) -> bool:
@@ -108,7 +114,7 @@ def has_exited(signs: Signs) -> bool:
 
 
 def is_starting(signs: Signs, now: Instant) -> bool:
-    return signs.pulse is None and now - max(signs.started, signs.back) <= START_WITHIN
+    return signs.pulse is None and now - max(signs.started, signs.back, signs.moved) <= START_WITHIN
 
 
 def is_hung(signs: Signs, bounds: Bounds, now: Instant) -> bool:

@@ -28,8 +28,8 @@ from holdfast.runtime.decisions import Decision, DecisionLog
 from holdfast.runtime.desk import Desk
 from holdfast.runtime.notify import ServiceManager
 from holdfast.runtime.paths import Paths, write_atomically
-from holdfast.runtime.process import Lock, name_process
-from holdfast.runtime.pulse import Pulse, Signs, Verdict, came_back, evidence, judge
+from holdfast.runtime.process import Lock, cpu_s, name_process
+from holdfast.runtime.pulse import START_CPU_S, Pulse, Signs, Verdict, came_back, evidence, judge
 from holdfast.runtime.sheet import Sheet
 from holdfast.runtime.worker import Spec
 
@@ -53,11 +53,20 @@ class Charge:
     alerted: bool = False
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
+    cpu_s: float = 0.0
+    moved: Instant = NEVER
 
     def shown(self) -> Pulse | None:
         """The pulse of the process that runs now, not of one before it."""
         pulse = self.pulse.read()
         return pulse if pulse and self.process and pulse.pid == self.process.pid else None
+
+    def look_for_progress(self, now: Instant) -> None:
+        """While it starts, using the CPU is the only sign of life that a process gives."""
+        used = cpu_s(self.process.pid) if self.process is not None else 0.0
+        if self.cpu_s < used <= START_CPU_S:
+            self.moved = now
+        self.cpu_s = used
 
 
 class Supervisor:
@@ -192,7 +201,7 @@ class Supervisor:
         self._own.write(Pulse(pid=os.getpid(), beat=now, state="stopping" if self._stop.is_set() else "ok"))
 
     def _look_at(self, charge: Charge, now: Instant) -> None:
-        signs = self._signs(charge)
+        signs = self._signs(charge, now)
         running = charge.process is not None
         charge.verdict = judge(signs, self.config.runtime, now) if running else _without_process(charge.care)
         why = evidence(charge.verdict, signs, now)
@@ -209,9 +218,11 @@ class Supervisor:
             self._say(charge, "resync_overdue", f"{charge.spec.name} {charge.verdict.value} ({why})")
         charge.sheet.write(Sheet.of(charge.care, charge.verdict, self.config.runtime, now))
 
-    def _signs(self, charge: Charge) -> Signs:
-        exit_code = charge.process.poll() if charge.process else None
-        return Signs(charge.care.started, charge.shown(), exit_code, charge.spec.once, self._back)
+    def _signs(self, charge: Charge, now: Instant) -> Signs:
+        exit_code, shown = charge.process.poll() if charge.process else None, charge.shown()
+        if shown is None and exit_code is None:
+            charge.look_for_progress(now)
+        return Signs(charge.care.started, shown, exit_code, charge.spec.once, self._back, charge.moved)
 
     def _do(self, effect: Effect, charge: Charge) -> None:
         if effect is Effect.START:

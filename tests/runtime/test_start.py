@@ -1,0 +1,75 @@
+"""Whether a process that has not shown a pulse gets on with its start: by the CPU that it uses."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from holdfast.model.time import NEVER, Instant
+from holdfast.runtime import supervisor
+from holdfast.runtime.process import cpu_s
+from holdfast.runtime.supervisor import Charge
+from holdfast.runtime.worker import Spec
+
+WITHIN = 60.0
+FIRST, SECOND, THIRD, FOURTH = map(Instant, (1, 2, 3, 4))
+
+
+@pytest.fixture
+def spinning() -> Iterator[Charge]:
+    """A charge whose process uses the CPU and shows nothing."""
+    nothing: Any = None
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    yield Charge(Spec("spinning", "nowhere:nothing"), nothing, nothing, process=process)
+    process.kill()
+    process.wait()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WITHIN
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def has_moved(charge: Charge, now: Instant) -> bool:
+    charge.look_for_progress(now)
+    return charge.moved == now
+
+
+def pid(charge: Charge) -> int:
+    assert charge.process is not None
+    return charge.process.pid
+
+
+def test_it_gets_on_while_it_uses_the_cpu_and_not_while_it_is_frozen(spinning: Charge) -> None:
+    until(lambda: has_moved(spinning, FIRST))
+    until(lambda: has_moved(spinning, SECOND))
+    assert spinning.process is not None
+    spinning.process.send_signal(signal.SIGSTOP)
+    until(lambda: "\nState:\tT" in Path(f"/proc/{pid(spinning)}/status").read_text())
+    spinning.look_for_progress(THIRD)
+    assert not has_moved(spinning, FOURTH)
+
+
+def test_who_uses_more_cpu_than_any_start_needs_does_not_get_on(spinning: Charge) -> None:
+    with patch.object(supervisor, "START_CPU_S", 0.05):
+        until(lambda: cpu_s(pid(spinning)) > 0.05)
+        assert not has_moved(spinning, FIRST)
+    assert spinning.moved is NEVER
+
+
+def test_one_that_is_gone_uses_nothing(spinning: Charge) -> None:
+    assert spinning.process is not None
+    spinning.process.kill()
+    spinning.process.wait()
+    assert cpu_s(pid(spinning)) == 0
+    assert not has_moved(spinning, FIRST)
