@@ -23,12 +23,13 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, 
 from holdfast.model.host import HOST
 from holdfast.model.kind import Kind
 from holdfast.model.migration import MIGRATION
+from holdfast.model.time import seconds
 from holdfast.store.api import Operation, Put, Snapshot, StoreAway, TxnResult
 from holdfast.testing import Write
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
 from holdfast.testing.link import Fate
-from tests.agent.site import ME, REGION, Fleet, Site, another_store
+from tests.agent.site import ME, REGION, Fleet, Ids, Site, another_store
 from tests.agent.test_keeper import P1, P2, on_a_site
 
 HERE, THERE, ELSEWHERE = Local("tap-w"), Remote("10.99.0.1"), Remote("10.99.0.2")
@@ -906,5 +907,157 @@ def test_who_is_here_stays_here_while_it_is_asked_whether_he_has_arrived_and_an_
         fleet.write(fleet.joins("b", 2))
         await asyncio.sleep(10)
         assert shapes == [HERE]
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("why", ["restart", "join"])
+def test_who_is_doubted_about_one_address_keeps_the_others(tmp_path: Path, why: str) -> None:
+    """w is on b, and something older with one more address is left of it on a. Then w has that on b as well."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("b", 2), fleet.runs("w", "a", PREFIX, SECOND))
+        fleet.write(fleet.runs("w", "b", PREFIX), *([fleet.joins("a", 1)] if why == "restart" else []))
+        site.start()
+        await asyncio.sleep(10)
+        if why == "restart":
+            site.node.kill()
+            site.start()
+        else:
+            fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(10)
+        assert (site.shapes[P1], site.shapes[P2]) == (ELSEWHERE, THERE)
+        shapes = seen(site)
+        fleet.write(fleet.runs("w", "b", PREFIX, SECOND))
+        await asyncio.sleep(10)
+        assert (site.shapes[P2], shapes) == (ELSEWHERE, [])
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_is_doubted_because_somebody_else_let_go_of_an_address_keeps_the_others(tmp_path: Path) -> None:
+    """And the store does not answer."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("b", 2), fleet.joins("c", 3), fleet.runs("w", "a", PREFIX, SECOND))
+        fleet.write(fleet.runs("w", "b", PREFIX, SECOND))
+        fleet.write(fleet.runs("v", "c", SECOND))
+        site.start()
+        await asyncio.sleep(10)
+        fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(10)
+        assert (site.shapes[P1], site.shapes[P2]) == (ELSEWHERE, Remote("10.99.0.3"))
+        shapes = seen(site)
+        site.clients["region"].link.next_calls(Fate.REQUEST_LOST, count=500, of="txn")
+        fleet.write(fleet.ends("v", "c"))
+        await asyncio.sleep(700)  # an audit, too
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_a_start_kept_for_a_migration_is_forgotten_with_it(tmp_path: Path) -> None:
+    """Much later something of nobody's concern cannot be read."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        await restarted_among(site, ["migration"], ME)
+        fleet.write(fleet.migrates("w", "a", ME))
+        await asyncio.sleep(5)
+        fleet.write(fleet.arrived("w", ME))
+        await asyncio.sleep(40)
+        fleet.write(fleet.runs("w", "b", PREFIX), fleet.ends("w", "a"))
+        await asyncio.sleep(60)
+        assert site.shapes[P1] == ELSEWHERE
+        shapes = seen(site)
+        fleet.write(Put(fleet.runs("x", "a", "10.65.9.9/32").key, ROTTEN))
+        await asyncio.sleep(60)
+        assert (shapes, statuses(site)) == ([], {})
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["called off", "host left"])
+def test_who_was_believed_and_lost_without_a_question_is_asked_when_he_comes_again(tmp_path: Path, how: str) -> None:
+    """Something is left of w on b; that it only goes there again is not heard."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await under_way_to_b(site, "a")
+        fleet.write(fleet.arrived("w", "b"))
+        if how == "host left":
+            await asyncio.sleep(40)
+            assert shapes == [ELSEWHERE]
+            fleet.write(fleet.leaves("b"))
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        await asyncio.sleep(100)
+        fleet.write(fleet.joins("b", 2))
+        await asyncio.sleep(100)
+        assert site.shapes[P1] == THERE
+        shapes.clear()
+        mute(site, MIGRATION)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("who", ["v", "w"])
+def test_who_is_written_anew_as_he_was_wins_over_what_is_only_remembered(tmp_path: Path, who: str) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs(who, "b", PREFIX))
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        site.start()
+        await asyncio.sleep(10)
+        await restarted_among(site, ["source"], "b")
+        assert site.shapes[P1] == THERE
+        fleet.write(fleet.runs(who, "b", PREFIX))
+        await asyncio.sleep(20)
+        assert site.shapes[P1] == ELSEWHERE
+
+    on_a_site(scene, tmp_path, audit=seconds(3000))
+
+
+@pytest.mark.parametrize("left", [(), (PREFIX,)], ids=["all", "one address"])
+def test_what_was_being_removed_is_not_recalled(tmp_path: Path, left: Sequence[str]) -> None:
+    """A handler has not let go of it yet when the agent starts anew and cannot read whose it was."""
+    clinging = Ids()
+    clinging.refuse = lambda change: "no" if change.new is None else None
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX, SECOND))
+        site.start()
+        await site.settled()
+        fleet.write(fleet.runs("w", "a", *left) if left else fleet.ends("w", "a"))
+        await asyncio.sleep(10)
+        assert P2 not in site.shapes
+        await restarted_among(site, ["source"], "b")
+        assert (P1 in site.shapes, P2 in site.shapes) == (bool(left), False)
+
+    on_a_site(scene, tmp_path, others=(clinging,))
+
+
+def test_a_start_takes_nothing_from_who_is_here_because_an_older_place_of_him_and_another_claim_it(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        for host, who in (("a", "w"), ("b", "v"), (ME, "w")):
+            fleet.write(fleet.runs(who, host, PREFIX))
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2))
+        site.start()
+        await asyncio.sleep(10)
+        assert site.shapes[P1] == HERE
+        shapes = seen(site)
+        site.node.kill()
+        site.start()
+        await asyncio.sleep(60)
+        assert shapes == []
 
     on_a_site(scene, tmp_path)

@@ -75,9 +75,13 @@ class Working(Generic[T, V]):
         await self.reign.reconciler.turn()
         self.reign.look()
 
-    async def hear(self) -> None:
+    async def overhear(self) -> None:
+        """Lets the mirror hear everything, and nobody asks it."""
         for _ in range(30):
             await asyncio.sleep(0)
+
+    async def hear(self) -> None:
+        await self.overhear()
         mirror = self.reign.topic.mirror
         with contextlib.suppress(TimeoutError):
             while mirror.backlog:

@@ -53,6 +53,41 @@ def test_what_the_agent_says_is_what_the_inventory_says(here: Observatory, state
     assert here.rows("endpoint")[status_key(1)] == b'{"status":"%b"}' % word.encode()
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["looked at alone", "in a pass"])
+def test_what_was_looked_at_between_two_changes_is_looked_at_again(here: Observatory, whole: bool) -> None:
+    """Up, down, up, down: heard as down, looked at when it was up again, and then it is down once more."""
+
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        await here.say(1, State.DOWN)
+        await working.hear()
+        await here.say(1, State.UP)
+        await working.overhear()
+        if whole:
+            working.reign.reconciler.dirty.mark_all()
+        await working.reign.reconciler.turn()
+        assert working.memory[status_key(1)] == EndpointSeen(Word.ACTIVE)
+        await here.say(1, State.DOWN)
+
+    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
+
+
+def test_an_agent_that_was_looked_at_between_two_losses_is_lost(here: Observatory) -> None:
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        await here.silence("r1")
+        await working.hear()
+        await here.report("r1")
+        await working.overhear()
+        await working.reign.reconciler.turn()
+        assert working.memory[status_key(1)] == EndpointSeen(Word.ACTIVE)
+        await here.silence("r1")
+
+    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.ACTIVE, known=False)
+
+
 def test_an_endpoint_of_which_a_live_agent_says_nothing_is_down(here: Observatory) -> None:
     async def scene(_working: object) -> None:
         return None

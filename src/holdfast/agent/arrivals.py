@@ -59,6 +59,7 @@ class Arrivals:
         while found := doubtful(demand, {*touched, *news}):
             for by in found:
                 demand.doubt(by)
+        demand.disbelieve({*touched, *news})
         self._note(demand.questions())
         return news
 

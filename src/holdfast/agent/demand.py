@@ -58,7 +58,8 @@ class Demand:
         come here: from where is known once that can be read."""
         self._prefix = ENDPOINT.prefix(region)
         self._rivals = Rivals()
-        self._doubted: set[bytes] = set()
+        self._doubted: dict[bytes, set[Key]] = {}
+        """Of each endpoint that is doubted, what it gets only if nobody else claims it: not what it had already."""
         self._believed: set[bytes] = set()
         self._rewritten: dict[bytes, int] = {}
         """At which revision the rivals of contested claims were last written, as far as that has been told."""
@@ -125,7 +126,7 @@ class Demand:
             self._endpoints[by] = endpoint
             self._on.setdefault(endpoint.spec.node, []).append(by)
         else:
-            self._doubted.discard(by)
+            self._doubted.pop(by, None)
             self._believed.discard(by)
         known = endpoint or old
         about = self._moves.about(known.name) if known is not None and self._moves else ()
@@ -174,7 +175,7 @@ class Demand:
             claim = owned.value
             if isinstance(claim.shape, Local):
                 kept.setdefault(hostless(claim.owner.endpoint, self._here.host), set()).add(key)
-            if claim.owner.endpoint in unread:
+            if claim.owner.endpoint in unread and self.holder(key) == claim.owner.endpoint:
                 known.setdefault(unread[claim.owner.endpoint], {})[key] = owned
         self._kept = kept
         touched = set[Key]().union(*(self._recall(name, routes) for name, routes in known.items()))
@@ -185,12 +186,10 @@ class Demand:
         for source in self._elsewhere(self._kept):
             move = Move(source, source._replace(node=self._here.host))
             by = MIGRATION.key(self._region, move.target)
-            if self._moves.get(by) is None:
+            if self._moves.get(by) is None and not self._named(move.target):
                 self._moves.put(by, move)
                 self._moves.finish(by)
                 touched |= self._along(by)
-        expected = {name.individual for name in self._moves.unread_to(self._here.host)}
-        self._kept = {individual: routes for individual, routes in self._kept.items() if individual in expected}
         return touched
 
     def _unread_owners(self) -> dict[str, EndpointName]:
@@ -222,6 +221,9 @@ class Demand:
                 touched |= self.endpoint(by, None) if gone else set()
             touched |= self._keep() if self._kept else set()
         concerned = [by for name in self._moves.unread(migrations) for by in self._named(name)]
+        if self._kept:
+            expected = {name.individual for name in self._moves.unread_to(self._here.host)}
+            self._kept = {individual: routes for individual, routes in self._kept.items() if individual in expected}
         return touched.union(*map(self._route, concerned))
 
     def _is_recalled(self, by: bytes) -> bool:
@@ -230,14 +232,14 @@ class Demand:
 
     def revision(self, by: bytes) -> int:
         """When that object was last written, so that it could be read."""
-        return self._recalled[by][1] if self._is_recalled(by) else self._written(by)
+        return self._recalled[by][1] if self._recalled and self._is_recalled(by) else self._written(by)
 
     def rewritten(self) -> set[Key]:
         """What is contested by objects that were written anew just as they were: nothing of them has changed, but they
-        are newer now."""
+        are newer now; or of which that is not known."""
         rivals = {by for claims in self._rivals.contested.values() for by in claims}
         before, self._rewritten = self._rewritten, {by: self.revision(by) for by in rivals}
-        newer = [by for by, revision in self._rewritten.items() if before.get(by, revision) != revision]
+        newer = [by for by, revision in self._rewritten.items() if before.get(by) != revision]
         return {key for by in newer for key in self._rivals.made[by] if key in self._rivals.contested}
 
     def twins(self, keys: Iterable[Key]) -> Iterator[tuple[bytes, EndpointName]]:
@@ -255,17 +257,26 @@ class Demand:
                 yield by, self._endpoints[by].name
 
     def doubt(self, by: bytes) -> None:
-        """That endpoint gets nothing for now that another object claims."""
-        self._doubted.add(by)
+        """That endpoint gets nothing for now that another object claims, beyond what it has."""
+        made = self._rivals.made.get(by, ())
+        self._doubted[by] = {key for key in made if not (self._has(key, by) and self._wins(key, by))}
+
+    def disbelieve(self, keys: Iterable[Key]) -> None:
+        """Whoever has lost one of these to another place of his workload is asked again before he takes it back."""
+        for found in (self._contest(key) for key in keys if self._believed and key in self._rivals.contested):
+            if found.winner.presence is Presence.SETTLED:
+                lost = [one for one in found.losers if one.who == found.winner.who]
+                self._believed.difference_update(one.wanted.by for one in lost if one.presence is Presence.SETTLED)
 
     def _believe(self, by: bytes) -> set[Key]:
-        """That endpoint is what it says, and is not doubted again, before another place of its workload is believed."""
-        made = self._rivals.made.get(by, ())
-        rivals = {one for key in made for one in self._rivals.contested.get(key, ())}
-        self._believed -= {one for one in rivals if self._who(one) == self._who(by)}
-        self._doubted.discard(by)
+        """That endpoint is what it says, and is not doubted again unless it loses to another place of its workload."""
+        self._doubted.pop(by, None)
         self._believed.add(by)
-        return set(made)
+        return set(self._rivals.made.get(by, ()))
+
+    def _wins(self, key: Key, by: bytes) -> bool:
+        wanted = self.wanted(key)
+        return wanted is not None and wanted.by == by
 
     def _has(self, key: Key, by: bytes) -> bool:
         return by == self._prefix + self.holder(key).encode()
@@ -360,8 +371,8 @@ class Demand:
 
     def _rival(self, key: Key, wanted: Wanted) -> Rival:
         presence, shape = self._presence(wanted.by), wanted.claim.shape
-        if presence is Presence.DOUBTED and self._has(key, wanted.by):
-            presence = Presence.HELD
+        if presence is Presence.SETTLED and key in self._doubted.get(wanted.by, ()):
+            presence = Presence.HELD if self._has(key, wanted.by) else Presence.DOUBTED
         is_coming = isinstance(shape, Local) and presence is not Presence.SETTLED  # also who is only doubted
         arrives = is_coming and self.obstacle(key, shape) is None
         return Rival(wanted, self._who(wanted.by), presence, self.revision(wanted.by), arrives)
@@ -378,7 +389,7 @@ class Demand:
             return Presence.EXPECTED
         endpoint = self._endpoints.get(by)
         if endpoint is None or not self._moves or not self._moves.is_expected(endpoint.name):
-            return Presence.DOUBTED if by in self._doubted else Presence.SETTLED
+            return Presence.SETTLED
         move = self._moves.to(endpoint.name)
         if move is not None and not self._named(move.source):
             return Presence.AWAITED

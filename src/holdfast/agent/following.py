@@ -182,7 +182,8 @@ class Following:
         return HOST.prefix(self.region), ENDPOINT.prefix(self.region), MIGRATION.prefix(self.region)
 
     def _revision(self, key: bytes) -> int:
-        return next((at for mirror in (self._endpoints, *self._mirrors()) if (at := mirror.good_revision(key))), 0)
+        hosts, endpoints, migrations = self._mirrors()
+        return endpoints.good_revision(key) or hosts.good_revision(key) or migrations.good_revision(key)
 
 
 def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:

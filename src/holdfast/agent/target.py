@@ -93,8 +93,8 @@ class Kernel:
                 yield key, owned
 
     def holder(self, key: Key) -> Owned[Claim] | None:
-        """Who has that, as the journal has it."""
-        return self._recalled(key)
+        """Who has that, as the journal has it; nobody has what is being removed."""
+        return None if key in self.deletions else self._recalled(key)
 
     async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
         """Everything is read for the first page; the others are of the same moment, but for what we did since."""

@@ -103,12 +103,10 @@ class Endpoints:
         return key in self._bound
 
     def affected(self, key: bytes, old: Said | None, new: Said | None) -> Iterable[bytes]:
-        if isinstance(new or old, Alive):
-            return self._of_agent.get(key, ())
         if self.is_bound(key):
             return (key,)
-        self.strays += new is not None
-        return ()
+        self.strays += isinstance(new, EndpointStatus)
+        return self._of_agent.get(key, ())
 
     def heard(self, _fresh: Iterable[bytes]) -> Collection[str]:
         """Whose report has come since this was last asked; an agent that goes on living is no change here."""

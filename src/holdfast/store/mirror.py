@@ -36,7 +36,8 @@ LOOK = 50
 
 
 class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What became of one key since its reader last heard of it. `old` and `new` are never both None."""
+    """What became of one key since its reader last heard of it. `old` and `new` may be the same: then it was something
+    else in between, and whoever looked at it at that moment has to look again."""
 
     key: bytes
     old: T | None
@@ -198,9 +199,7 @@ class Mirror(Generic[T]):
     def _deltas(self, most: int) -> Iterator[Delta[T]]:
         objects = self._state.objects
         for key, waiting, live in self._pending.take(most):
-            new = objects.get(key)
-            if new is not waiting.known and new != waiting.known:
-                yield Delta(key, waiting.known, new, live)
+            yield Delta(key, waiting.known, objects.get(key), live)
 
     async def _take_in(self, part: Snapshot) -> None:
         """Builds a new state beside the present one, part by part; what has not changed is the very same object."""

@@ -1,7 +1,7 @@
 """Changes that wait for their reader, coalesced: however far behind, at most one per key (rule 10).
 
-What has changed is remembered as "what the reader knows of this key", never as a history: a key that came and went in
-between is no change at all. Live changes are handed out before those that a snapshot has brought.
+What has changed is remembered as "what the reader knows of this key", never as a history. Live changes are handed out
+before those that a snapshot has brought.
 """
 
 from __future__ import annotations
