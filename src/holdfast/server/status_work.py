@@ -174,7 +174,7 @@ class StatusJob:
                 while self._topic.mirror.backlog:
                     await self._topic.mirror.take(10_000)
         except TimeoutError:
-            return  # nothing of it was a change in the end
+            return  # the rest is still being taken in
 
     async def _about(self, _request: Request, _who: Who) -> Any:
         if self._reign is None:
