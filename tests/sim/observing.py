@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 from holdfast.inventory.api import Fence
@@ -130,7 +131,7 @@ class ObservingServer(SimServer):
             vitals=Vitals(self.clock),
             metrics=WorkerMetrics(),
             decisions=self.database.decisions(self.name, "status"),
-            audit_every=seconds(20),
+            audit_every=5 * REST,  # what was overlooked must not be mended by it
             poll_every=seconds(2),
         )
 
@@ -170,8 +171,10 @@ async def _reign(world: World, database: Database, servers: list[ObservingServer
     for task in life:
         task.cancel()
     await asyncio.gather(*life, return_exceptions=True)
-    world.note("the trouble is over, and nothing changes any more")
     observed = SqlObserved(database.connect())
+    world.note("the trouble is over; endpoints flap once more, and nothing changes any more")
+    bound = map(_status_key_of, observed.wanted(ENDPOINT.prefix(REGION), None, 1_000))
+    await asyncio.gather(*(_flap(client, world.stream(f"flapping {key!r}"), key) for key in bound))
     await _rest(world, observed, SqlInventory(observed.engine))
     rows = counting.rows
     await _take_over(world, fleet, counting)
@@ -195,7 +198,7 @@ async def _report(world: World, client: FakeClient) -> None:
         host = f"h{dice.randrange(HOSTS)}"
         key = _status_key(dice.randrange(OBJECTS), host)
         try:
-            match dice.randrange(10):
+            match dice.randrange(12):
                 case 0:
                     await client.delete(AGENT_STATUS.key(REGION, host))
                 case 1 | 2 | 3:
@@ -205,10 +208,19 @@ async def _report(world: World, client: FakeClient) -> None:
                     await client.delete(key)
                 case 5:
                     await client.put(key, dice.choice([b"[]", b'"up"', b"\xff"]))
+                case 6 | 7:
+                    await _flap(client, dice, key)
                 case _:
                     await client.put(key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice(list(State)))))
         except (StoreAway, StoreError) as error:
             world.note(f"an agent cannot report: {error}")
+
+
+async def _flap(client: FakeClient, dice: Random, key: bytes) -> None:
+    """An endpoint that cannot make up its mind, faster than anybody can write down."""
+    for _ in range(dice.randrange(3, 6)):
+        await client.put(key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice([State.UP, State.DOWN]))))
+        await asyncio.sleep(dice.uniform(0.0, 0.2))
 
 
 async def _edit(world: World, database: Database) -> None:
