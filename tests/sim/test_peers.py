@@ -32,7 +32,7 @@ KNOWN: Final[Mapping[str, int]] = {
     "what the kernel has, all have": 16,
     "only the kernel is asked what is there": 7,
     "a workload seen on a second host has moved": 13,
-    "a migration that is gone was cancelled": 41,
+    "a migration that is gone was cancelled": 2574,
     "nothing is recalled of who has arrived": 21,
     "a lower source takes over what an unheard one owns": 4,
 }
