@@ -182,6 +182,7 @@ class Demand:
         return touched | self._keep()
 
     def _keep(self) -> set[Key]:
+        """What was kept here stays as if it arrived, until the store has said how its migration ended."""
         touched: set[Key] = set()
         for source in self._elsewhere(self._kept):
             move = Move(source, source._replace(node=self._here.host))
