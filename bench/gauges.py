@@ -12,9 +12,8 @@ from pathlib import Path
 
 TICK_S = 0.002
 
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-CPU_STEP_S = 1 / _CLOCK_TICKS
-"""The least that `process_cpu_s` can tell from nothing."""
+CPU_STEP_S = 1 / os.sysconf("SC_CLK_TCK")
+"""The least that `cpu_s` of another process can tell from nothing."""
 
 
 @dataclass(slots=True)
@@ -31,12 +30,6 @@ class Stopwatch:
     @property
     def cpu_s(self) -> float:
         return time.process_time() - self._cpu
-
-
-def process_cpu_s(pid: int) -> float:
-    """CPU that another process has used so far, user and system, in steps of a clock tick (10 ms)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
 
 @dataclass(slots=True)

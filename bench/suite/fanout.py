@@ -21,10 +21,11 @@ import msgspec
 
 from bench import fleet
 from bench.benchmark import Benchmark
-from bench.gauges import CPU_STEP_S, process_cpu_s
+from bench.gauges import CPU_STEP_S
 from bench.parts import Part, started
 from bench.server import etcd_in_memory
 from holdfast.model.time import Duration
+from holdfast.runtime.process import cpu_s
 from holdfast.store.api import Snapshot, Store
 from holdfast.store.boottime import boot_now
 from holdfast.store.client import EtcdStore
@@ -93,7 +94,7 @@ async def _deliver(
     await swarm.report()
     await _change(store, 0, 1)
     await swarm.report()  # every stream has shown an event: from here on deliveries count
-    before = process_cpu_s(etcd.pid)
+    before = cpu_s(etcd.pid)
     clock = asyncio.get_running_loop().time
     begin, sent = clock(), {}
     for number in range(options.changes):
@@ -101,7 +102,7 @@ async def _deliver(
         moment = boot_now().ns
         sent[await _change(store, number % options.watchers, 2 + number // options.watchers)] = moment
     arrivals = (await swarm.report()).arrivals
-    used = max(process_cpu_s(etcd.pid) - before, CPU_STEP_S)
+    used = max(cpu_s(etcd.pid) - before, CPU_STEP_S)
     return used / len(arrivals) * 1e6, [(arrived - sent[revision]) / 1e6 for revision, arrived in arrivals]
 
 
@@ -112,10 +113,10 @@ async def _relist(etcd: EmbeddedEtcd, store: Store, swarm: Part[Report]) -> floa
     await etcd.start()
     await _change(store, 0, 0)
     await store.compact(await _change(store, 0, 1))  # the revision compacted at is the oldest kept: one before is gone
-    before = process_cpu_s(etcd.pid)
+    before = cpu_s(etcd.pid)
     swarm.resume()
     await swarm.report()
-    return process_cpu_s(etcd.pid) - before
+    return cpu_s(etcd.pid) - before
 
 
 async def _change(store: Store, number: int, generation: int) -> int:

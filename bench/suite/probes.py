@@ -25,7 +25,6 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.benchmark import Benchmark, Unmeasurable
-from bench.gauges import process_cpu_s
 from holdfast.balancer.line import BalancerEnd
 from holdfast.balancer.prober_job import LINE, PROBER
 from holdfast.balancer.results import Assignment, Settings, Target
@@ -35,6 +34,7 @@ from holdfast.model.time import seconds
 from holdfast.runtime.board import Board
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.paths import Paths
+from holdfast.runtime.process import cpu_s
 
 HERE = "127.0.0.1"
 START_WITHIN_S = 60.0
@@ -160,9 +160,9 @@ async def _listen(line: BalancerEnd, found: list[bool]) -> None:
 
 async def _watch(pid: int, count: Callable[[], int], for_s: float) -> Pace:
     """What that process does in the time, and with how much CPU."""
-    before, cpu, wall = count(), process_cpu_s(pid), time.perf_counter()
+    before, cpu, wall = count(), cpu_s(pid), time.perf_counter()
     await asyncio.sleep(for_s)
-    return Pace(count() - before, time.perf_counter() - wall, process_cpu_s(pid) - cpu)
+    return Pace(count() - before, time.perf_counter() - wall, cpu_s(pid) - cpu)
 
 
 def _connections() -> int:

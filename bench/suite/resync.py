@@ -19,7 +19,7 @@ from sqlalchemy import Engine, insert
 
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.fleet import ENDPOINTS, endpoints
-from bench.gauges import PeakMemory, Stopwatch, process_cpu_s
+from bench.gauges import PeakMemory, Stopwatch
 from bench.server import etcd_in_memory, scratch
 from holdfast.inventory.api import Fence
 from holdfast.inventory.aside import Thread
@@ -36,6 +36,7 @@ from holdfast.runtime.board import Cell
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.process import cpu_s
 from holdfast.runtime.vitals import Vitals
 from holdfast.server.belonging import Belonging
 from holdfast.server.leadership import Found, Leadership, Shown
@@ -115,9 +116,9 @@ async def _measure(options: Options) -> Figures:
             reign = await _reign(store, SqlInventory(engine), Path(state))
             gc.collect()
             memory = PeakMemory()
-            etcd_before = process_cpu_s(etcd.pid)
+            etcd_before = cpu_s(etcd.pid)
             missing = await _pass(reign)
-            etcd_cpu = process_cpu_s(etcd.pid) - etcd_before
+            etcd_cpu = cpu_s(etcd.pid) - etcd_before
             round_trips = store.calls
             right = await _pass(reign)
             growth = memory.growth_mb

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from bench.benchmark import Unmeasurable
-from bench.gauges import LoopBlock, PeakMemory, Stopwatch, process_cpu_s
+from bench.gauges import LoopBlock, PeakMemory, Stopwatch
 from bench.parts import started
+from holdfast.runtime.process import cpu_s
 
 
 class Number(msgspec.Struct):
@@ -39,7 +40,7 @@ def test_a_stopwatch_counts_cpu_only_while_this_process_works() -> None:
 
 
 def test_the_cpu_of_a_process_is_what_the_kernel_counts_for_it() -> None:
-    assert abs(process_cpu_s(os.getpid()) - time.process_time()) < 0.1
+    assert abs(cpu_s(os.getpid()) - time.process_time()) < 0.1
 
 
 def test_memory_that_was_given_back_still_counts_as_peak() -> None:
