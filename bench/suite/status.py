@@ -49,7 +49,7 @@ from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.vitals import Vitals
 from holdfast.server import status_topics
-from holdfast.server.endpoint_status import Endpoints
+from holdfast.server.bindings import Bindings
 from holdfast.server.leadership import Found, Leadership, Shown
 from holdfast.server.status import Around, Reign, Topic
 from holdfast.store.api import Put
@@ -266,7 +266,7 @@ class _Bench:
     def _check(self, reign: Reign[Any, EndpointSeen], changes: int, first_round: int) -> None:
         words = {_value(0): Word.ACTIVE, _value(1): Word.DOWN}
         wanted = dict(_changes(self._options.endpoints, changes, first_round))
-        wrong = sum(reign.target.memory[key].status is not words[value] for key, value in wanted.items())
+        wrong = sum(reign.target.written[key].value.status is not words[value] for key, value in wanted.items())
         if wrong:
             raise Unmeasurable(f"{wrong} endpoints are not what was said of them last: this is a bug")
 
@@ -384,7 +384,7 @@ def _changes(count: int, changes: int, first_round: int) -> Iterator[tuple[bytes
 
 @cache
 def _keys(count: int) -> Sequence[bytes]:
-    name = Endpoints(REGION).status_key
+    name = Bindings(REGION).status_key
     return [key for put in endpoints(count) if (key := name(put.key)) is not None]
 
 

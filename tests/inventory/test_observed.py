@@ -37,30 +37,30 @@ def rows(observed: SqlObserved, prefix: bytes = b"/a/") -> dict[bytes, bytes]:
 
 
 def test_what_was_written_is_read_with_its_time(observed: SqlObserved) -> None:
-    observed.write(OLD, "agent", [(b"/a/1", b"{}")], [], AT)
+    observed.write(OLD, "agent", {b"{}": [b"/a/1"]}, [], AT)
     assert observed.read("agent", b"/a/", None, 10) == [Seen(b"/a/1", b"{}", AT)]
 
 
 def test_a_row_that_is_there_is_replaced_and_one_that_is_gone_goes(observed: SqlObserved) -> None:
-    observed.write(OLD, "agent", [(b"/a/1", b"1"), (b"/a/2", b"2"), (b"/b/1", b"3")], [], AT)
-    observed.write(OLD, "agent", [(b"/a/1", b"one")], [b"/a/2"], AT)
+    observed.write(OLD, "agent", {b"1": [b"/a/1"], b"2": [b"/a/2"], b"3": [b"/b/1"]}, [], AT)
+    observed.write(OLD, "agent", {b"one": [b"/a/1"]}, [b"/a/2"], AT)
     assert rows(observed) == {b"/a/1": b"one"}
     assert rows(observed, b"/b/") == {b"/b/1": b"3"}
 
 
 def test_many_rows_that_say_the_same_are_written_whether_they_are_there_or_new(observed: SqlObserved) -> None:
     keys = [f"/a/{number:03}".encode() for number in range(90)]
-    observed.write(OLD, "agent", [(key, b"up") for key in keys[:50]], [], AT)
+    observed.write(OLD, "agent", {b"up": keys[:50]}, [], AT)
     later = AT + timedelta(seconds=7)
-    observed.write(OLD, "agent", [(key, b"down") for key in keys[30:]], [], later)
-    observed.write(OLD, "agent", [(key, b"error" if key == keys[2] else b"down") for key in keys[:30]], [], later)
+    observed.write(OLD, "agent", {b"down": keys[30:]}, [], later)
+    observed.write(OLD, "agent", {b"down": [*keys[:2], *keys[3:30]], b"error": [keys[2]]}, [], later)
     assert rows(observed) == dict.fromkeys(keys, b"down") | {keys[2]: b"error"}
     assert {seen.at for seen in observed.read("agent", b"/a/", None, 100)} == {later}
 
 
 def test_pages_come_in_the_order_of_bytes(observed: SqlObserved) -> None:
     keys = [b"/a/\xff", b"/a/-", b"/a/A", b"/a/a"]
-    observed.write(OLD, "agent", [(key, b"") for key in keys], [], AT)
+    observed.write(OLD, "agent", {b"": keys}, [], AT)
     first = observed.read("agent", b"/a/", None, 3)
     rest = observed.read("agent", b"/a/", first[-1].key, 3)
     assert [seen.key for seen in (*first, *rest)] == sorted(keys)
@@ -69,7 +69,7 @@ def test_pages_come_in_the_order_of_bytes(observed: SqlObserved) -> None:
 def test_a_deposed_leader_writes_nothing(observed: SqlObserved, inventory: SqlInventory) -> None:
     inventory.raise_fence(NEW)
     with pytest.raises(Deposed):
-        observed.write(OLD, "agent", [(b"/a/1", b"{}")], [], AT)
+        observed.write(OLD, "agent", {b"{}": [b"/a/1"]}, [], AT)
     assert rows(observed) == {}
 
 
@@ -103,8 +103,8 @@ def test_changes_since_a_revision_name_the_keys_before_and_after(observed: SqlOb
 
 
 def test_rows_of_another_kind_under_the_same_prefix_are_not_read(observed: SqlObserved) -> None:
-    observed.write(OLD, "agent", [(b"/a/1", b"1")], [], AT)
-    observed.write(OLD, "endpoint", [(b"/a/2", b"2")], [], AT)
+    observed.write(OLD, "agent", {b"1": [b"/a/1"]}, [], AT)
+    observed.write(OLD, "endpoint", {b"2": [b"/a/2"]}, [], AT)
     assert rows(observed) == {b"/a/1": b"1"}
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_breaks_off_while_it_is_read_is_a_database_that_is_away(tmp_
     address = tmp_path / "inventory.db"
     with fresh_engine(f"sqlite:///{address}") as engine:
         SqlInventory(engine).raise_fence(OLD)
-        SqlObserved(engine).write(OLD, "agent", [(b"/a/%d" % one, b"{}" * 50) for one in range(1_000)], [], AT)
+        SqlObserved(engine).write(OLD, "agent", {b"{}" * 50: [b"/a/%d" % one for one in range(1_000)]}, [], AT)
         engine.dispose()
         with contextlib.closing(sqlite3.connect(address)) as file:
             file.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -91,7 +91,7 @@ class Working(Generic[T, V]):
 
     @property
     def memory(self) -> dict[bytes, V]:
-        return self.reign.target.memory
+        return {key: row.value for key, row in self.reign.target.written.items()}
 
 
 class Observatory:

@@ -309,7 +309,7 @@ def test_a_row_that_cannot_be_read_is_written_anew_or_removed(here: Observatory,
         here.editor.change([host(1)], who="alice")
         async with here.agents() as working:
             fence, at = working.reign.target._fence, here.clock.wall()
-            rows = [(agent_key("r1"), doc), (agent_key("gone"), doc)]
+            rows = {doc: [agent_key("r1"), agent_key("gone")]}
             here.observed.write(fence, "agent", rows, (), at)
             await working.turn()
 

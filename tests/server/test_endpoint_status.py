@@ -233,7 +233,7 @@ def test_what_somebody_wrote_by_hand_is_mended_by_the_audit(here: Observatory) -
         await here.say(1, State.UP)
         await working.turn()
         fence = working.reign.target._fence
-        here.observed.write(fence, "endpoint", [(status_key(1), b'{"status":"ERROR"}')], [], here.clock.wall())
+        here.observed.write(fence, "endpoint", {b'{"status":"ERROR"}': [status_key(1)]}, [], here.clock.wall())
         here.clock.advance(seconds(301))
 
     play(here, scene)

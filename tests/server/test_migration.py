@@ -171,7 +171,7 @@ def test_an_answer_that_is_none_of_a_webhook_takes_nothing_and_ends_nothing(
             await migrate(here)
             await arrive(here)
             await leader.turn()
-            assert not leader.notices.target.memory
+            assert not leader.notices.target.written
             here.clock.advance(seconds(60))
             await leader.turn()
 
@@ -252,7 +252,7 @@ def test_the_next_migration_is_told_when_the_agent_says_up_anew(here: Observator
             await leader.turn()
             await here.world.delete(KEY)
             await leader.turn()
-            assert leader.notices.target.memory == {}
+            assert leader.notices.target.written == {}
             await migrate(here)
             await leader.turn()
             assert len(hook.heard) == 1

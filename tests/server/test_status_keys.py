@@ -11,6 +11,7 @@ from holdfast.model.endpoint import ENDPOINT, EndpointName
 from holdfast.model.endpoint_status import ENDPOINT_STATUS
 from holdfast.model.name import NameRefused
 from holdfast.model.region import Region
+from holdfast.server.bindings import Bindings
 from holdfast.server.endpoint_status import Endpoints
 
 PARTS = st.text("ab-%/0é\x07", min_size=1, max_size=6)
@@ -19,7 +20,7 @@ REGIONS = st.sampled_from([Region(), Region("ams")])
 
 @given(REGIONS, PARTS, st.sampled_from(["openstack", "holdfast"]), PARTS, PARTS)
 def test_both_ways_to_a_status_key_agree(region: Region, node: str, word: str, workload: str, endpoint: str) -> None:
-    subject = Endpoints(region)
+    subject = Bindings(region)
     try:
         key = ENDPOINT.key(region, EndpointName(node, word, workload, endpoint))  # type: ignore[arg-type]
     except NameRefused:
@@ -29,7 +30,7 @@ def test_both_ways_to_a_status_key_agree(region: Region, node: str, word: str, w
 
 @given(REGIONS, st.binary(max_size=30))
 def test_whatever_the_bytes_both_ways_agree(region: Region, tail: bytes) -> None:
-    subject = Endpoints(region)
+    subject = Bindings(region)
     key = ENDPOINT.prefix(region) + tail
     assert subject.status_key(key) == subject._any_status_key(key)
 
@@ -37,7 +38,7 @@ def test_whatever_the_bytes_both_ways_agree(region: Region, tail: bytes) -> None
 def test_an_endpoint_of_another_region_has_no_status_here() -> None:
     name = EndpointName("cn-c-compute-1", "holdfast", "w1", "eth0")
     for other in (Region(), Region("fra"), Region("x")):
-        assert Endpoints(Region("ams")).status_key(ENDPOINT.key(other, name)) is None
+        assert Bindings(Region("ams")).status_key(ENDPOINT.key(other, name)) is None
 
 
 @given(REGIONS, PARTS, PARTS, PARTS)
@@ -50,8 +51,10 @@ def test_an_endpoint_is_shown_by_the_name_that_the_inventory_has_for_it(
         key = ENDPOINT.key(region, name)
     except NameRefused:
         return
-    status = subject.status_key(key)
+    status = subject.bindings.status_key(key)
     assert status is not None
     assert not isinstance(ENDPOINT_STATUS.parse(status, region), Bad)
     assert subject.name(status) == name_of(name)
+    assert subject.show(status) == f"endpoint {name}"
+    subject.bindings.add([key])
     assert subject.show(status) == f"endpoint {name}"

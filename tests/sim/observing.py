@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -66,10 +66,10 @@ class CountingObserved(SqlObserved):
     counting: Counting
 
     def write(
-        self, fence: Fence, kind: str, rows: Sequence[tuple[bytes, bytes]], gone: Collection[bytes], at: datetime
+        self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
     ) -> None:
         super().write(fence, kind, rows, gone, at)
-        self.counting.rows += len(rows) + len(gone)
+        self.counting.rows += sum(map(len, rows.values())) + len(gone)
 
 
 class ObservingServer(SimServer):

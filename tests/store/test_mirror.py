@@ -16,12 +16,13 @@ from holdfast.model.bad import Bad, BadReason
 from holdfast.model.endpoint_status import ENDPOINT_STATUS
 from holdfast.model.kind import Kind
 from holdfast.model.time import Duration, Instant
-from holdfast.store.api import GATHER, Entry, Events, OwnKey, Put, Snapshot, StoreAway, StoreError
+from holdfast.store.api import GATHER, Events, OwnKey, Put, Snapshot, StoreAway, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.gateway import Gateway
 from holdfast.store.listing import full_list
-from holdfast.store.mirror import Delta, Mirror
+from holdfast.store.mirror import Mirror, _State
+from holdfast.store.pending import Delta
 from holdfast.testing import FakeStore, watching
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
@@ -206,17 +207,12 @@ def test_a_value_written_again_unchanged_is_no_change() -> None:
     asyncio.run(main())
 
 
-def absent_if_bad(mirror: Mirror[str], into: object, entry: Entry) -> None:
+def absent_if_bad(mirror: Mirror[str], into: _State[str], bad: Bad, key: bytes, known: str | None) -> None:
     """Stands in for the handling of values: what cannot be decoded is not there."""
-    decoded = mirror._decode(entry.key, entry.value)
-    state = mirror._state
-    if isinstance(decoded, Bad):
-        state.objects.pop(entry.key, None)
-    else:
-        state.objects[entry.key] = decoded
+    into.objects.pop(key, None)
 
 
-@fault("C39", without="holdfast.store.mirror:Mirror._settle", by="tests.store.test_mirror:absent_if_bad")
+@fault("C39", without="holdfast.store.mirror:Mirror._leave", by="tests.store.test_mirror:absent_if_bad")
 def test_C39_a_value_that_cannot_be_decoded_leaves_the_last_good_object() -> None:
     async def main() -> None:
         ground = Ground()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ def test_a_listed_key_that_changes_live_is_handed_out_first_and_has_waited_all_t
     pending.changed(b"new", "known", 10, Instant(10))
     pending.changed(b"old", "known", 11, Instant(11))
     assert pending.oldest() == at(5)
-    assert pending.take(1) == [(b"old", at(5), True)]
+    assert pending.take(1) == [(True, [(b"old", at(5))]), (True, []), (False, [])]
     assert (pending.oldest(), len(pending)) == (at(10), 1)
 
 
@@ -38,7 +40,7 @@ def test_each_key_waits_once_and_the_oldest_is_the_oldest(steps: list[tuple[str,
             pending.listed(key, at(now))
             waits.setdefault(key, now)
         else:
-            for taken, waiting, _ in pending.take(most):
+            for taken, waiting in itertools.chain.from_iterable(some for _, some in pending.take(most)):
                 assert waiting == at(waits.pop(taken))
         oldest = pending.oldest()
         assert (oldest.since if oldest else None) == (Instant(min(waits.values())) if waits else None)

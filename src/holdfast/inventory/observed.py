@@ -6,7 +6,7 @@ all of a leader's. Calls block: whoever has an event loop makes them in a thread
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -40,9 +40,10 @@ class Observed(Protocol):
         ...
 
     def write(
-        self, fence: Fence, kind: str, rows: Sequence[tuple[bytes, bytes]], gone: Collection[bytes], at: datetime
+        self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
     ) -> None:
-        """Writes these rows and removes those, in one transaction of that term. Raises `Deposed`."""
+        """Writes each document under its keys and removes the keys that are gone, in one transaction of that term.
+        Raises `Deposed`."""
         ...
 
     def wanted(self, prefix: bytes, after: bytes | None, most: int) -> Sequence[bytes]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Select, Table, and_, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
@@ -19,6 +20,8 @@ from holdfast.inventory.sql import portions
 from holdfast.model.bad import Bad
 from holdfast.model.host import HOST
 from holdfast.store.api import prefix_end
+
+T = TypeVar("T")
 
 _Row = tuple[bytes, bytes]
 _NEWEST = select(func.max(CHANGES.c.revision))
@@ -39,7 +42,7 @@ class SqlObserved:
         return [Seen(key, doc, times[at]) for key, doc, at in rows]
 
     def write(
-        self, fence: Fence, kind: str, rows: Sequence[tuple[bytes, bytes]], gone: Collection[bytes], at: datetime
+        self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
     ) -> None:
         with fenced(self.engine, fence) as connection:
             if rows:
@@ -81,41 +84,34 @@ def _under(table: Table, prefix: bytes, after: bytes | None) -> Iterator[ColumnE
 _INSERT = "INSERT INTO observed (key, kind, doc, at) VALUES "
 _OR_REPLACE = " ON CONFLICT (key) DO UPDATE SET doc = excluded.doc, at = excluded.at"
 _UPDATE = "UPDATE observed SET doc = ?, at = ? WHERE key IN "
-_ROWS = 200
-"""Rows of one statement on SQLite; old ones take no more than 999 values."""
+_ROWS, _KEYS = 200, 900
+"""Rows of one statement on SQLite that inserts, and that updates; old ones take no more than 999 values."""
 _MANY = 20
 """Rows that say the same: so many are worth a statement of their own."""
 _SQLITE_TIME = "%Y-%m-%d %H:%M:%S.%f"
 
 
-def _upsert(connection: Connection, kind: str, rows: Sequence[tuple[bytes, bytes]], at: datetime) -> None:
+def _upsert(connection: Connection, kind: str, rows: Mapping[bytes, Sequence[bytes]], at: datetime) -> None:
     """Straight to the driver: this is where a flood of reports arrives, and rows are all alike."""
     if connection.dialect.name != "sqlite":
-        connection.exec_driver_sql(
-            f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", [(key, kind, doc, at) for key, doc in sorted(rows)]
-        )
+        alone = sorted((key, kind, doc, at) for doc, keys in rows.items() for key in keys)
+        connection.exec_driver_sql(f"{_INSERT}(%s, %s, %s, %s){_OR_REPLACE}", alone)
         return
     written = at.astimezone(UTC).strftime(_SQLITE_TIME)  # as SQLAlchemy writes and reads it
-    left = _updated(connection, sorted(rows), written)
+    left = sorted(itertools.chain.from_iterable(_not_updated(connection, *row, written) for row in rows.items()))
     # Many rows in one statement: between two of them the driver would let the event loop's thread run each time.
-    for some in _portions(left):
+    for some in _portions(left, _ROWS):
         values = ", ".join(["(?, ?, ?, ?)"] * len(some))
         made = tuple(value for key, doc in some for value in (key, kind, doc, written))
         connection.exec_driver_sql(f"{_INSERT}{values}{_OR_REPLACE}", made)
 
 
-def _updated(connection: Connection, rows: Sequence[_Row], at: str) -> Sequence[_Row]:
+def _not_updated(connection: Connection, doc: bytes, keys: Sequence[bytes], at: str) -> Iterator[_Row]:
     """Updates rows that say the same together, which costs SQLite a third less than to insert each over what is there.
     Those that are left: some of them may be new, or say something that hardly another one does."""
-    alike: dict[bytes, list[_Row]] = {}
-    for row in rows:
-        alike.setdefault(row[1], []).append(row)
-    left: list[_Row] = []
-    for doc, group in alike.items():
-        for some in _portions(group):
-            if len(some) < _MANY or not _is_updated(connection, doc, at, [key for key, _ in some]):
-                left += some
-    return left
+    for some in _portions(sorted(keys), _KEYS):
+        if len(some) < _MANY or not _is_updated(connection, doc, at, some):
+            yield from ((key, doc) for key in some)
 
 
 def _is_updated(connection: Connection, doc: bytes, at: str, keys: Sequence[bytes]) -> bool:
@@ -123,8 +119,8 @@ def _is_updated(connection: Connection, doc: bytes, at: str, keys: Sequence[byte
     return connection.exec_driver_sql(f"{_UPDATE}({places})", (doc, at, *keys)).rowcount == len(keys)
 
 
-def _portions(rows: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
-    return (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
+def _portions(rows: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    return (rows[start : start + most] for start in range(0, len(rows), most))
 
 
 def _as_they_come(connection: Connection, question: Select[Any]) -> Sequence[tuple[Any, ...]]:

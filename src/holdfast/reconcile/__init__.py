@@ -7,7 +7,7 @@ Read in this order: `change` (the words), `diff`, `gate` (gates and the plan), `
 """
 
 from holdfast.reconcile.brake import Brake, BrakeReason, Limits
-from holdfast.reconcile.change import Away, Change, Op, Outcome, Owned
+from holdfast.reconcile.change import Away, Change, Op, Outcome, Owned, alike
 from holdfast.reconcile.diff import OutOfOrder, changed, diff
 from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan
 from holdfast.reconcile.intent import Intent, IntentReason, Pause
@@ -39,6 +39,7 @@ __all__ = [
     "Sync",
     "SyncReason",
     "Synced",
+    "alike",
     "changed",
     "diff",
     "one_kind",

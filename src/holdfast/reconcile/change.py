@@ -6,6 +6,7 @@ frozen dataclass, and not traced by the garbage collector, since none of them is
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -58,6 +59,19 @@ class Outcome(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     change: Change[K, V]
     error: str | None = None
     stop: bool = False
+
+
+def alike(changes: Iterable[Change[K, V]]) -> Collection[Sequence[Change[K, V]]]:
+    """The changes, those together that differ in nothing but their key, as those of a flood may."""
+    groups: dict[tuple[int, int], list[Change[K, V]]] = {}
+    for change in changes:
+        case = id(change.old), id(change.new)
+        group = groups.get(case)
+        if group is None:
+            groups[case] = [change]
+        else:
+            group.append(change)
+    return groups.values()
 
 
 class Away(Exception):

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol
+from operator import attrgetter
+from typing import Generic, Protocol, runtime_checkable
 
 from holdfast.model.time import Instant
 from holdfast.reconcile.change import Change, K, Op, V
@@ -45,6 +46,13 @@ class Gate(Protocol[K, V]):
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None: ...
 
 
+@runtime_checkable
+class Latch(Protocol):
+    """A gate that can tell without looking at any change that it lets all of them through; it is not asked then."""
+
+    def is_open(self, now: Instant) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[K, V]):
     """What is to be done now, and what waits for which gate, both in the order of application.
@@ -73,9 +81,21 @@ class Kinds(Generic[K]):
         return Counter([(of(change.key), change.op) for change in changes])
 
 
+@dataclass(frozen=True, slots=True)
+class _OneKind(Kinds[K]):
+    name: str = ""
+
+    def count(self, changes: Iterable[Change[K, V]]) -> Counter[tuple[str, Op]]:
+        ops: Iterable[Op] = map(_OP, changes)
+        return Counter({(self.name, op): count for op, count in Counter(ops).items()})
+
+
+_OP = attrgetter("op")
+
+
 def one_kind(name: str) -> Kinds[K]:
     """For places where all keys are of one kind."""
-    return Kinds(of=lambda _key: name)
+    return _OneKind(of=lambda _key: name, name=name)
 
 
 def plan(
@@ -93,18 +113,22 @@ def plan(
     Deletes go first and in reverse order of dependence, then replaces, then creates in order of dependence; within
     that, key order. `outstanding` are changes that earlier plans hold for keys not compared this time: they count.
     """
-    sorts = [(kinds.of(change.key), change) for change in changes]
+    changes, of = list(changes), kinds.of
     tallies: dict[str, Counter[Op]] = {kind: Counter(tally) for kind, tally in (outstanding or {}).items()}
-    counts = Counter([(kind, change.op) for kind, change in sorts])
+    counts = kinds.count(changes)
     for (kind, op), count in counts.items():
         tallies.setdefault(kind, Counter())[op] += count
     if len(counts) > 1:  # what is all of one sort is in order already
         places = {sort: _place(sort[1], kinds.rank(sort[0])) for sort in counts}
-        sorts.sort(key=lambda one: places[one[0], one[1].op])
-    judges = [gate.judge for gate in gates]
+        changes.sort(key=lambda change: places[of(change.key), change.op])
+    judges = [gate.judge for gate in gates if not (isinstance(gate, Latch) and gate.is_open(now))]
+    if not judges:
+        return Plan(changes, (), looked)
     ready: list[Change[K, V]] = []
     held: list[tuple[Change[K, V], Closed]] = []
-    for kind, change in sorts:
+    only = next(iter(tallies)) if len(tallies) == 1 else None
+    for change in changes:
+        kind = only or of(change.key)
         tally, there = tallies[kind], have.get(kind, 0)
         for judge in judges:
             closed = judge(change, tally, there, now)

@@ -42,6 +42,9 @@ class Intent(Generic[K]):
         pause = self.pause
         return pause is not None and self.covers is everything and (pause.until is None or now < pause.until)
 
+    def is_open(self, now: Instant) -> bool:
+        return self.pause is None
+
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         pause = self.pause
         if pause is None or not self.covers(change.key):

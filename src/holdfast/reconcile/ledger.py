@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -70,14 +70,17 @@ class Ledger(Generic[K, V]):
         self.note_outcomes([event], now)
         return []
 
-    def note_outcomes(self, outcomes: Iterable[Outcome[K, V]], now: Instant) -> None:
+    def note_outcomes(self, outcomes: Sequence[Outcome[K, V]], now: Instant) -> None:
         """The same for all that came of one batch. What succeeded is outstanding no more."""
-        stories, kind = self._stories, self._kinds.of
+        taken_out = self._stories.pop
+        stories = [taken_out(outcome.change.key, None) for outcome in outcomes if outcome.error is None]
+        self._settled([story.change for story in stories if story is not None])
         for outcome in outcomes:
             if outcome.error is not None:
                 self._retry(outcome, now)
-            elif (story := stories.pop(outcome.change.key, None)) is not None:
-                self._tallies[kind(outcome.change.key)][story.change.op] -= 1
+
+    def is_open(self, now: Instant) -> bool:
+        return not self._retries
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         story = self._stories.get(change.key)
@@ -118,9 +121,9 @@ class Ledger(Generic[K, V]):
             if before is None or before.closed is None or _words(before.closed) != _words(closed):
                 news.append((change, closed))
             self._keep(change, before, now, closed)
-        new = {change.key: Story(change, now) for change in plan.ready if not self._is_kept(change, now)}
-        self._stories |= new
-        for (kind, op), count in self._kinds.count([story.change for story in new.values()]).items():
+        new = [change for change in plan.ready if not self._is_kept(change, now)] if self._stories else plan.ready
+        self._stories |= {change.key: Story(change, now) for change in new}
+        for (kind, op), count in self._kinds.count(new).items():
             self._tally(kind)[op] += count
         return news
 
@@ -163,7 +166,11 @@ class Ledger(Generic[K, V]):
     def _drop(self, key: K) -> None:
         story = self._stories.pop(key, None)
         if story is not None:
-            self._tallies[self._kinds.of(key)][story.change.op] -= 1
+            self._settled([story.change])
+
+    def _settled(self, changes: Sequence[Change[K, V]]) -> None:
+        for (kind, op), count in self._kinds.count(changes).items():
+            self._tallies[kind][op] -= count
 
 
 def _same_wish(before: Change[K, V], after: Change[K, V]) -> bool:

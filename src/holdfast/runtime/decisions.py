@@ -53,6 +53,8 @@ _encode = msgspec.json.Encoder().encode
 _lines = msgspec.json.Encoder().encode_lines
 _NO_KEY = b'"key":""'
 """Cannot stand in a value before it: quotes in texts are escaped."""
+_BETWEEN = b'","'
+"""Two keys of a list: in neither can a quote stand without a backslash before it."""
 _decode = msgspec.json.Decoder(Decision).decode
 
 
@@ -119,7 +121,7 @@ class DecisionLog:
 def _repeated(decision: Decision, keys: Sequence[str]) -> bytes:
     before, name, after = _lines([replace(decision, key="")]).partition(_NO_KEY)
     head = before + name[:-2]
-    return b"".join([head + _encode(key) + after for key in keys])
+    return head + _encode(keys)[1:-1].replace(_BETWEEN, b'"' + after + head + b'"') + after
 
 
 def _pieces(encode: Callable[[Sequence[T]], bytes], records: Sequence[T], most: int) -> Iterator[tuple[bytes, int]]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Generic
 
 import msgspec
 import structlog
 
 from holdfast.model.time import Instant
-from holdfast.reconcile import Change, Closed, Op, Outcome, Owned, Story
+from holdfast.reconcile import Change, Closed, Op, Outcome, Owned, Story, alike
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import Decision, DecisionLog
@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 _VERB = {op: op.name.lower() for op in Op}
 _NAMED = 3
+_OP = attrgetter("op")
 
 _Sorted = Mapping[Op, Sequence[Change[K, V]]]
 
@@ -54,16 +55,15 @@ class Narrator(Generic[K, V]):
                 reason=closed.reason.label,
             )
 
-    def applied(self, outcomes: Sequence[Outcome[K, V]]) -> None:
-        failed = [outcome for outcome in outcomes if outcome.error is not None]
-        done = _by_op([outcome.change for outcome in outcomes if outcome.error is None])
+    def applied(self, changes: Sequence[Change[K, V]], failed: Sequence[Outcome[K, V]]) -> None:
+        done, routine = _by_op(changes), self._place.routine
         self._count(done, "applied")
         self._count(_by_op([outcome.change for outcome in failed]), "failed")
-        routine = self._place.routine
-        told = {op: some for op in done if (some := [change for change in done[op] if not routine(change)])}
+        told = done
+        if routine is not None:
+            told = _by_op([change for change in changes if not routine(change)])
         self._write(self._records(told, failed))
-        for record, keys in self._alike(itertools.chain(told.get(Op.DELETE, ()), told.get(Op.REPLACE, ()))):
-            self._decisions.repeat(record, keys)
+        self._tell_each([*told.get(Op.DELETE, ()), *told.get(Op.REPLACE, ())])
         self._metrics.decisions_lost.set(self._decisions.lost)
         for op, changes in told.items():
             log.info(f"{self._place.name} {self._place.deeds[op].done} {self._names(changes)}")
@@ -98,19 +98,17 @@ class Narrator(Generic[K, V]):
         for outcome in failed:
             yield self._record(at, outcome.change, "failed", outcome.error or "")
 
-    def _alike(self, changes: Iterable[Change[K, V]]) -> Iterable[tuple[Decision, Sequence[str]]]:
+    def _tell_each(self, changes: Sequence[Change[K, V]]) -> None:
         """One record each. Those of a flood mostly say the same of another object: that is put into words once."""
-        show, kind = self._place.show, self._place.kinds.of
-        groups: dict[object, tuple[Change[K, V], list[str]]] = {}
-        for change in changes:
-            key = change.key
-            case = change.op, kind(key), _case(change.old), _case(change.new)
-            group = groups.get(case)
-            if group is None:
-                group = groups[case] = change, []
-            group[1].append(show(key))
-        at = self._clock.wall()
-        return [(self._record(at, first, "applied"), keys) for first, keys in groups.values()]
+        at, show = self._clock.wall(), self._place.show
+        alone: list[Decision] = []
+        for some in alike(changes):
+            record = self._record(at, some[0], "applied")
+            if len(some) == 1:
+                alone.append(record)
+            else:
+                self._decisions.repeat(record, [show(change.key) for change in some])
+        self._write(alone)
 
     def _record(
         self, at: datetime, change: Change[K, V], outcome: str, sentence: str = "", closed: Closed | None = None
@@ -158,17 +156,12 @@ class Narrator(Generic[K, V]):
         return f"{self._place.show(outcome.change.key)}: {outcome.error}"
 
 
-def _by_op(changes: Iterable[Change[K, V]]) -> _Sorted[K, V]:
+def _by_op(changes: Sequence[Change[K, V]]) -> _Sorted[K, V]:
     """What there is of each sort, in the order of application."""
-    found: dict[Op, list[Change[K, V]]] = {op: [] for op in Op}
-    for change in changes:
-        found[change.op].append(change)
-    return {op: some for op, some in found.items() if some}
-
-
-def _case(owned: Owned[V] | None) -> object:
-    """The same for owned values of which the same is said, as long as both are there."""
-    return None if owned is None else (id(owned.value), owned.revision, owned.source)
+    ops: set[Op] = set(map(_OP, changes))
+    if len(ops) == 1:
+        return {ops.pop(): changes}
+    return {op: [change for change in changes if change.op is op] for op in sorted(ops)}
 
 
 def _owner(owned: Owned[V] | None) -> str:

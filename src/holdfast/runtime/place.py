@@ -42,7 +42,9 @@ class Target(Protocol[K, V]):
         """A page of what is there above that key, in key order, and after which key the next begins (None: no more)."""
         ...
 
-    async def look(self, keys: Collection[K]) -> Mapping[K, Owned[V]]: ...
+    async def look(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
+        """What is there of these keys now; the answer may tell of others as well."""
+        ...
 
     async def apply(self, ready: Sequence[Change[K, V]]) -> Sequence[Outcome[K, V]]:
         """Makes these changes, idempotently, and answers with one outcome for each."""
@@ -111,7 +113,7 @@ class Place(Generic[K, V]):
     term: Callable[[], int] = field(default=lambda: 0)
     quiet: Collection[str] = ()
     """Gates whose holds are nothing to tell anybody: they belong to every start, and open by themselves."""
-    routine: Callable[[Change[K, V]], bool] = field(default=lambda _change: False)
+    routine: Callable[[Change[K, V]], bool] | None = None
     """Changes that come all the time, such as heartbeats: counted, and nothing to tell anybody."""
     words: Callable[[V], str] = field(default=lambda _value: "")
     """How a value reads in a sentence, where the key does not say it all: `ACTIVE`, `alive`."""

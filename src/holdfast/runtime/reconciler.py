@@ -350,7 +350,7 @@ class Reconciler(Generic[K, V]):
         done = [outcome.change for outcome in outcomes if outcome.error is None]
         for (kind, op), count in self.place.kinds.count(done).items():
             self._have[kind] += _GROWTH[op] * count
-        self._narrator.applied(outcomes)
+        self._narrator.applied(done, [outcome for outcome in outcomes if outcome.error is not None])
 
     def _state(self) -> str:
         gates = self.held()

@@ -7,13 +7,14 @@ a host that neither reports nor is in the inventory is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.bad import Bad, BadReason
 from holdfast.model.observed import AGENT, AgentSeen
 from holdfast.model.region import Region
 from holdfast.reconcile import Change
+from holdfast.store.pending import Delta
 
 NOT_OURS = Bad(b"", BadReason.OTHER_KIND, "not the status of an agent")
 _STATUS = b"/status"
@@ -24,6 +25,8 @@ class Agents:
 
     kind = AGENT
     plural = "agents"
+    dated = True
+    """Whether reports say when they were made."""
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -36,9 +39,9 @@ class Agents:
     def decode(self, key: bytes, value: bytes) -> AgentStatus | Bad:
         return AGENT_STATUS.decode(key, value) if is_report_of_agent(key, self._start) else NOT_OURS
 
-    def affected(self, key: bytes, old: AgentStatus | None, new: AgentStatus | None) -> Iterable[bytes]:
-        """What has to be looked at again after that change of a report."""
-        return (key,)
+    def affected(self, deltas: Sequence[Delta[AgentStatus]]) -> Iterable[bytes]:
+        """What has to be looked at again after these changes of reports."""
+        return [delta.key for delta in deltas]
 
     def heard(self, fresh: Iterable[bytes]) -> Collection[str]:
         """Whose report has just come; `fresh` are the keys of live ones."""
@@ -65,7 +68,7 @@ class Agents:
         """Whether a host is called dead by that."""
         return old.alive and (new is None or not new.alive)
 
-    def is_routine(self, change: Change[bytes, AgentSeen]) -> bool:
+    def routine(self, change: Change[bytes, AgentSeen]) -> bool:
         """A heartbeat: nothing to tell anybody."""
         return change.old is not None and change.new is not None and change.old.value.alive == change.new.value.alive
 

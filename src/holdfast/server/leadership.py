@@ -146,7 +146,13 @@ class LeaderGate:
     _at: Instant | None = None
     _closed: Closed | None = None
 
+    def is_open(self, now: Instant) -> bool:
+        return self._look(now) is None
+
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        return self._look(now)
+
+    def _look(self, now: Instant) -> Closed | None:
         if now != self._at:
             said = self.leadership.check()
             self._at, self._closed = now, None

@@ -22,7 +22,7 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, Endp
 from holdfast.model.migration import Migration
 from holdfast.model.name import join
 from holdfast.model.region import Region
-from holdfast.server.endpoint_status import agent_of
+from holdfast.server.bindings import agent_of
 
 KIND = "migration"
 

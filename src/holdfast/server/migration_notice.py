@@ -116,7 +116,8 @@ class Arrivals:
         found: dict[bytes, Owned[Told]] = {}
         for key in keys:
             migration = self._migrations.objects.get(key)
-            last, revision = self._target.memory.get(key), self._migrations.mod_revision(key)
+            row, revision = self._target.written.get(key), self._migrations.mod_revision(key)
+            last = None if row is None else row.value
             told = last if migration is None and key in self._migrations.bad else None
             if migration is not None:
                 told = self._wanted(key, migration, revision, last)
@@ -217,7 +218,7 @@ class Notices:
     def view(self) -> dict[str, Any]:
         """For `holdfast status`: how many are under way, of how many the webhook knows, and what it does not take."""
         waiting = [self._waiting(story.change.key, story.error) for story in self.reconciler.ledger if story.error]
-        told = sum(1 for key in self.mirror.objects if key in self.target.memory)
+        told = sum(1 for key in self.mirror.objects if key in self.target.written)
         return {
             "under_way": len(self.mirror.objects),
             "told": told,
@@ -231,11 +232,11 @@ class Notices:
 
     def _story(self, key: bytes, migration: Migration) -> dict[str, Any]:
         story = self.reconciler.ledger.story(key)
-        at = self.target.times.get(key)
+        row = self.target.written.get(key)
         return {
             "from": migration.source.node,
             "to": migration.target.node,
-            "told": None if at is None else at.isoformat(timespec="seconds"),
+            "told": None if row is None else row.at.isoformat(timespec="seconds"),
             "error": story.error if story is not None else None,
         }
 
@@ -248,8 +249,8 @@ class Notices:
         """Migrations are few and short: while there are any, they are looked at every second."""
         while True:
             await asyncio.sleep(LOOK_EVERY.total_seconds())
-            if self.mirror.synced and (self.mirror.objects or self.target.memory):
-                self.reconciler.dirty.mark([*self.mirror.objects, *self.target.memory])
+            if self.mirror.synced and (self.mirror.objects or self.target.written):
+                self.reconciler.dirty.mark([*self.mirror.objects, *self.target.written])
 
 
 class MigrationMetrics:

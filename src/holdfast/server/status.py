@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
@@ -85,7 +85,7 @@ class Topic(Generic[T, V]):
     rows: Rows
     blank: V
     """A row without content: what stands for one that cannot be read."""
-    states: Callable[[Mapping[bytes, V]], Mapping[str, int]]
+    states: Callable[[Iterable[V]], Mapping[str, int]]
     extra: Callable[[], Mapping[str, int]] = field(default=dict)
 
 
@@ -136,7 +136,7 @@ class Reign(Generic[T, V]):
             self._same,
             feed=self.feed,
             term=lambda: term,
-            routine=self.topic.subject.is_routine,
+            routine=self.topic.subject.routine,
             words=self.topic.subject.words,
             live_first=True,
             read_back=False,  # a transaction that was committed is its own proof
@@ -196,7 +196,7 @@ class Reign(Generic[T, V]):
             log.warning(late.sentence)
         self._look_at_bad()
         self.around.figures.staleness(self.around.staleness, self.behind())
-        self.around.figures.objects(self.topic.subject.kind, self.topic.states(self.target.memory))
+        self.around.figures.objects(self.topic.subject.kind, self.topic.states(self.target.values()))
         bad = len(self.topic.mirror.bad)
         self.around.figures.findings(bad=bad, held=len(self.mass_loss.held), **self.topic.extra())
 

@@ -71,7 +71,7 @@ class StatusCommands(Generic[T, V]):
         """Everything that a status was computed from."""
         name = str(request.args.get("name", ""))
         called = self._reign.topic.subject.name
-        found = [key for key in self._reign.target.memory if called(key) == name]
+        found = [key for key in self._reign.target.written if called(key) == name]
         if not found:
             raise Declined(f"nothing is observed of {name!r}: it is not in the inventory, or was not reported yet")
         return [self._story(key) for key in sorted(found)]
@@ -79,7 +79,7 @@ class StatusCommands(Generic[T, V]):
     def _story(self, key: bytes) -> dict[str, Any]:
         reign, subject = self._reign, self._reign.topic.subject
         seen, report, bad = (
-            reign.target.memory[key],
+            reign.target.written[key].value,
             reign.topic.mirror.objects.get(key),
             reign.topic.mirror.bad.get(key),
         )

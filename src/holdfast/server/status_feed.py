@@ -21,7 +21,8 @@ from holdfast.server.mass_loss import MassLoss
 from holdfast.server.staleness import Behind, Late, Staleness
 from holdfast.server.status_rows import Rows
 from holdfast.server.status_source import Subject, hear
-from holdfast.store.mirror import Delta, Mirror
+from holdfast.store.mirror import Mirror
+from holdfast.store.pending import Delta
 
 log = structlog.get_logger(__name__)
 
@@ -92,14 +93,9 @@ class StatusFeed(Generic[T, V]):
     def take(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
         """Notes which objects have to be looked at, and what the reports say about themselves."""
         hear(self._subject, self._mass_loss, (one.key for one in deltas if one.live and one.new is not None))
-        wall, now = self._clock.wall(), self._clock.now()
-        for delta in deltas:
-            for key in self._subject.affected(delta.key, delta.old, delta.new):
-                self._taken[key] = None
-            if isinstance(delta.new, AgentStatus):
-                self._judge(delta, delta.new, behind, wall, now)
-            elif isinstance(delta.old, AgentStatus):
-                self._staleness.forget(self._subject.host(delta.key))  # who comes back may have another clock
+        self._taken |= dict.fromkeys(self._subject.affected(deltas))
+        if self._subject.dated:
+            self._judge_all(deltas, behind)
 
     def inventory_changed(self) -> None:
         self._inventory_changed = True
@@ -121,6 +117,14 @@ class StatusFeed(Generic[T, V]):
 
     async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
         return False
+
+    def _judge_all(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
+        wall, now = self._clock.wall(), self._clock.now()
+        for delta in deltas:
+            if isinstance(delta.new, AgentStatus):
+                self._judge(delta, delta.new, behind, wall, now)
+            elif isinstance(delta.old, AgentStatus):
+                self._staleness.forget(self._subject.host(delta.key))  # who comes back may have another clock
 
     def _judge(self, delta: Delta[T], report: AgentStatus, behind: Behind, wall: datetime, now: Instant) -> None:
         host = self._subject.host(delta.key)

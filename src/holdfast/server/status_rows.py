@@ -17,6 +17,7 @@ from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.host import HOST
 from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.server.agent_status import Agents
+from holdfast.server.bindings import Bindings
 from holdfast.server.endpoint_status import Endpoints
 
 PAGE = 5_000
@@ -97,22 +98,19 @@ class EndpointRows:
 
     async def reload(self) -> None:
         await self._changes.begin()
-        found: list[bytes] = []
+        fresh = Bindings(self._endpoints.region)
         after: bytes | None = None
         while True:
             page: Sequence[bytes] = await self._aside(partial(self._observed.wanted, self._prefix, after, PAGE))
-            found += filter(None, map(self._endpoints.status_key, page))
+            fresh.add(page)
             if len(page) < PAGE:
                 break
             after = page[-1]
-        self._endpoints.bind(found)
+        self._endpoints.bindings = fresh
 
     async def follow(self, now: Instant) -> Collection[bytes]:
         touched = await self._changes.since(now)
-        changed: set[bytes] = set()
-        for keys, bound in ((touched.present, True), (touched.gone, False)):
-            for key in filter(None, map(self._endpoints.status_key, keys)):
-                if self._endpoints.is_bound(key) is not bound:
-                    self._endpoints.rebind(key, bound=bound)
-                    changed.add(key)
-        return changed
+        bindings = self._endpoints.bindings
+        present = [bindings.follow(key, bound=True) for key in touched.present]
+        gone = [bindings.follow(key, bound=False) for key in touched.gone]
+        return {key for key in (*present, *gone) if key is not None}

@@ -9,7 +9,7 @@ that cannot be read is there, and equal to nothing that is wanted: it is written
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Generic, TypeVar
@@ -18,9 +18,9 @@ import msgspec
 
 from holdfast.inventory.api import Fence
 from holdfast.inventory.aside import Aside
-from holdfast.inventory.observed import Observed, Seen
+from holdfast.inventory.observed import Observed
 from holdfast.model import codec
-from holdfast.reconcile import Change, Outcome, Owned
+from holdfast.reconcile import Change, Outcome, Owned, alike
 from holdfast.runtime.clock import Clock
 
 V = TypeVar("V", bound=msgspec.Struct)
@@ -28,6 +28,16 @@ V = TypeVar("V", bound=msgspec.Struct)
 PAGE = 5_000
 SOURCE = "reports"
 _MOST_REMEMBERED = 1_000
+
+
+class Written(Owned[V], frozen=True, gc=False):
+    """What a row says, and when it was written. There is one for all rows that were written alike: there are few
+    different ones, and a hundred thousand rows."""
+
+    at: datetime
+
+
+_Page = Sequence[tuple[bytes, Written[V]]]
 
 
 class ObservedTarget(Generic[V]):
@@ -45,73 +55,72 @@ class ObservedTarget(Generic[V]):
         """Stands for rows that cannot be read."""
         self._decoder = msgspec.json.Decoder(type(blank))
         self._clock = clock
-        self.memory: dict[bytes, V] = {}
-        self.times: dict[bytes, datetime] = {}
-        """When each row was last written."""
+        self.written: dict[bytes, Written[V]] = {}
+        """What the rows say that can be read."""
         self.page = PAGE
         """Rows that are asked for at once, and compared at once."""
-        self._pages: deque[Sequence[tuple[bytes, V]]] = deque()
+        self._pages: deque[_Page[V]] = deque()
         """What the pass that is under way has not compared yet, as it was when the pass began."""
         self._documents: dict[bytes, V] = {}
         self.writes = 0
         """Rows written or removed so far."""
 
-    async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[V]]], bytes | None]:
+    def values(self) -> Iterator[V]:
+        """What the rows say."""
+        return (row.value for row in self.written.values())
+
+    async def read(self, after: bytes | None) -> tuple[_Page[V], bytes | None]:
         if after is None:
             await self._read_all()
         page = self._pages.popleft()
-        return _owned(page), page[-1][0] if self._pages else None
+        return page, page[-1][0] if self._pages else None
 
     async def _read_all(self) -> None:
-        pages: deque[Sequence[tuple[bytes, V]]] = deque()
-        times: dict[bytes, datetime] = {}
+        pages: deque[_Page[V]] = deque()
+        alike: dict[tuple[bytes, datetime], Written[V]] = {}
         after: bytes | None = None
         while True:
             rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, self.page))
-            known = self._documents.get  # there are few different ones, and a hundred thousand rows
-            pages.append([(seen.key, known(seen.doc) or self._decoded(seen)) for seen in rows])
-            times |= {seen.key: seen.at for seen in rows}
+            for doc, at in {(seen.doc, seen.at) for seen in rows}.difference(alike):
+                alike[doc, at] = Written(self._decoded(doc), SOURCE, 0, at)
+            pages.append([(seen.key, alike[seen.doc, seen.at]) for seen in rows])
             if len(rows) < self.page:
                 break
             after = rows[-1].key
         if not pages[-1] and len(pages) > 1:
             pages.pop()
-        self._pages, self.times = pages, times
-        self.memory = {key: value for page in pages for key, value in page if value is not self.blank}
+        self._pages = pages
+        self.written = {key: row for page in pages for key, row in page if row.value is not self.blank}
 
-    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[V]]:
-        memory = self.memory
-        return {key: Owned(memory[key], SOURCE, 0) for key in keys if key in memory}
+    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Written[V]]:
+        return self.written
 
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
         """All of it in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
-        made = {change.key: change.new.value for change in ready if change.new is not None}
-        gone = [change.key for change in ready if change.new is None]
-        # There are few different ones, and mostly they are the very same object.
-        documents = {value_id: codec.encode(value) for value_id, value in {id(v): v for v in made.values()}.items()}
-        rows = [(key, documents[id(value)]) for key, value in made.items()]
-        at = self._clock.wall()
+        at, rows, gone = self._clock.wall(), dict[bytes, list[bytes]](), list[bytes]()
+        made: dict[bytes, Written[V]] = {}
+        for some in alike(ready):
+            new, keys = some[0].new, [change.key for change in some]
+            if new is None:
+                gone += keys
+                continue
+            rows.setdefault(codec.encode(new.value), []).extend(keys)
+            made |= dict.fromkeys(keys, Written(new.value, SOURCE, 0, at))
         await self._aside(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
-        self.memory |= made
-        self.times |= dict.fromkeys(made, at)
+        self.written |= made
         for key in gone:
-            self._forget(key)
+            self.written.pop(key, None)
         self.writes += len(ready)
-        return [Outcome(change) for change in ready]
+        return list(map(Outcome, ready))
 
-    def _forget(self, key: bytes) -> None:
-        self.memory.pop(key, None)
-        self.times.pop(key, None)
-
-    def _decoded(self, seen: Seen) -> V:
+    def _decoded(self, doc: bytes) -> V:
+        known = self._documents.get(doc)
+        if known is not None:
+            return known
         try:
-            value = self._decoder.decode(seen.doc)
+            value = self._decoder.decode(doc)
         except (msgspec.MsgspecError, RecursionError):
             return self.blank
         if len(self._documents) < _MOST_REMEMBERED:
-            self._documents[seen.doc] = value
+            self._documents[doc] = value
         return value
-
-
-def _owned(page: Sequence[tuple[bytes, V]]) -> Sequence[tuple[bytes, Owned[V]]]:
-    return [(key, Owned(value, SOURCE, 0)) for key, value in page]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast.inventory.aside import Aside
 from holdfast.inventory.observed import Observed
@@ -19,9 +19,9 @@ from holdfast.server.status_rows import EndpointRows, HostRows
 from holdfast.store.api import OwnKey, Store
 from holdfast.store.mirror import Mirror
 
-GATHER = Duration(milliseconds=100)
-"""What is reported goes into the inventory a few times a second at most: reading it more often would only cost, on
-followers as well, where thousands of agents report all the time."""
+GATHER = Duration(milliseconds=400)
+"""What is reported goes into the inventory two or three times a second at most: reading it more often would only cost,
+on followers as well, where thousands of agents report all the time. A change that comes alone waits for nothing."""
 
 AGENT_STATUS = "agent-status"
 ENDPOINT_STATUS = "endpoint-status"
@@ -51,13 +51,13 @@ def endpoints(
     return Topic(ENDPOINT_STATUS, subject, mirror, rows, EndpointSeen(), endpoint_states, extra)
 
 
-def agent_states(rows: Mapping[bytes, AgentSeen]) -> Mapping[str, int]:
-    alive = sum(1 for seen in rows.values() if seen.alive)
-    return {"alive": alive, "silent": len(rows) - alive}
+def agent_states(rows: Iterable[AgentSeen]) -> Mapping[str, int]:
+    alive = Counter(seen.alive for seen in rows)
+    return {"alive": alive[True], "silent": alive[False]}
 
 
-def endpoint_states(rows: Mapping[bytes, EndpointSeen]) -> Mapping[str, int]:
+def endpoint_states(rows: Iterable[EndpointSeen]) -> Mapping[str, int]:
     states = dict.fromkeys(("up", "down", "error", "unknown"), 0)
-    for seen, count in Counter(rows.values()).items():
+    for seen, count in Counter(rows).items():
         states[seen.shown] += count
     return states

@@ -18,8 +18,8 @@ def view(reign: Reign[Any, Any]) -> dict[str, Any]:
     silent = sorted(_silent(reign), key=lambda one: one["since_s"])
     off = sorted(_off(reign), key=lambda one: -abs(one["by_s"]))
     return {
-        "total": len(reign.target.memory),
-        "states": dict(reign.topic.states(reign.target.memory)),
+        "total": len(reign.target.written),
+        "states": dict(reign.topic.states(reign.target.values())),
         "behind": {"revisions": behind.revisions, "waiting": behind.waiting, "s": behind.oldest.total_seconds()},
         "late": reign.around.staleness.last.sentence if reign.around.staleness.last else "",
         "silent": silent[:NAMED],
@@ -35,9 +35,9 @@ def view(reign: Reign[Any, Any]) -> dict[str, Any]:
 def _silent(reign: Reign[Any, Any]) -> Iterator[dict[str, Any]]:
     """Agents whose report is gone, since when; those that never reported are not missed."""
     wall = reign.around.clock.wall()
-    for key, seen in reign.target.memory.items():
+    for key, row in reign.target.written.items():
+        seen, at = row.value, row.at
         if isinstance(seen, AgentSeen) and not seen.alive and seen.reported:
-            at = reign.target.times[key]
             yield {
                 "host": reign.topic.subject.host(key),
                 "since_s": (wall - at).total_seconds(),

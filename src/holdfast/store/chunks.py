@@ -39,7 +39,10 @@ class ChunkedLines:
                     raise ValueError("a chunk does not begin with its size")
                 position = end
                 break
-            size = _size(data[position:newline])
+            try:
+                size = int(data[position:newline], 16)
+            except ValueError:
+                size = int(data[position:newline].partition(b";")[0], 16)  # extensions may follow
             if size < 0:
                 raise ValueError("the size of a chunk is negative")
             self.ended = not size
@@ -56,8 +59,3 @@ class ChunkedLines:
             return b""
         lines, self._line = b"".join([*self._line, content[:cut]]), [content[cut:]]
         return lines
-
-
-def _size(line: bytes) -> int:
-    """What a chunk's first line says, whatever extensions follow."""
-    return int(line if line.isalnum() else line.partition(b";")[0], 16)

@@ -9,21 +9,17 @@ how far behind it is.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import Generic, TypeVar
-
-import msgspec
 
 from holdfast.model.bad import Bad, BadReason
 from holdfast.model.time import Duration, Instant
 from holdfast.store.api import GATHER, Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.garbage import resting
-from holdfast.store.pending import Pending, Waiting
+from holdfast.store.pending import Delta, Pending, Waiting
 
 T = TypeVar("T")
 
@@ -33,16 +29,7 @@ TURN_S = 0.01
 """Time after which the loop gets its turn earlier than that, where objects are large or the machine is slow."""
 LOOK = 50
 """Objects between two looks at the clock."""
-
-
-class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What became of one key since its reader last heard of it. `old` and `new` may be the same: then it was something
-    else in between, and whoever looked at it at that moment has to look again."""
-
-    key: bytes
-    old: T | None
-    new: T | None
-    live: bool
+_NOT_OURS = BadReason.OTHER_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +155,7 @@ class Mirror(Generic[T]):
         reader's: it is not handed out again unless it changes again."""
         while True:
             await self._arrived.wait()
-            deltas = list(self._deltas(most))
+            deltas = self._deltas(most)
             if not self._pending:
                 self._arrived.clear()
             if deltas:
@@ -196,27 +183,33 @@ class Mirror(Generic[T]):
                 refused(error)
             await asyncio.sleep(again.total_seconds())
 
-    def _deltas(self, most: int) -> Iterator[Delta[T]]:
-        objects = self._state.objects
-        for key, waiting, live in self._pending.take(most):
-            yield Delta(key, waiting.known, objects.get(key), live)
+    def _deltas(self, most: int) -> Sequence[Delta[T]]:
+        deltas: list[Delta[T]] = []
+        now = self._state.objects.get
+        for live, some in self._pending.take(most):
+            deltas += [Delta(key, waiting.known, now(key), live) for key, waiting in some]
+        return deltas
 
     async def _take_in(self, part: Snapshot) -> None:
         """Builds a new state beside the present one, part by part; what has not changed is the very same object."""
         if part.first:
             await self._let_go()
-        fresh = self._fresh
-        fresh.made += len(part.items)
-        with resting(fresh.made):
-            await _in_turns(part.unchanged, self._carry)
-            await _in_turns(_taken_out(part.items), partial(self._settle, fresh))
+        self._fresh.made += len(part.items)
+        with resting(self._fresh.made):
+            await _in_turns(_some_of(part.unchanged), self._carry)
+            await _in_turns(_taken_out(part.items), self._settle)
             if not part.more:
                 await self._take_over(part.revision)
 
     async def _let_go(self) -> None:
         """Of a list that failed half way nothing stays; all at once it would block the loop."""
         left, self._fresh = self._fresh, _State()
-        await _in_turns(list(left.objects), left.objects.pop)
+
+        def let_go(keys: Iterable[bytes]) -> None:
+            for key in keys:
+                del left.objects[key]
+
+        await _in_turns(_some_of(list(left.objects)), let_go)
 
     async def _take_over(self, revision: int) -> None:
         """The list is complete: from now on it is what the mirror shows, and what differs waits for the reader."""
@@ -226,41 +219,46 @@ class Mirror(Generic[T]):
         now = self._now()
         new: Waiting[T] = Waiting(None, now, revision)  # one for all of them: mostly they are nearly all there is
 
-        def compare(key: bytes) -> None:
-            known = before.get(key)
-            if fresh.objects.get(key) is not known:
-                self._pending.listed(key, new if known is None else Waiting(known, now, revision))
+        def compare(keys: Iterable[bytes]) -> None:
+            for key in keys:
+                known = before.get(key)
+                if fresh.objects.get(key) is not known:
+                    self._pending.listed(key, new if known is None else Waiting(known, now, revision))
 
-        await _in_turns([*(key for key in before if key not in fresh.objects), *fresh.objects], compare)
+        gone = [key for key in before if key not in fresh.objects]
+        await _in_turns(_some_of([*gone, *fresh.objects]), compare)
         self._lists += 1
         self._synced.set()
 
-    def _carry(self, key: bytes) -> None:
-        into = self._fresh
-        into.revisions[key] = self._state.revisions[key]
-        if key in self._state.objects:
-            into.objects[key] = self._state.objects[key]
-        if key in self._state.bad:
-            into.bad[key] = self._state.bad[key]
-        if key in self._state.good:
-            into.good[key] = self._state.good[key]
+    def _carry(self, keys: Iterable[bytes]) -> None:
+        into, held = self._fresh, self._state
+        for key in keys:
+            into.revisions[key] = held.revisions[key]
+            if key in held.objects:
+                into.objects[key] = held.objects[key]
+            if key in held.bad:
+                into.bad[key] = held.bad[key]
+            if key in held.good:
+                into.good[key] = held.good[key]
 
-    def _settle(self, into: _State[T], entry: Entry) -> None:
-        """Decodes one entry into a state; what cannot be decoded leaves its last good object in place."""
-        key = entry.key
-        decoded = self._decode(key, entry.value)
-        known = self._state.objects.get(key)
-        if not isinstance(decoded, Bad):
-            if into.bad:
-                into.bad.pop(key, None)
-                into.good.pop(key, None)
-            into.objects[key] = known if known is not None and known == decoded else decoded  # C15
-        elif decoded.reason is not BadReason.OTHER_KIND:
-            into.bad[key] = decoded
-            if known is not None:
-                into.objects[key] = known
-                into.good[key] = self.good_revision(key)
-        into.revisions[key] = entry.mod_revision
+    def _settle(self, entries: Iterable[Entry]) -> None:
+        """Decodes entries of a list; an object that is what it was is the very same (C15)."""
+        into, held, decode = self._fresh, self._state.objects, self._decode
+        for entry in entries:
+            key = entry.key
+            decoded, known = decode(key, entry.value), held.get(key)
+            if not isinstance(decoded, Bad):
+                into.objects[key] = known if known is not None and known == decoded else decoded
+            elif decoded.reason is not _NOT_OURS:
+                self._leave(into, decoded, key, known)
+            into.revisions[key] = entry.mod_revision
+
+    def _leave(self, into: _State[T], bad: Bad, key: bytes, known: T | None) -> None:
+        """What cannot be decoded leaves its last good object in place (C39)."""
+        into.bad[key] = bad
+        if known is not None:
+            into.good[key] = self.good_revision(key)
+            into.objects[key] = known
 
     async def _follow(self, events: Events) -> None:
         now = self._now()
@@ -274,16 +272,24 @@ class Mirror(Generic[T]):
         self._head = max(events.head, events.revision)
 
     def _event(self, event: Event, now: Instant) -> None:
-        state, key = self._state, event.key
-        before = state.objects.get(key)
-        if event.entry is not None:
-            self._settle(state, event.entry)
+        state, key, entry = self._state, event.key, event.entry
+        before = after = state.objects.get(key)
+        if entry is None:
+            after = None
+            for kept in state.objects, state.bad, state.good, state.revisions:
+                kept.pop(key, None)
         else:
-            state.objects.pop(key, None)
-            state.bad.pop(key, None)
-            state.good.pop(key, None)
-            state.revisions.pop(key, None)
-        if state.objects.get(key) is not before:
+            decoded = self._decode(key, entry.value)
+            if not isinstance(decoded, Bad):
+                if state.bad:
+                    state.bad.pop(key, None)
+                    state.good.pop(key, None)
+                if before is None or before != decoded:  # C15
+                    after = state.objects[key] = decoded
+            elif decoded.reason is not _NOT_OURS:
+                self._leave(state, decoded, key, before)
+            state.revisions[key] = entry.mod_revision
+        if after is not before:
             self._pending.changed(key, before, event.mod_revision, now)
 
 
@@ -294,22 +300,27 @@ def _slices(items: Sequence[V]) -> Iterator[Sequence[V]]:
     return (items[i : i + SLICE] for i in range(0, len(items), SLICE))
 
 
-def _taken_out(entries: list[Entry]) -> Iterator[Entry]:
-    """The entries in order. Each leaves memory before the next is handled: all at once would block the loop, and kept
-    they would add to what the mirror needs."""
+def _some_of(items: Sequence[V]) -> Iterator[Sequence[V]]:
+    return (items[start : start + LOOK] for start in range(0, len(items), LOOK))
+
+
+def _taken_out(entries: list[Entry]) -> Iterator[Sequence[Entry]]:
+    """The entries in order, a few at a time. They leave memory before the next are handled: all at once would block the
+    loop, and kept they would add to what the mirror needs."""
     entries.reverse()
     while entries:
-        yield entries.pop()
+        some = entries[: -LOOK - 1 : -1]
+        del entries[-LOOK:]
+        yield some
 
 
-async def _in_turns(items: Iterable[V], handle: Callable[[V], object]) -> None:
-    """Handles one item after the other; in between, the event loop gets its turn."""
-    clock, rest = asyncio.get_running_loop().time, iter(items)
+async def _in_turns(portions: Iterable[Sequence[V]], handle: Callable[[Sequence[V]], object]) -> None:
+    """Handles one portion after the other; in between, the event loop gets its turn."""
+    clock = asyncio.get_running_loop().time
     handled, since = 0, clock()
-    while some := list(itertools.islice(rest, LOOK)):
-        for item in some:
-            handle(item)
-        handled += LOOK
+    for some in portions:
+        handle(some)
+        handled += len(some)
         if handled >= SLICE or clock() - since > TURN_S:
             await asyncio.sleep(0)
             handled, since = 0, clock()

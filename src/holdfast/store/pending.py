@@ -26,6 +26,16 @@ class Waiting(msgspec.Struct, Generic[T], frozen=True, gc=False):
     revision: int
 
 
+class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """What became of one key since its reader last heard of it. `old` and `new` may be the same: then it was something
+    else in between, and whoever looked at it at that moment has to look again."""
+
+    key: bytes
+    old: T | None
+    new: T | None
+    live: bool
+
+
 @dataclass(slots=True)
 class Pending(Generic[T]):
     """All keys that wait, oldest first."""
@@ -57,11 +67,13 @@ class Pending(Generic[T]):
         firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]
         return min([*firsts, *self._promoted.values()], key=lambda waiting: waiting.since, default=None)
 
-    def take(self, most: int) -> Sequence[tuple[bytes, Waiting[T], bool]]:
-        """Hands out up to `most` keys, with whether the change was live; they wait no more."""
-        taken = [(key, waiting, True) for key, waiting in _taken_out(self._promoted, most)]
-        taken += [(key, waiting, True) for key, waiting in _taken_out(self._live, most - len(taken))]
-        taken += [(key, waiting, False) for key, waiting in _taken_out(self._listed, most - len(taken))]
+    def take(self, most: int) -> Sequence[tuple[bool, Sequence[tuple[bytes, Waiting[T]]]]]:
+        """Hands out up to `most` keys, live changes first, and whether they are live; they wait no more."""
+        taken = []
+        for live, waiting in (True, self._promoted), (True, self._live), (False, self._listed):
+            some = _taken_out(waiting, most)
+            most -= len(some)
+            taken.append((live, some))
         return taken
 
 

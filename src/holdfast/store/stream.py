@@ -17,8 +17,7 @@ from holdfast.store.chunks import ChunkedLines
 from holdfast.store.http import Endpoint, Lost
 
 BUFFER = 256 << 10
-FULL_READ = 64 << 10
-"""Bytes. After a read of as much there is more, or will be at once: waiting would let the sender stand still."""
+"""Bytes. A read that fills it has left something behind: the next one follows at once."""
 MOST_BUFFERED = 8 << 20
 
 
@@ -109,7 +108,7 @@ class Stream(asyncio.BufferedProtocol):
             self._wake()
         if self._chunks.ended:
             self._end(Lost("the server ended the stream"))
-        elif nbytes < FULL_READ or self._buffered > MOST_BUFFERED:
+        elif nbytes < BUFFER or self._buffered > MOST_BUFFERED:
             self._pause_reading()
 
     def eof_received(self) -> None:
