@@ -223,13 +223,14 @@ class _Bench:
             watching = _Peak(reign)
             try:
                 await self._caught_up(reign)  # before there is a writer: it does not wait for us
+                *_, last = _changes(self._options.endpoints, changes, first_round)
                 async with started(writer, Work(self.etcd, self._options.endpoints, changes, first_round)) as part:
                     await part.report()
                     gc.collect()
                     watch = Stopwatch()
                     peaking = asyncio.create_task(watching.look())
                     written = await part.report()
-                    await self._arrived(reign, changes, first_round)
+                    await self._arrived(reign, *last)
                     cost = _Live(changes, watch.wall_s, watch.cpu_s, watching.peak)
                     peaking.cancel()
                 self._check(reign, changes, first_round)
@@ -254,10 +255,9 @@ class _Bench:
             while reign.backlog():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
-    async def _arrived(self, reign: Reign[Any, EndpointSeen], changes: int, first_round: int) -> None:
+    async def _arrived(self, reign: Reign[Any, EndpointSeen], key: bytes, value: bytes) -> None:
         """Until all that was written has been seen and written on: the last of it is said once more, so that its
         revision is above all others."""
-        *_, (key, value) = _changes(self._options.endpoints, changes, first_round)
         last = await self.store.put(key, value)
         async with asyncio.timeout(PATIENCE.total_seconds()):
             while reign.topic.mirror.mod_revision(key) < last or reign.backlog():  # noqa: ASYNC110

@@ -53,9 +53,10 @@ def changed(
     """The same for some objects of which both sides are at hand, in the order of the keys."""
     for key in keys:
         new, old = want.get(key), have.get(key)
-        if new is None and old is None:
-            continue
-        if new is None or old is None or not same(new.value, old.value):
+        if new is not None and old is not None:
+            if not same(new.value, old.value):
+                yield Change(Op.REPLACE, key, old, new)
+        elif new is not old:
             yield _change(key, new, old)
 
 

@@ -86,8 +86,8 @@ class _OneKind(Kinds[K]):
     name: str = ""
 
     def count(self, changes: Iterable[Change[K, V]]) -> Counter[tuple[str, Op]]:
-        ops: Iterable[Op] = map(_OP, changes)
-        return Counter({(self.name, op): count for op, count in Counter(ops).items()})
+        ops: list[Op] = list(map(_OP, changes))
+        return Counter({(self.name, op): ops.count(op) for op in set(ops)})
 
 
 _OP = attrgetter("op")

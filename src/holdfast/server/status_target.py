@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import msgspec
@@ -28,6 +29,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 PAGE = 5_000
 SOURCE = "reports"
 _MOST_REMEMBERED = 1_000
+_VALUE = attrgetter("value")
 
 
 class Written(Owned[V], frozen=True, gc=False):
@@ -67,7 +69,7 @@ class ObservedTarget(Generic[V]):
 
     def values(self) -> Iterator[V]:
         """What the rows say."""
-        return (row.value for row in self.written.values())
+        return map(_VALUE, self.written.values())
 
     async def read(self, after: bytes | None) -> tuple[_Page[V], bytes | None]:
         if after is None:

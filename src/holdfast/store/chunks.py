@@ -31,24 +31,22 @@ class ChunkedLines:
         """What the chunks hold. Of one that has come in part, the part; the rest of it, and its line end, are due."""
         position, end = self._due, len(data)
         pieces = [data[: position - _END]] if position > _END else []
+        head, size = b"", 0
         while position < end and not self.ended:
-            newline = data.find(b"\r\n", position)
-            if newline < 0:
-                self._size_line = data[position:]
-                if len(self._size_line) > MOST_SIZE_LINE:
-                    raise ValueError("a chunk does not begin with its size")
-                position = end
-                break
-            try:
-                size = int(data[position:newline], 16)
-            except ValueError:
-                size = int(data[position:newline].partition(b";")[0], 16)  # extensions may follow
-            if size < 0:
-                raise ValueError("the size of a chunk is negative")
+            if not head or not data.startswith(head, position):  # mostly it is as large as the one before
+                newline = data.find(b"\r\n", position)
+                if newline < 0:
+                    self._size_line = data[position:]
+                    if len(self._size_line) > MOST_SIZE_LINE:
+                        raise ValueError("a chunk does not begin with its size")
+                    position = end
+                    break
+                head = data[position : newline + 2]
+                size = _size(head)
             self.ended = not size
-            start = newline + 2
+            start = position + len(head)
             position = start + size + _END
-            pieces.append(data[start : position - _END])
+            pieces.append(data[start : start + size])
         self._due = max(0, position - end)
         return pieces
 
@@ -59,3 +57,11 @@ class ChunkedLines:
             return b""
         lines, self._line = b"".join([*self._line, content[:cut]]), [content[cut:]]
         return lines
+
+
+def _size(head: bytes) -> int:
+    """What a chunk's first line says, whatever extensions follow."""
+    size = int(head.partition(b";")[0], 16)
+    if size < 0:
+        raise ValueError("the size of a chunk is negative")
+    return size

@@ -263,34 +263,35 @@ class Mirror(Generic[T]):
     async def _follow(self, events: Events) -> None:
         now = self._now()
         for batch in _slices(events.batch):
-            for event in batch:
-                self._event(event, now)
+            self._take_events(batch, now)
             self._arrived.set()
             if len(events.batch) > SLICE:
                 await asyncio.sleep(0)
         self._revision = events.revision
         self._head = max(events.head, events.revision)
 
-    def _event(self, event: Event, now: Instant) -> None:
-        state, key, entry = self._state, event.key, event.entry
-        before = after = state.objects.get(key)
-        if entry is None:
-            after = None
-            for kept in state.objects, state.bad, state.good, state.revisions:
-                kept.pop(key, None)
-        else:
-            decoded = self._decode(key, entry.value)
-            if not isinstance(decoded, Bad):
-                if state.bad:
-                    state.bad.pop(key, None)
-                    state.good.pop(key, None)
-                if before is None or before != decoded:  # C15
-                    after = state.objects[key] = decoded
-            elif decoded.reason is not _NOT_OURS:
-                self._leave(state, decoded, key, before)
-            state.revisions[key] = entry.mod_revision
-        if after is not before:
-            self._pending.changed(key, before, event.mod_revision, now)
+    def _take_events(self, events: Sequence[Event], now: Instant) -> None:
+        state, decode = self._state, self._decode
+        for event in events:
+            key, entry = event.key, event.entry
+            before = after = state.objects.get(key)
+            if entry is None:
+                after = None
+                for kept in state.objects, state.bad, state.good, state.revisions:
+                    kept.pop(key, None)
+            else:
+                decoded = decode(key, entry.value)
+                if not isinstance(decoded, Bad):
+                    if state.bad:
+                        state.bad.pop(key, None)
+                        state.good.pop(key, None)
+                    if before is None or before != decoded:  # C15
+                        after = state.objects[key] = decoded
+                elif decoded.reason is not _NOT_OURS:
+                    self._leave(state, decoded, key, before)
+                state.revisions[key] = entry.mod_revision
+            if after is not before:
+                self._pending.changed(key, before, event.mod_revision, now)
 
 
 V = TypeVar("V")
