@@ -29,7 +29,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
-MOST = 2_000
+MOST = 5_000
+"""Objects of a portion: as many as are compared and written at once."""
 RETRY = Duration(seconds=1)
 GATHER = Duration(milliseconds=250)
 """Between two portions: one transaction for what came meanwhile."""

@@ -55,8 +55,8 @@ class Pending(Generic[T]):
         """A live change. `known` counts only if the key was not waiting already."""
         if key in self._listed:
             self._promoted[key] = self._listed.pop(key)
-        elif key not in self._live and key not in self._promoted:
-            self._live[key] = Waiting(known, now, revision)
+        elif key not in self._promoted:
+            self._live.setdefault(key, Waiting(known, now, revision))
 
     def listed(self, key: bytes, waiting: Waiting[T]) -> None:
         """A change that a snapshot has brought."""
