@@ -51,6 +51,7 @@ from holdfast.runtime.vitals import Vitals
 from holdfast.server import status_topics
 from holdfast.server.bindings import Bindings
 from holdfast.server.leadership import Found, Leadership, Shown
+from holdfast.server.staleness import Behind
 from holdfast.server.status import Around, Reign, Topic
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
@@ -220,7 +221,7 @@ class _Bench:
             await reign.reconciler.turn()
             stopping = asyncio.Event()
             running = asyncio.create_task(reign.run(stopping))
-            watching = _Peak(reign)
+            watching = reign.feed.behind = _Peak(reign)
             try:
                 await self._caught_up(reign)  # before there is a writer: it does not wait for us
                 *_, last = _changes(self._options.endpoints, changes, first_round)
@@ -228,11 +229,9 @@ class _Bench:
                     await part.report()
                     gc.collect()
                     watch = Stopwatch()
-                    peaking = asyncio.create_task(watching.look())
                     written = await part.report()
                     await self._arrived(reign, *last)
                     cost = _Live(changes, watch.wall_s, watch.cpu_s, watching.peak)
-                    peaking.cancel()
                 self._check(reign, changes, first_round)
             finally:
                 running.cancel()
@@ -330,16 +329,16 @@ class _Bench:
 
 
 class _Peak:
-    """The largest backlog that was seen."""
+    """The largest backlog that was there when the next portion was taken."""
 
     def __init__(self, reign: Reign[Any, Any]) -> None:
-        self._reign = reign
+        self._behind = reign.behind
         self.peak = 0
 
-    async def look(self) -> None:
-        while True:
-            self.peak = max(self.peak, self._reign.backlog())
-            await asyncio.sleep(0.25)  # counting costs, too
+    def __call__(self) -> Behind:
+        behind = self._behind()
+        self.peak = max(self.peak, behind.waiting)
+        return behind
 
 
 async def single_writer(work: Work) -> AsyncIterator[Done]:

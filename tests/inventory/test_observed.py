@@ -58,6 +58,15 @@ def test_many_rows_that_say_the_same_are_written_whether_they_are_there_or_new(o
     assert {seen.at for seen in observed.read("agent", b"/a/", None, 100)} == {later}
 
 
+def test_one_new_row_among_more_than_a_statement_takes_is_written_with_the_others(observed: SqlObserved) -> None:
+    keys = [f"/a/{number:05}".encode() for number in range(2_000)]
+    observed.write(OLD, "agent", {b"up": [*keys[:950], *keys[951:]]}, [], AT)
+    later = AT + timedelta(seconds=7)
+    observed.write(OLD, "agent", {b"down": keys[::-1]}, [], later)
+    found = observed.read("agent", b"/a/", None, 2_001)
+    assert [(seen.key, seen.doc, seen.at) for seen in found] == [(key, b"down", later) for key in keys]
+
+
 def test_pages_come_in_the_order_of_bytes(observed: SqlObserved) -> None:
     keys = [b"/a/\xff", b"/a/-", b"/a/A", b"/a/a"]
     observed.write(OLD, "agent", {b"": keys}, [], AT)

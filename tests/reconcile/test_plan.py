@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.time import Instant, seconds
-from holdfast.reconcile import Change, Closed, Kinds, Ledger, Op, Outcome, Owned, Plan, Reason, one_kind, plan
+from holdfast.reconcile import Change, Closed, Kinds, Ledger, Op, Outcome, Owned, Plan, Reason, alike, one_kind, plan
 
 NOW = Instant(1_000_000_000_000)
 
@@ -43,6 +43,51 @@ def test_every_change_is_either_ready_or_held_and_order_is_deletes_replaces_crea
     assert len(made.ready) + len(held) == len(wish)
     assert [(c.op, c.key) for c in made.ready] == sorted((op, key) for key, op in wish.items() if key % 2 == 0)
     assert [(c.op, c.key) for c in held] == sorted((op, key) for key, op in wish.items() if key % 2)
+
+
+@dataclass
+class Latched(Odd):
+    """The same, and it can tell that it is open."""
+
+    asked: int = 0
+
+    def is_open(self, now: Instant) -> bool:
+        return not self.closed
+
+    def judge(self, change: Change[int, str], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        self.asked += 1
+        return super().judge(change, tally, have, now)
+
+
+def test_a_gate_that_is_open_for_all_is_not_asked_about_each_and_the_others_are() -> None:
+    changes = [change(Op.CREATE, key) for key in range(4)]
+    latched = Latched(closed=False)
+    assert [c.key for c in plan(changes, [latched], {}, NOW, kinds).ready] == [0, 1, 2, 3]
+    assert [c.key for c in plan(changes, [latched, Odd()], {}, NOW, kinds).ready] == [0, 2]
+    assert latched.asked == 0
+    latched.closed = True
+    assert [c.key for c in plan(changes, [latched], {}, NOW, kinds).ready] == [0, 2]
+    assert latched.asked == 4
+
+
+def test_the_ledger_is_open_for_all_only_while_nothing_waits_for_its_retry() -> None:
+    ledger = Ledger[int, str](kinds)
+    ledger.note(plan([change(Op.CREATE, 1)], [ledger], {}, NOW, kinds), NOW)
+    assert ledger.is_open(NOW)
+    ledger.note(Outcome(change(Op.CREATE, 1), "no"), NOW)
+    assert not ledger.is_open(NOW)
+    assert plan([change(Op.CREATE, 1), change(Op.CREATE, 2)], [ledger], {}, NOW, kinds).held
+    assert ledger.due(NOW + seconds(1)) == [1]
+    assert ledger.is_open(NOW + seconds(1))
+
+
+def test_changes_are_alike_that_are_from_one_value_to_another_whenever_that_was_written() -> None:
+    up, down, value = Owned("up", "s", 1), Owned("down", "s", 1), "as it was"
+    flood = [Change(Op.REPLACE, key, Owned(value, "s", 1), down) for key in range(3)]
+    others = [Change(Op.REPLACE, 7, down, up), Change(Op.DELETE, 8, up, None), Change(Op.CREATE, 9, None, down)]
+    found = alike([flood[0], others[0], flood[1], *others[1:], flood[2]])
+    assert max(found, key=len) == flood
+    assert sorted(some[0].key for some in found if len(some) == 1) == [7, 8, 9]
 
 
 def test_what_is_leaned_upon_is_created_first_and_deleted_last() -> None:

@@ -6,10 +6,14 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.runtime.decisions import Decision, DecisionLog, history, segments, workers_in
 
@@ -101,6 +105,16 @@ def test_a_key_with_line_breaks_of_other_alphabets_is_one_record(tmp_path: Path)
     log = DecisionLog(tmp_path, "lab.routes")
     log.write([decision(0, key="a\u2028b\x85c\x0bd\x1ce")])
     assert keys(tmp_path) == ["a\u2028b\x85c\x0bd\x1ce"]
+
+
+@given(st.lists(st.text(st.sampled_from('a"\\,é\u2028\n\0{}:'), max_size=6), min_size=1, max_size=5))
+def test_the_same_decision_about_many_objects_reads_like_one_record_each(named: list[str]) -> None:
+    said = msgspec.structs.replace(decision(7), kind="route", sentence='"key":"",","', old="s@1")
+    with tempfile.TemporaryDirectory() as folder:
+        log = DecisionLog(Path(folder), "lab.routes")
+        log.repeat(said, named)
+        log.close()
+        assert history(Path(folder), last=0) == [msgspec.structs.replace(said, key=key) for key in named]
 
 
 def test_a_disk_that_refuses_loses_records_counts_them_and_never_raises(tmp_path: Path) -> None:

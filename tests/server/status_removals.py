@@ -9,6 +9,8 @@ from typing import Any
 from holdfast.model import codec
 from holdfast.model.kind import Kind
 from holdfast.model.time import Instant
+from holdfast.server.bindings import Bound
+from holdfast.server.endpoint_status import Endpoints
 from holdfast.server.status_rows import EndpointRows
 
 
@@ -23,6 +25,11 @@ def read_aware_only(text: str) -> datetime:
 def decode_or_die(self: Kind[Any, Any], key: bytes, value: bytes) -> Any:
     """Takes every value for a good one, as a watcher does that was written on a good day."""
     return codec.decode(self._decoder, value)
+
+
+def bound_anywhere(self: Endpoints, key: bytes) -> Bound:
+    """Whoever speaks of an endpoint is believed to have it."""
+    return Bound(self.bindings.agent(key), b"")
 
 
 async def deaf(_self: EndpointRows, _now: Instant) -> Collection[bytes]:

@@ -185,7 +185,9 @@ def test_agents_that_a_list_shows_have_not_reported_since_others_vanished(here: 
     assert asyncio.run(scenario()) == [0, 9]
 
 
-@fault("C24", without="holdfast.server.endpoint_status:Endpoints.is_bound", returns=True)
+@fault(
+    "C24", without="holdfast.server.endpoint_status:Endpoints.bound", by="tests.server.status_removals:bound_anywhere"
+)
 def test_C24_only_the_host_that_an_endpoint_is_on_has_a_word(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, State.UP)

@@ -11,7 +11,7 @@ import pytest
 from holdfast.model.leader import LEADER
 from holdfast.model.region import Region
 from holdfast.model.time import NEVER, Instant, seconds
-from holdfast.reconcile import Change, Closed, Op, Owned
+from holdfast.reconcile import Change, Closed, Gate, Op, Owned, one_kind, plan
 from holdfast.server.leadership import (
     OPENS,
     Found,
@@ -79,13 +79,22 @@ def test_a_paused_server_says_so() -> None:
     ],
 )
 def test_the_gate_says_why_it_is_closed_and_what_opens_it(shown: Shown, found: Found, why: LeaderReason) -> None:
-    closed = _gate(shown, found).judge(_change(), {}, 0, NOW)
+    gate = _gate(shown, found)
+    assert not gate.is_open(NOW)
+    closed = gate.judge(_change(), {}, 0, NOW)
     assert isinstance(closed, Closed)
     assert (closed.gate, closed.reason, closed.opens) == ("leader", why, OPENS[why])
 
 
 def test_the_gate_is_open_while_leading() -> None:
-    assert _gate(LEADS, Found()).judge(_change(), {}, 0, NOW) is None
+    gate = _gate(LEADS, Found())
+    assert gate.is_open(NOW)
+    assert gate.judge(_change(), {}, 0, NOW) is None
+
+
+def test_a_plan_holds_what_the_gate_holds() -> None:
+    gates: list[Gate[str, str]] = [_gate(Shown("following", leader="b"), Found())]
+    assert not plan([_change()], gates, {}, NOW, one_kind("thing")).ready
 
 
 def test_every_reason_has_something_that_opens_it() -> None:

@@ -208,7 +208,7 @@ def test_a_value_written_again_unchanged_is_no_change() -> None:
 
 
 def absent_if_bad(mirror: Mirror[str], into: _State[str], bad: Bad, key: bytes, known: str | None) -> None:
-    """Stands in for the handling of values: what cannot be decoded is not there."""
+    """Stands in for the handling of bad values: what cannot be decoded is not there."""
     into.objects.pop(key, None)
 
 

@@ -62,10 +62,12 @@ class Outcome(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
 
 def alike(changes: Iterable[Change[K, V]]) -> Collection[Sequence[Change[K, V]]]:
-    """The changes, those together that differ in nothing but their key, as those of a flood may."""
-    groups: dict[tuple[int, int], list[Change[K, V]]] = {}
+    """The changes, those together that are from one value of the same owner to another, as those of a flood mostly are:
+    from and to the very same objects, that is."""
+    groups: dict[object, list[Change[K, V]]] = {}
     for change in changes:
-        case = id(change.old), id(change.new)
+        old = change.old
+        case = old and (id(old.value), old.source, old.revision), id(change.new)
         group = groups.get(case)
         if group is None:
             groups[case] = [change]

@@ -49,12 +49,9 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 T = TypeVar("T")
 
-_encode = msgspec.json.Encoder().encode
 _lines = msgspec.json.Encoder().encode_lines
 _NO_KEY = b'"key":""'
 """Cannot stand in a value before it: quotes in texts are escaped."""
-_BETWEEN = b'","'
-"""Two keys of a list: in neither can a quote stand without a backslash before it."""
 _decode = msgspec.json.Decoder(Decision).decode
 
 
@@ -121,7 +118,7 @@ class DecisionLog:
 def _repeated(decision: Decision, keys: Sequence[str]) -> bytes:
     before, name, after = _lines([replace(decision, key="")]).partition(_NO_KEY)
     head = before + name[:-2]
-    return head + _encode(keys)[1:-1].replace(_BETWEEN, b'"' + after + head + b'"') + after
+    return head + _lines(keys)[:-1].replace(b"\n", after + head) + after  # a newline in a key is escaped
 
 
 def _pieces(encode: Callable[[Sequence[T]], bytes], records: Sequence[T], most: int) -> Iterator[tuple[bytes, int]]:

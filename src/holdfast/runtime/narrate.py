@@ -65,8 +65,8 @@ class Narrator(Generic[K, V]):
         self._write(self._records(told, failed))
         self._tell_each([*told.get(Op.DELETE, ()), *told.get(Op.REPLACE, ())])
         self._metrics.decisions_lost.set(self._decisions.lost)
-        for op, changes in told.items():
-            log.info(f"{self._place.name} {self._place.deeds[op].done} {self._names(changes)}")
+        for op, some in told.items():
+            log.info(f"{self._place.name} {self._place.deeds[op].done} {self._names(some)}")
         for outcome in failed[:_NAMED]:
             log.warning(f"{self._place.name} could not {self._place.deeds[outcome.change.op].do} {self._told(outcome)}")
 
@@ -101,14 +101,11 @@ class Narrator(Generic[K, V]):
     def _tell_each(self, changes: Sequence[Change[K, V]]) -> None:
         """One record each. Those of a flood mostly say the same of another object: that is put into words once."""
         at, show = self._clock.wall(), self._place.show
-        alone: list[Decision] = []
-        for some in alike(changes):
-            record = self._record(at, some[0], "applied")
-            if len(some) == 1:
-                alone.append(record)
-            else:
+        groups = [(self._record(at, some[0], "applied"), some) for some in alike(changes)]
+        self._write(record for record, some in groups if len(some) == 1)
+        for record, some in groups:
+            if len(some) > 1:
                 self._decisions.repeat(record, [show(change.key) for change in some])
-        self._write(alone)
 
     def _record(
         self, at: datetime, change: Change[K, V], outcome: str, sentence: str = "", closed: Closed | None = None

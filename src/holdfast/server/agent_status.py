@@ -26,7 +26,6 @@ class Agents:
     kind = AGENT
     plural = "agents"
     dated = True
-    """Whether reports say when they were made."""
 
     def __init__(self, region: Region) -> None:
         self.region = region

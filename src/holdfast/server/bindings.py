@@ -30,7 +30,7 @@ class Bound(msgspec.Struct, frozen=True, gc=False):
 
 class _Host(NamedTuple):
     agent: bytes
-    endpoints: list[bytes]
+    endpoints: dict[bytes, None]
 
 
 class Bindings:
@@ -58,7 +58,7 @@ class Bindings:
         if bound:
             self._bind(wanted)
         else:
-            self._hosts[self.endpoints.pop(key).agent].endpoints.remove(key)
+            self._hosts[self.endpoints.pop(key).agent].endpoints.pop(key)
         return key
 
     def spoken_of(self, agent: bytes) -> Iterable[bytes]:
@@ -87,8 +87,8 @@ class Bindings:
         agent = self.agent(key)
         host = self._hosts.get(agent)
         if host is None:
-            host = self._hosts[agent] = _Host(agent, [])
-        host.endpoints.append(key)
+            host = self._hosts[agent] = _Host(agent, {})
+        host.endpoints[key] = None
         self.endpoints[key] = Bound(host.agent, name)
 
     def _plain_status_key(self, key: bytes) -> bytes | None:

@@ -14,7 +14,7 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, Stat
 from holdfast.model.observed import ENDPOINT, EndpointSeen, Word
 from holdfast.model.region import Region
 from holdfast.server.agent_status import NOT_OURS, is_report_of_agent
-from holdfast.server.bindings import WORKLOAD, Bindings
+from holdfast.server.bindings import WORKLOAD, Bindings, Bound
 from holdfast.store.pending import Delta
 
 _WORDS = {State.UP: Word.ACTIVE, State.DOWN: Word.DOWN, State.ERROR: Word.ERROR}
@@ -67,16 +67,16 @@ class Endpoints:
             self._decoded[value] = decoded  # there are three words to say, and a hundred thousand endpoints
         return decoded
 
-    def is_bound(self, key: bytes) -> bool:
-        """C24: whether the inventory has this endpoint on the host that speaks of it."""
-        return key in self.bindings.endpoints
+    def bound(self, key: bytes) -> Bound | None:
+        """C24: the endpoint that is spoken of there, if the inventory has it on the host that speaks."""
+        return self.bindings.endpoints.get(key)
 
     def affected(self, deltas: Sequence[Delta[Said]]) -> Iterable[bytes]:
-        is_bound = self.is_bound
-        keys = [delta.key for delta in deltas if is_bound(delta.key)]
+        bound = self.bound
+        keys = [delta.key for delta in deltas if bound(delta.key) is not None]
         if len(keys) < len(deltas):
             for delta in deltas:
-                if not is_bound(delta.key):
+                if bound(delta.key) is None:
                     self.strays += isinstance(delta.new, EndpointStatus)
                     keys += self.bindings.spoken_of(delta.key)
         return keys
@@ -93,11 +93,11 @@ class Endpoints:
         return self.bindings.endpoints.keys()
 
     def want(self, key: bytes, last: EndpointSeen | None) -> EndpointSeen | None:
-        bound = self.bindings.endpoints.get(key)
-        if bound is None and not self.is_bound(key):
+        bound = self.bound(key)
+        if bound is None:
             return None
         said = self.reports.get(key)
-        if (self.bindings.agent(key) if bound is None else bound.agent) not in self.reports:
+        if bound.agent not in self.reports:
             return _UNKNOWN[last.status if last is not None else _word(said)]
         if key in self.bad:
             # What the inventory says, before what this server remembers: the next leader may remember something else.
@@ -118,7 +118,7 @@ class Endpoints:
 
     def show(self, key: bytes) -> str:
         """As the syncer shows it, so that all that was decided about it stands under one name."""
-        bound = self.bindings.endpoints.get(key)
+        bound = self.bound(key)
         if bound is not None and bound.name:
             return f"endpoint {bound.name.decode()}"
         name = self._parts(key)

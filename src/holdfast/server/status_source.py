@@ -42,9 +42,15 @@ class Subject(Protocol[T, V]):
     @property
     def plural(self) -> str: ...
     @property
-    def dated(self) -> bool: ...
+    def dated(self) -> bool:
+        """Whether reports say when they were made."""
+        ...
+
     @property
-    def routine(self) -> Callable[[Change[bytes, V]], bool] | None: ...
+    def routine(self) -> Callable[[Change[bytes, V]], bool] | None:
+        """Tells changes that come all the time, if there are any."""
+        ...
+
     def decode(self, key: bytes, value: bytes) -> T | Bad: ...
     def affected(self, deltas: Sequence[Delta[T]]) -> Iterable[bytes]: ...
     def heard(self, fresh: Iterable[bytes]) -> Collection[str]: ...
@@ -124,15 +130,15 @@ class StatusSource(Generic[T, V]):
         want, is_loss = self._subject.want, self._subject.is_loss
         written, revision = self._target.written, self._mirror.revision
         found: dict[bytes, Owned[V]] = {}
-        alike: dict[int, Owned[V]] = {}
+        shared: dict[int, Owned[V]] = {}
         for key in keys:
             row = written.get(key)
             last = None if row is None else row.value
             value = want(key, last)
             if value is not None:
-                owned = alike.get(id(value))
+                owned = shared.get(id(value))
                 if owned is None:
-                    owned = alike[id(value)] = Owned(value, SOURCE, revision)
+                    owned = shared[id(value)] = Owned(value, SOURCE, revision)
                 found[key] = owned
             if last is not None and value is not last and is_loss(last, value):
                 lost.add(self._subject.host(key))

@@ -33,8 +33,7 @@ _VALUE = attrgetter("value")
 
 
 class Written(Owned[V], frozen=True, gc=False):
-    """What a row says, and when it was written. There is one for all rows that were written alike: there are few
-    different ones, and a hundred thousand rows."""
+    """What a row says, and when it was written: one for all rows that were written together and say the same."""
 
     at: datetime
 
@@ -79,13 +78,13 @@ class ObservedTarget(Generic[V]):
 
     async def _read_all(self) -> None:
         pages: deque[_Page[V]] = deque()
-        alike: dict[tuple[bytes, datetime], Written[V]] = {}
+        shared: dict[tuple[bytes, datetime], Written[V]] = {}
         after: bytes | None = None
         while True:
             rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, self.page))
-            for doc, at in {(seen.doc, seen.at) for seen in rows}.difference(alike):
-                alike[doc, at] = Written(self._decoded(doc), SOURCE, 0, at)
-            pages.append([(seen.key, alike[seen.doc, seen.at]) for seen in rows])
+            for doc, at in {(seen.doc, seen.at) for seen in rows}.difference(shared):
+                shared[doc, at] = Written(self._decoded(doc), SOURCE, 0, at)
+            pages.append([(seen.key, shared[seen.doc, seen.at]) for seen in rows])
             if len(rows) < self.page:
                 break
             after = rows[-1].key
@@ -99,8 +98,10 @@ class ObservedTarget(Generic[V]):
 
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
         """All of it in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
-        at, rows, gone = self._clock.wall(), dict[bytes, list[bytes]](), list[bytes]()
+        at = self._clock.wall()
+        rows: dict[bytes, list[bytes]] = {}
         made: dict[bytes, Written[V]] = {}
+        gone: list[bytes] = []
         for some in alike(ready):
             new, keys = some[0].new, [change.key for change in some]
             if new is None:

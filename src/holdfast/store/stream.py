@@ -17,7 +17,8 @@ from holdfast.store.chunks import ChunkedLines
 from holdfast.store.http import Endpoint, Lost
 
 BUFFER = 256 << 10
-"""Bytes. A read that fills it has left something behind: the next one follows at once."""
+FULL_READ = 16 << 10
+"""Bytes. After a read of as much there is more, or will be at once: waiting would let the sender stand still."""
 MOST_BUFFERED = 8 << 20
 
 
@@ -108,7 +109,7 @@ class Stream(asyncio.BufferedProtocol):
             self._wake()
         if self._chunks.ended:
             self._end(Lost("the server ended the stream"))
-        elif nbytes < BUFFER or self._buffered > MOST_BUFFERED:
+        elif nbytes < FULL_READ or self._buffered > MOST_BUFFERED:
             self._pause_reading()
 
     def eof_received(self) -> None:

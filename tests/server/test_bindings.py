@@ -1,0 +1,64 @@
+"""Which endpoints the inventory has, followed: what is news, whose they are, and what they are called."""
+
+from __future__ import annotations
+
+from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.model.region import Region
+from holdfast.server.bindings import Bindings
+from holdfast.server.endpoint_status import ALIVE, Endpoints
+
+HERE = Region("ams")
+
+
+def wanted(workload: str, on: str = "r1", region: Region = HERE) -> bytes:
+    return ENDPOINT.key(region, EndpointName(on, "holdfast", workload, "eth0"))
+
+
+def test_what_is_known_already_is_no_news() -> None:
+    bindings = Bindings(HERE)
+    status = bindings.status_key(wanted("w1"))
+    assert bindings.follow(wanted("w1"), bound=False) is None
+    assert bindings.follow(wanted("w1"), bound=True) == status
+    assert bindings.follow(wanted("w1"), bound=True) is None
+    assert bindings.follow(wanted("w1"), bound=False) == status
+    assert bindings.endpoints == {}
+    assert bindings.per_agent() == {}
+
+
+def test_endpoints_stand_with_the_agent_of_their_host_until_they_move() -> None:
+    bindings = Bindings(HERE)
+    bindings.add([wanted("w1"), wanted("w2"), wanted("w%3", on="r-2")])
+    keys = [bindings.status_key(wanted(name)) for name in ("w1", "w2")]
+    agent = bindings.agent(keys[0] or b"")
+    assert sorted(bindings.spoken_of(agent)) == keys
+    assert sorted(bindings.per_agent().values()) == [1, 2]
+    bindings.follow(wanted("w1", on="r-2"), bound=True)
+    bindings.follow(wanted("w1"), bound=False)
+    assert list(bindings.spoken_of(agent)) == keys[1:]
+    assert sorted(bindings.per_agent().values()) == [1, 2]
+
+
+def test_an_agent_whose_last_endpoint_went_does_not_count_as_one_that_reports_on_any() -> None:
+    subject = Endpoints(HERE)
+    subject.bindings.add([wanted("w1"), wanted("w2", on="r2")])
+    subject.reports = dict.fromkeys(subject.bindings.per_agent(), ALIVE)
+    assert subject.reporting() == 2
+    subject.bindings.follow(wanted("w2", on="r2"), bound=False)
+    assert subject.reporting() == 1
+
+
+def test_endpoints_of_other_regions_are_passed_over() -> None:
+    bindings = Bindings(HERE)
+    bindings.add([wanted("w1", region=Region("fra")), wanted("w2", region=Region())])
+    assert bindings.follow(wanted("w3", region=Region("fra")), bound=True) is None
+    assert bindings.endpoints == {}
+
+
+def test_an_endpoint_is_called_the_same_while_it_is_bound_and_after() -> None:
+    for workload in ("w1", "w-1", "wé1"):
+        subject = Endpoints(HERE)
+        key = subject.bindings.follow(wanted(workload), bound=True)
+        assert key is not None
+        bound = subject.show(key)
+        subject.bindings.follow(wanted(workload), bound=False)
+        assert bound == subject.show(key) == f"endpoint {EndpointName('r1', 'holdfast', workload, 'eth0')}"

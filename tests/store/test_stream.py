@@ -1,0 +1,89 @@
+"""When a watch's socket is left alone: after a small read for a while, after a large one not at all."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.model.time import Duration
+from holdfast.store.http import Endpoint
+from holdfast.store.stream import FULL_READ, MOST_BUFFERED, Stream
+
+GATHER = Duration(milliseconds=50)
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class Wire(asyncio.Transport):
+    """Remembers whether it is read from."""
+
+    reading = True
+
+    def write(self, data: object) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+def opened() -> tuple[Stream, Wire]:
+    stream, wire = Stream(Endpoint.parse("http://127.0.0.1:1"), "/v3/watch", b"{}", "", GATHER), Wire()
+    stream.connection_made(wire)
+    hand(stream, HEAD)
+    return stream, wire
+
+
+def hand(stream: Stream, data: bytes) -> None:
+    while data:
+        buffer = stream.get_buffer(-1)
+        some, data = data[: len(buffer)], data[len(buffer) :]
+        buffer[: len(some)] = some
+        stream.buffer_updated(len(some))
+
+
+def chunk(size: int) -> bytes:
+    """As many bytes on the wire, one line."""
+    line = b"x" * (size - len(f"{size:x}\r\n\r\n") - 1) + b"\n"
+    return f"{len(line):x}".encode() + b"\r\n" + line + b"\r\n"
+
+
+def test_after_a_small_read_the_kernel_gathers_for_a_while() -> None:
+    async def main() -> list[bool]:
+        stream, wire = opened()
+        await asyncio.sleep(2 * GATHER.total_seconds())
+        hand(stream, chunk(FULL_READ // 2))
+        seen = [wire.reading]
+        await stream.read()
+        seen.append(wire.reading)
+        await asyncio.sleep(2 * GATHER.total_seconds())
+        return [*seen, wire.reading]
+
+    assert asyncio.run(main()) == [False, False, True]
+
+
+def test_after_a_large_read_the_next_follows_at_once_or_the_sender_would_stand_still() -> None:
+    async def main() -> bool:
+        stream, wire = opened()
+        await asyncio.sleep(2 * GATHER.total_seconds())
+        hand(stream, chunk(FULL_READ))
+        return wire.reading
+
+    assert asyncio.run(main())
+
+
+def test_a_reader_that_does_not_keep_up_stops_the_reading_until_it_does() -> None:
+    async def main() -> list[bool]:
+        stream, wire = opened()
+        await asyncio.sleep(2 * GATHER.total_seconds())
+        for _ in range(MOST_BUFFERED // FULL_READ + 2):
+            hand(stream, chunk(FULL_READ))
+        await asyncio.sleep(2 * GATHER.total_seconds())
+        seen = [wire.reading]
+        assert len(await stream.read()) > MOST_BUFFERED
+        return [*seen, wire.reading]
+
+    assert asyncio.run(main()) == [False, True]
