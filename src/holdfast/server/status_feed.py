@@ -29,8 +29,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
-MOST = 5_000
-"""Objects of a portion: as many as are compared and written at once."""
+MOST = 2_000
+"""Objects of a portion. Larger ones would drain a flood sooner and write more of what has changed again meanwhile."""
 RETRY = Duration(seconds=1)
 GATHER = Duration(milliseconds=250)
 """Between two portions: one transaction for what came meanwhile."""

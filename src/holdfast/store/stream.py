@@ -17,7 +17,7 @@ from holdfast.store.chunks import ChunkedLines
 from holdfast.store.http import Endpoint, Lost
 
 BUFFER = 256 << 10
-FULL_READ = 16 << 10
+FULL_READ = 64 << 10
 """Bytes. After a read of as much there is more, or will be at once: waiting would let the sender stand still."""
 MOST_BUFFERED = 8 << 20
 
