@@ -46,9 +46,8 @@ def hand(stream: Stream, data: bytes) -> None:
 
 
 def chunk(size: int) -> bytes:
-    """As many bytes on the wire, one line."""
-    line = b"x" * (size - len(f"{size:x}\r\n\r\n") - 1) + b"\n"
-    return f"{len(line):x}".encode() + b"\r\n" + line + b"\r\n"
+    """A line of that many bytes; on the wire it takes a few more."""
+    return f"{size:x}".encode() + b"\r\n" + b"x" * (size - 1) + b"\n\r\n"
 
 
 def test_after_a_small_read_the_kernel_gathers_for_a_while() -> None:
