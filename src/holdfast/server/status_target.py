@@ -82,9 +82,14 @@ class ObservedTarget(Generic[V]):
         after: bytes | None = None
         while True:
             rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, self.page))
-            for doc, at in {(seen.doc, seen.at) for seen in rows}.difference(shared):
-                shared[doc, at] = Written(self._decoded(doc), SOURCE, 0, at)
-            pages.append([(seen.key, shared[seen.doc, seen.at]) for seen in rows])
+            page: list[tuple[bytes, Written[V]]] = []
+            for seen in rows:
+                case = seen.doc, seen.at
+                row = shared.get(case)
+                if row is None:
+                    row = shared[case] = Written(self._decoded(seen.doc), SOURCE, 0, seen.at)
+                page.append((seen.key, row))
+            pages.append(page)
             if len(rows) < self.page:
                 break
             after = rows[-1].key
