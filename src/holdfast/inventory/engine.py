@@ -23,8 +23,6 @@ from holdfast.model.time import Duration
 
 _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 _CONNECT_S = 5
-_SQLITE_CACHE_KIB = 16 << 10
-"""Pages that a connection keeps, at most; SQLite's own 2 MiB are less than a thousand endpoints take."""
 _TIMEOUTS = ("55P03", "57014")
 """PostgreSQL's lock_timeout and statement_timeout; with both at the same value either may be first."""
 _UNFIT = ("42P01", "42703", "42501", "25006")
@@ -96,7 +94,6 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")  # what was acknowledged is there after a power cut
     cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.execute(f"PRAGMA cache_size=-{_SQLITE_CACHE_KIB}")
     cursor.close()
 
 
