@@ -228,7 +228,7 @@ class _Bench:
                 async with started(writer, Work(self.etcd, self._options.endpoints, changes, first_round)) as part:
                     await part.report()
                     gc.collect()
-                    watch = Stopwatch()
+                    watch, watching.peak = Stopwatch(), 0
                     written = await part.report()
                     await self._arrived(reign, *last)
                     cost = _Live(changes, watch.wall_s, watch.cpu_s, watching.peak)
