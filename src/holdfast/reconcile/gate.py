@@ -16,6 +16,8 @@ from typing import Generic, Protocol, runtime_checkable
 from holdfast.model.time import Instant
 from holdfast.reconcile.change import Change, K, Op, V
 
+_OP = attrgetter("op")
+
 
 class Reason(Enum):
     """Why something is refused. Each gate has its own members: the value is the sentence, the name the label."""
@@ -88,9 +90,6 @@ class _OneKind(Kinds[K]):
     def count(self, changes: Iterable[Change[K, V]]) -> Counter[tuple[str, Op]]:
         ops: list[Op] = list(map(_OP, changes))
         return Counter({(self.name, op): ops.count(op) for op in set(ops)})
-
-
-_OP = attrgetter("op")
 
 
 def one_kind(name: str) -> Kinds[K]:

@@ -196,7 +196,7 @@ class Mirror(Generic[T]):
             await self._let_go()
         self._fresh.made += len(part.items)
         with resting(self._fresh.made):
-            await _in_turns(_some_of(part.unchanged), self._carry)
+            await _in_turns(_portions(part.unchanged, LOOK), self._carry)
             await _in_turns(_taken_out(part.items), self._settle)
             if not part.more:
                 await self._take_over(part.revision)
@@ -209,7 +209,7 @@ class Mirror(Generic[T]):
             for key in keys:
                 del left.objects[key]
 
-        await _in_turns(_some_of(list(left.objects)), let_go)
+        await _in_turns(_portions(list(left.objects), LOOK), let_go)
 
     async def _take_over(self, revision: int) -> None:
         """The list is complete: from now on it is what the mirror shows, and what differs waits for the reader."""
@@ -226,7 +226,7 @@ class Mirror(Generic[T]):
                     self._pending.listed(key, new if known is None else Waiting(known, now, revision))
 
         gone = [key for key in before if key not in fresh.objects]
-        await _in_turns(_some_of([*gone, *fresh.objects]), compare)
+        await _in_turns(_portions([*gone, *fresh.objects], LOOK), compare)
         self._lists += 1
         self._synced.set()
 
@@ -262,7 +262,7 @@ class Mirror(Generic[T]):
 
     async def _follow(self, events: Events) -> None:
         now = self._now()
-        for batch in _slices(events.batch):
+        for batch in _portions(events.batch, SLICE):
             self._take_events(batch, now)
             self._arrived.set()
             if len(events.batch) > SLICE:
@@ -297,12 +297,8 @@ class Mirror(Generic[T]):
 V = TypeVar("V")
 
 
-def _slices(items: Sequence[V]) -> Iterator[Sequence[V]]:
-    return (items[i : i + SLICE] for i in range(0, len(items), SLICE))
-
-
-def _some_of(items: Sequence[V]) -> Iterator[Sequence[V]]:
-    return (items[start : start + LOOK] for start in range(0, len(items), LOOK))
+def _portions(items: Sequence[V], size: int) -> Iterator[Sequence[V]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _taken_out(entries: list[Entry]) -> Iterator[Sequence[Entry]]:
