@@ -80,6 +80,7 @@ OBSERVED = Table(
     Column("kind", Text, nullable=False),
     Column("doc", LargeBinary, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False),
+    sqlite_with_rowid=False,  # read by key as well, and written by it in floods
 )
 
 FENCE = Table(

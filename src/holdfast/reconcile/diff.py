@@ -26,6 +26,7 @@ def diff(
     haves: Iterator[tuple[Any, Owned[V]]] = iter(have)
     w, h = next(wants, None), next(haves, None)
     last: Any = None
+    pair: tuple[Owned[V] | None, Owned[V] | None] = None, None  # found the same a moment ago: often the next are these
     while w is not None or h is not None:
         new: Owned[V] | None = None
         old: Owned[V] | None = None
@@ -43,18 +44,27 @@ def diff(
         if last is not None and not last < key:
             raise OutOfOrder(f"key {key!r} came after {last!r}: the run is not sorted, so nothing is concluded from it")
         last = key
-        if new is None or old is None or not same(new.value, old.value):
+        if new is None or old is None:
             yield _change(key, new, old)
+        elif new is not pair[0] or old is not pair[1]:
+            if same(new.value, old.value):
+                pair = new, old
+            else:
+                yield Change(Op.REPLACE, key, old, new)
 
 
 def changed(
     keys: Iterable[K], want: Mapping[K, Owned[V]], have: Mapping[K, Owned[V]], same: Callable[[V, V], bool]
 ) -> Iterator[Change[K, V]]:
     """The same for some objects of which both sides are at hand, in the order of the keys."""
+    pair: tuple[Owned[V] | None, Owned[V] | None] = None, None
+    differs = False
     for key in keys:
         new, old = want.get(key), have.get(key)
         if new is not None and old is not None:
-            if not same(new.value, old.value):
+            if new is not pair[0] or old is not pair[1]:
+                pair, differs = (new, old), not same(new.value, old.value)
+            if differs:
                 yield Change(Op.REPLACE, key, old, new)
         elif new is not old:
             yield _change(key, new, old)

@@ -77,6 +77,10 @@ class Kinds(Generic[K]):
     def rank(self, kind: str) -> int:
         return self.order.index(kind) if kind in self.order else len(self.order)
 
+    def census(self, keys: Collection[K]) -> Mapping[str, int]:
+        """How many there are of each kind."""
+        return Counter(map(self.of, keys))
+
     def count(self, changes: Iterable[Change[K, V]]) -> Counter[tuple[str, Op]]:
         """How many there are of each kind and sort."""
         of = self.of
@@ -86,6 +90,9 @@ class Kinds(Generic[K]):
 @dataclass(frozen=True, slots=True)
 class _OneKind(Kinds[K]):
     name: str = ""
+
+    def census(self, keys: Collection[K]) -> Mapping[str, int]:
+        return {self.name: len(keys)}
 
     def count(self, changes: Iterable[Change[K, V]]) -> Counter[tuple[str, Op]]:
         ops: list[Op] = list(map(_OP, changes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Generic
 
 from holdfast.model.time import NEVER, Duration, Instant
@@ -49,9 +49,9 @@ class Dirty(Generic[K]):
         self._everything = self._everything or since or self._clock.now()
         self._woken.set()
 
-    def take(self) -> tuple[bool, set[K], Instant]:
-        """Everything?, the keys, and since when. What is marked from now on counts for the next time."""
-        taken = bool(self._everything), set(self._keys), self.oldest()
+    def take(self) -> tuple[bool, Set[K], Instant]:
+        """Everything?, the keys as they came, and since when. What is marked from now on counts for the next time."""
+        taken = bool(self._everything), self._keys.keys(), self.oldest()
         self._keys = {}
         self._everything = NEVER
         if not self._called:

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Generic
 
 import structlog
@@ -114,7 +114,8 @@ class Reconciler(Generic[K, V]):
 
     async def turn(self) -> None:
         """One turn of the loop: whatever is due now. Never raises because a dependency is away."""
-        everything, keys, since = False, set[K](), NEVER
+        everything, since = False, NEVER
+        keys: Set[K] = set()
         self.dirty.begin()
         try:
             await self._fetch()
@@ -170,15 +171,14 @@ class Reconciler(Generic[K, V]):
         # Instants are finer than durations: rounded down, the wait would end just before its time, again and again.
         return min(time for time in times if time is not None) - now + Duration(microseconds=1)
 
-    def _take_due(self) -> tuple[bool, set[K], Instant]:
+    def _take_due(self) -> tuple[bool, Set[K], Instant]:
         now = self._clock.now()
         if now >= self._audit:
             self.dirty.mark_all()
-        everything, keys, since = self.dirty.take()
-        keys.update(self.ledger.due(now))
-        return everything, keys, since
+        self.dirty.mark(self.ledger.due(now))
+        return self.dirty.take()
 
-    def _put_back(self, everything: bool, keys: set[K], since: Instant) -> None:
+    def _put_back(self, everything: bool, keys: Set[K], since: Instant) -> None:
         if everything:
             self.dirty.mark_all(since or None)
         self.dirty.mark(keys, since or None)
@@ -235,7 +235,7 @@ class Reconciler(Generic[K, V]):
             wanted = await self.place.source.read(after, upto)
             changes = list(diff(wanted, present, self.place.same))
             settled.difference_update(change.key for change in changes)
-            counts.update(self.place.kinds.of(key) for key, _ in present)
+            counts.update(self.place.kinds.census([key for key, _ in present]))
             deletes += [change for change in changes if change.op is Op.DELETE]
             flowing = [change for change in changes if change.op is not Op.DELETE]
             if moves is not None:
@@ -260,7 +260,7 @@ class Reconciler(Generic[K, V]):
         self._audit = self._clock.now() + self._pace.audit
         self._vitals.audited(self._pace.audit)
 
-    async def _do_live_ones(self) -> set[K]:
+    async def _do_live_ones(self) -> Set[K]:
         """Looks at what has changed since the pass began; the rest of the pass has nothing to add about these."""
         await self._fetch()
         everything, keys, since = self.dirty.take()
@@ -286,7 +286,7 @@ class Reconciler(Generic[K, V]):
             await self._carry_out(halves, {change.key for change in halves})
         return [change for change in deletes if not moves.is_moving(change.key)]
 
-    async def _carry_out(self, changes: list[Change[K, V]], looked: set[K]) -> None:
+    async def _carry_out(self, changes: list[Change[K, V]], looked: Set[K]) -> None:
         now = self._clock.now()
         others = self.ledger.outstanding(except_for=looked)
         made = plan(changes, self._gates, self._have, now, self.place.kinds, outstanding=others, looked=looked)
@@ -305,7 +305,7 @@ class Reconciler(Generic[K, V]):
         self._metrics.held(Counter((s.closed.gate, s.closed.reason.label) for s in self.ledger if s.closed))
         self._vitals.attempted(success=False)  # a pass of many pages is, too, also where it finds nothing to change
 
-    async def _compare(self, keys: set[K]) -> list[Change[K, V]]:
+    async def _compare(self, keys: Set[K]) -> list[Change[K, V]]:
         # The target first: what the source says is then at least as new as what it is compared with.
         present = await self.place.target.look(keys)
         wanted = await self.place.source.look(keys)

@@ -105,11 +105,27 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One change of one key. `entry` is None for a delete."""
+    """One change of one key, in the form in which etcd says it. `kv` of a delete has key and mod_revision only."""
 
-    key: bytes
-    mod_revision: int
-    entry: Entry | None
+    kv: Entry
+    type: str = "PUT"
+
+    @classmethod
+    def delete(cls, key: bytes, revision: int) -> Event:
+        return cls(Entry(key, mod_revision=revision), "DELETE")
+
+    @property
+    def key(self) -> bytes:
+        return self.kv.key
+
+    @property
+    def mod_revision(self) -> int:
+        return self.kv.mod_revision
+
+    @property
+    def entry(self) -> Entry | None:
+        """What stands there now; None after a delete."""
+        return self.kv if self.type == "PUT" else None
 
 
 class Events(msgspec.Struct, frozen=True):

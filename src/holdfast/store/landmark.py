@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from holdfast.store import wire
 from holdfast.store.api import Entry, Event, Snapshot
@@ -53,6 +54,7 @@ class Landmark:
 
 
 NOWHERE = Landmark(())
+_MOD_REVISION = attrgetter("mod_revision")
 
 
 def at_event(event: Event) -> Landmark:
@@ -75,7 +77,7 @@ class Listed:
     def add(self, part: Snapshot) -> None:
         self.count += len(part.items) + len(part.unchanged)
         entries = part.items if self.newest is None else [self.newest, *part.items]
-        self.newest = max(entries, key=lambda entry: entry.mod_revision, default=None)
+        self.newest = max(entries, key=_MOD_REVISION, default=None)
 
 
 def at_snapshot(prefix: bytes, revision: int, listed: Listed) -> Landmark:

@@ -216,14 +216,14 @@ class Mirror(Generic[T]):
         before, fresh = self._state.objects, self._fresh
         self._state, self._fresh = fresh, _State()
         self._revision = self._head = revision
-        now = self._now()
+        now, listed = self._now(), self._pending.listed
         new: Waiting[T] = Waiting(None, now, revision)  # one for all of them: mostly they are nearly all there is
 
         def compare(keys: Iterable[bytes]) -> None:
-            for key in keys:
-                known = before.get(key)
-                if fresh.objects.get(key) is not known:
-                    self._pending.listed(key, new if known is None else Waiting(known, now, revision))
+            listed([key for key in keys if key not in before], new)
+            if before:
+                for key in [key for key in keys if key in before and fresh.objects.get(key) is not before[key]]:
+                    listed([key], Waiting(before[key], now, revision))
 
         gone = [key for key in before if key not in fresh.objects]
         await _in_turns(_portions([*gone, *fresh.objects], LOOK), compare)
@@ -244,14 +244,16 @@ class Mirror(Generic[T]):
     def _settle(self, entries: Iterable[Entry]) -> None:
         """Decodes entries of a list; an object that is what it was is the very same (C15)."""
         into, held, decode = self._fresh, self._state.objects, self._decode
+        objects, revisions = into.objects, into.revisions
         for entry in entries:
             key = entry.key
-            decoded, known = decode(key, entry.value), held.get(key)
+            decoded = decode(key, entry.value)
             if not isinstance(decoded, Bad):
-                into.objects[key] = known if known is not None and known == decoded else decoded
+                known = held.get(key)
+                objects[key] = known if known is not None and known == decoded else decoded
             elif decoded.reason is not _NOT_OURS:
-                self._leave(into, decoded, key, known)
-            into.revisions[key] = entry.mod_revision
+                self._leave(into, decoded, key, held.get(key))
+            revisions[key] = entry.mod_revision
 
     def _leave(self, into: _State[T], bad: Bad, key: bytes, known: T | None) -> None:
         """What cannot be decoded leaves its last good object in place (C39)."""
@@ -271,11 +273,13 @@ class Mirror(Generic[T]):
         self._head = max(events.head, events.revision)
 
     def _take_events(self, events: Sequence[Event], now: Instant) -> None:
-        state, decode = self._state, self._decode
+        state, decode, changed = self._state, self._decode, self._pending.changed
+        objects, revisions = state.objects, state.revisions
         for event in events:
-            key, entry = event.key, event.entry
-            before = after = state.objects.get(key)
-            if entry is None:
+            entry = event.kv
+            key = entry.key
+            before = after = objects.get(key)
+            if event.type != "PUT":
                 after = None
                 for kept in state.objects, state.bad, state.good, state.revisions:
                     kept.pop(key, None)
@@ -286,12 +290,12 @@ class Mirror(Generic[T]):
                         state.bad.pop(key, None)
                         state.good.pop(key, None)
                     if before is None or before != decoded:  # C15
-                        after = state.objects[key] = decoded
+                        after = objects[key] = decoded
                 elif decoded.reason is not _NOT_OURS:
                     self._leave(state, decoded, key, before)
-                state.revisions[key] = entry.mod_revision
+                revisions[key] = entry.mod_revision
             if after is not before:
-                self._pending.changed(key, before, event.mod_revision, now)
+                changed(key, before, entry.mod_revision, now)
 
 
 V = TypeVar("V")

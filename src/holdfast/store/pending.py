@@ -7,7 +7,7 @@ before those that a snapshot has brought.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -53,15 +53,18 @@ class Pending(Generic[T]):
 
     def changed(self, key: bytes, known: T | None, revision: int, now: Instant) -> None:
         """A live change. `known` counts only if the key was not waiting already."""
+        if key in self._live:
+            return  # in a flood, nearly always
         if key in self._listed:
             self._promoted[key] = self._listed.pop(key)
         elif key not in self._promoted:
-            self._live.setdefault(key, Waiting(known, now, revision))
+            self._live[key] = Waiting(known, now, revision)
 
-    def listed(self, key: bytes, waiting: Waiting[T]) -> None:
-        """A change that a snapshot has brought."""
-        if key not in self:
-            self._listed[key] = waiting
+    def listed(self, keys: Iterable[bytes], waiting: Waiting[T]) -> None:
+        """Changes that a snapshot has brought, of keys that the reader knows the same of."""
+        live, listed, promoted = self._live, self._listed, self._promoted
+        news = [key for key in keys if key not in live and key not in promoted and key not in listed]
+        listed |= dict.fromkeys(news, waiting)
 
     def oldest(self) -> Waiting[T] | None:
         firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]

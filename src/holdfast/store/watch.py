@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -244,10 +244,7 @@ class Watch:
                 self._own_events(result)
             else:
                 head = result.header.revision
-                for event in result.events:
-                    kv = event.kv
-                    if kv.mod_revision >= since:
-                        batch.append(Event(kv.key, kv.mod_revision, kv if event.type == "PUT" else None))
+                batch += result.events if result.events[0].mod_revision >= since else _since(result.events, since)
         if not batch:
             return None
         self._attempts, self._said = 0, ""
@@ -305,6 +302,11 @@ class Watch:
         delay = min(BACKOFF_FIRST_S * 2 ** min(self._attempts, 10), BACKOFF_MOST_S)
         self._attempts += 1
         await asyncio.sleep(self.rng.uniform(delay / 2, delay))
+
+
+def _since(events: Sequence[Event], revision: int) -> Sequence[Event]:
+    """Those that are new: a stream begins with what was seen last."""
+    return [event for event in events if event.mod_revision >= revision]
 
 
 def _decode(lines: bytes) -> list[wire.WatchLine]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, Operation, Put, prefix_end
+from holdfast.store.api import Aspect, Compare, Delete, Entry, Event, Get, Operation, Put, prefix_end
 
 T = TypeVar("T")
 
@@ -202,11 +202,6 @@ class AuthReply(msgspec.Struct):
     token: str = ""
 
 
-class WatchEvent(msgspec.Struct, gc=False):
-    kv: Entry
-    type: str = "PUT"
-
-
 class Stand(msgspec.Struct, frozen=True, gc=False):
     """What a watch needs of a `Header`: one comes with every event, and most of reading it is reading numbers."""
 
@@ -220,7 +215,7 @@ class WatchResult(msgspec.Struct, gc=False):
     canceled: bool = False
     compact_revision: int = 0
     cancel_reason: str = ""
-    events: list[WatchEvent] = []
+    events: list[Event] = []
 
 
 class ErrorBody(msgspec.Struct, gc=False):

@@ -178,11 +178,11 @@ class Keyspace:
         created, version = (old.create_revision, old.version + 1) if old else (revision, 1)
         entry = Entry(put.key, put.value, created, revision, version, put.lease)
         self._attach(entry)
-        return self._record(Event(put.key, revision, entry))
+        return self._record(Event(entry))
 
     def _remove(self, entry: Entry, revision: int) -> Event:
         self._detach(entry)
-        return self._record(Event(entry.key, revision, None))
+        return self._record(Event.delete(entry.key, revision))
 
     def _record(self, event: Event) -> Event:
         if event.key not in self._versions:
