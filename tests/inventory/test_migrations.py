@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from sqlalchemy import Engine, text
 
-from holdfast.inventory.api import DatabaseAway
+from holdfast.inventory.api import DatabaseAway, Fence
 from holdfast.inventory.edit import Did, Editor, Refused
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
+from holdfast.inventory.observed import Seen
+from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.sql import SqlInventory
 from holdfast.model.endpoint import ENDPOINT
 from tests.inventory.things import REGION, endpoint, endpoint_name
@@ -30,6 +34,22 @@ def test_objects_of_the_first_version_stay_and_are_on_no_network(address: str) -
         assert inventory.networks() == {"": 1}
         assert [one.name for one in editor.objects(ENDPOINT)] == [endpoint_name(1)]
         assert editor.change([wish], who="alice")[0].did is Did.UNCHANGED
+    finally:
+        engine.dispose()
+
+
+def test_what_was_observed_stays_and_can_be_written_on(address: str) -> None:
+    engine, fence = open_engine(database_url(address)), Fence("r", 1, 1)
+    at = datetime(2026, 11, 1, 12, tzinfo=UTC)
+    try:
+        migrate(engine, to="0002")
+        SqlInventory(engine).raise_fence(fence)
+        SqlObserved(engine).write(fence, "agent", {b"{}": [b"/b", b"/a"]}, (), at)
+        migrate(engine)
+        observed = SqlObserved(engine)
+        assert observed.read("agent", b"/", None, 10) == [Seen(b"/a", b"{}", at), Seen(b"/b", b"{}", at)]
+        observed.write(fence, "agent", {b"[]": [b"/b"]}, [b"/a"], at)
+        assert observed.read("agent", b"/", None, 10) == [Seen(b"/b", b"[]", at)]
     finally:
         engine.dispose()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.reconcile import Change, Op, OutOfOrder, Owned, diff
+from holdfast.reconcile import Change, Op, OutOfOrder, Owned, changed, diff
 
 Run = list[tuple[int, Owned[str]]]
 
@@ -63,6 +63,17 @@ def test_two_pages_of_a_range_give_the_changes_of_the_whole(
     low = changes([i for i in w if i[0] <= cut], [i for i in h if i[0] <= cut])
     high = changes([i for i in w if i[0] > cut], [i for i in h if i[0] > cut])
     assert low + high == changes(w, h)
+
+
+@given(worlds, worlds)
+def test_what_is_alike_may_be_the_very_same_object(want: dict[int, str], have: dict[int, str]) -> None:
+    """As in a flood: one object for all that say the same; then two are compared once, and that counts for the rest."""
+    new, old = ({value: Owned(value, source, 1) for value in "abc"} for source in "wh")
+    w, h = [(key, new[v]) for key, v in sorted(want.items())], [(key, old[v]) for key, v in sorted(have.items())]
+    found = changes(w, h)
+    assert applied(have, found) == want
+    assert list(changed(sorted(want.keys() | have.keys()), dict(w), dict(h), operator.eq)) == found
+    assert not {change.key for change in found} & {key for key in want if have.get(key) == want[key]}
 
 
 def test_an_address_that_changes_owner_is_one_replace_that_knows_both() -> None:

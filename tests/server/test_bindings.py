@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.bad import Bad
 from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.model.region import Region
 from holdfast.server.bindings import Bindings
 from holdfast.server.endpoint_status import ALIVE, Endpoints
@@ -45,6 +50,39 @@ def test_an_agent_whose_last_endpoint_went_does_not_count_as_one_that_reports_on
     assert subject.reporting() == 2
     subject.bindings.follow(wanted("w2", on="r2"), bound=False)
     assert subject.reporting() == 1
+
+
+ODD = st.sampled_from(
+    [
+        wanted("w1"),
+        wanted("w-1"),
+        wanted("w--1", on="r-2"),
+        wanted("w.1_x"),
+        wanted("é%", on="r-2"),
+        wanted("w1", region=Region("fra")),
+        ENDPOINT.key(HERE, EndpointName("r1", "openstack", "w1", "eth0")),
+        ENDPOINT.key(HERE, EndpointName("r1", "k8s", "w1", "eth0")),
+        *(ENDPOINT.prefix(HERE) + rest for rest in (b"", b"r1", b"r1-holdfast-w1-e\nr2-holdfast-w2-e", b"a-b-c-d-e")),
+        *(ENDPOINT.prefix(HERE) + rest for rest in (b"a-holdfast-b", b"c\n-holdfast-d-e", b"r1-holdfast--w1", b"\0")),
+    ]
+)
+
+
+@given(st.lists(ODD))
+def test_a_page_of_names_is_read_as_each_of_them_alone(keys: list[bytes]) -> None:
+    page, alone = Bindings(HERE), Bindings(HERE)
+    page.add(keys)
+    for key in keys:
+        alone.add([key])
+    assert page.endpoints == alone.endpoints
+    assert page.per_agent() == alone.per_agent()
+    expected = {_named(key) for key in keys} - {None}
+    assert set(page.endpoints) == expected
+
+
+def _named(key: bytes) -> bytes | None:
+    name = ENDPOINT.parse(key, HERE)
+    return None if isinstance(name, Bad) else ENDPOINT_STATUS.key(HERE, EndpointStatusName.of(HERE, name))
 
 
 def test_endpoints_of_other_regions_are_passed_over() -> None:

@@ -73,6 +73,24 @@ def test_what_was_looked_at_between_two_changes_is_looked_at_again(here: Observa
     assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
 
 
+def test_what_is_again_as_it_was_seen_last_is_not_looked_at_again(here: Observatory) -> None:
+    """Down and up again before anybody could look; its agent, too, but that nobody says when it is looked at."""
+
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        await here.say(1, State.DOWN)
+        await here.say(1, State.UP)
+        await working.hear()
+        assert not working.reign.feed.taken
+        await here.silence("r1")
+        await here.report("r1")
+        await working.hear()
+        assert status_key(1) in working.reign.feed.taken
+
+    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.ACTIVE)
+
+
 def test_an_agent_that_was_looked_at_between_two_losses_is_lost(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, State.UP)

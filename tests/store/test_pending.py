@@ -11,7 +11,7 @@ from holdfast.model.time import Instant
 from holdfast.store.pending import Pending, Waiting
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
-STEPS = st.lists(st.tuples(st.sampled_from(["changed", "listed", "take"]), KEYS, st.integers(0, 3)))
+STEPS = st.lists(st.tuples(st.sampled_from(["changed", "listed", "take", "looked"]), KEYS, st.integers(0, 3)))
 
 
 def at(second: int) -> Waiting[str]:
@@ -32,6 +32,7 @@ def test_a_listed_key_that_changes_live_is_handed_out_first_and_has_waited_all_t
 def test_each_key_waits_once_and_the_oldest_is_the_oldest(steps: list[tuple[str, bytes, int]]) -> None:
     pending: Pending[str] = Pending()
     waits: dict[bytes, int] = {}
+    saw: dict[bytes, str] = {}
     for now, (step, key, most) in enumerate(steps, 1):
         if step == "changed":
             pending.changed(key, "known", now, Instant(now))
@@ -39,9 +40,14 @@ def test_each_key_waits_once_and_the_oldest_is_the_oldest(steps: list[tuple[str,
         elif step == "listed":
             pending.listed([key], at(now))
             waits.setdefault(key, now)
+        elif step == "looked":
+            now_there = {key: f"seen at {now}"}
+            pending.looked_at([key], now_there.get)
+            saw |= {one: said for one, said in now_there.items() if one in waits}
         else:
             for taken, waiting in itertools.chain.from_iterable(some for _, some in pending.take(most)):
-                assert waiting == at(waits.pop(taken))
+                since = waits.pop(taken)
+                assert waiting == Waiting(saw.pop(taken, "known"), Instant(since), since)
         oldest = pending.oldest()
         assert (oldest.since if oldest else None) == (Instant(min(waits.values())) if waits else None)
         assert len(pending) == len(waits)

@@ -72,9 +72,11 @@ class Endpoints:
         return self.bindings.endpoints.get(key)
 
     def affected(self, deltas: Sequence[Delta[Said]]) -> Iterable[bytes]:
+        """An endpoint that says what was seen of it last is as it was; nobody tells when an agent was looked at."""
         bound = self.bound
-        keys = [delta.key for delta in deltas if bound(delta.key) is not None]
-        if len(keys) < len(deltas):
+        own = [delta for delta in deltas if bound(delta.key) is not None]
+        keys = [delta.key for delta in own if delta.new is not delta.old]
+        if len(own) < len(deltas):
             for delta in deltas:
                 if bound(delta.key) is None:
                     self.strays += isinstance(delta.new, EndpointStatus)

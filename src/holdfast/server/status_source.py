@@ -125,7 +125,7 @@ class StatusSource(Generic[T, V]):
     def _view(self) -> None:
         self._subject.reports, self._subject.bad = self._mirror.objects, self._mirror.bad
 
-    def _look(self, keys: Iterable[bytes], lost: set[str]) -> dict[bytes, Owned[V]]:
+    def _look(self, keys: Collection[bytes], lost: set[str]) -> dict[bytes, Owned[V]]:
         """What is wanted of these; hosts that would be lost by it are added to `lost`."""
         want, is_loss = self._subject.want, self._subject.is_loss
         written, revision = self._target.written, self._mirror.revision
@@ -142,6 +142,7 @@ class StatusSource(Generic[T, V]):
                 found[key] = owned
             if last is not None and value is not last and is_loss(last, value):
                 lost.add(self._subject.host(key))
+        self._mirror.looked_at(keys)
         return found
 
     def _announce(self, lost: set[str]) -> None:

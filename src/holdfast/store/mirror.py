@@ -9,7 +9,7 @@ how far behind it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -160,6 +160,11 @@ class Mirror(Generic[T]):
                 self._arrived.clear()
             if deltas:
                 return deltas
+
+    def looked_at(self, keys: Collection[bytes]) -> None:
+        """For a reader that looks at `objects` also without having been told of a change: it has just looked at these.
+        A change that it is told of later is then one from what it saw."""
+        self._pending.looked_at(keys, self._state.objects.get)
 
     async def run(self) -> None:
         """Follows the store for ever. While the store is away, everything stays as it is."""

@@ -7,7 +7,7 @@ before those that a snapshot has brought.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -28,7 +28,7 @@ class Waiting(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """What became of one key since its reader last heard of it. `old` and `new` may be the same: then it was something
-    else in between, and whoever looked at it at that moment has to look again."""
+    else in between, and whoever looked at it at that moment without telling (`Mirror.looked_at`) has to look again."""
 
     key: bytes
     old: T | None
@@ -65,6 +65,13 @@ class Pending(Generic[T]):
         live, listed, promoted = self._live, self._listed, self._promoted
         news = [key for key in keys if key not in live and key not in promoted and key not in listed]
         listed |= dict.fromkeys(news, waiting)
+
+    def looked_at(self, keys: Collection[bytes], now: Callable[[bytes], T | None]) -> None:
+        """The reader has looked by itself at what is there now: that is what it knows of these, if they wait."""
+        for waiting in self._live, self._listed, self._promoted:
+            for key in waiting.keys() & keys:
+                was = waiting[key]
+                waiting[key] = Waiting(now(key), was.since, was.revision)
 
     def oldest(self) -> Waiting[T] | None:
         firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]
