@@ -61,9 +61,11 @@ ODD = st.sampled_from(
         wanted("é%", on="r-2"),
         wanted("w1", region=Region("fra")),
         ENDPOINT.key(HERE, EndpointName("r1", "openstack", "w1", "eth0")),
-        ENDPOINT.key(HERE, EndpointName("r1", "k8s", "w1", "eth0")),
         *(ENDPOINT.prefix(HERE) + rest for rest in (b"", b"r1", b"r1-holdfast-w1-e\nr2-holdfast-w2-e", b"a-b-c-d-e")),
-        *(ENDPOINT.prefix(HERE) + rest for rest in (b"a-holdfast-b", b"c\n-holdfast-d-e", b"r1-holdfast--w1", b"\0")),
+        *(
+            ENDPOINT.prefix(HERE) + rest
+            for rest in (b"r1-k8s-w1-eth0", b"a-holdfast-b", b"c\n-holdfast-d-e", b"r1-holdfast--w1", b"\0")
+        ),
     ]
 )
 
