@@ -175,10 +175,17 @@ async def hold(fleet: Fleet, server: SimServer) -> None:
     if elector is None or not server.electing.alive:
         return
     fleet.world.note(f"an operator pauses {server.name}")
-    server.electing.run(_tell(lambda: elector.leave(Lost.PAUSED)))
+    told = asyncio.Event()
+
+    async def pause_until_told() -> None:
+        """One after the other, also where the process is frozen when both are said."""
+        elector.leave(Lost.PAUSED)
+        await told.wait()
+        elector.go_on(Lost.PAUSED)
+
+    server.electing.run(pause_until_told())
     await _a_while(fleet)
-    if server.elector is elector and server.electing.alive:
-        server.electing.run(_tell(lambda: elector.go_on(Lost.PAUSED)))
+    told.set()
 
 
 async def restart(fleet: Fleet, server: SimServer) -> None:
