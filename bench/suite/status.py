@@ -1,7 +1,8 @@
 """Status: what agents' reports cost on their way into the inventory, and how fast a new leader is up to date.
 
 The shipped workers on SQLite and an etcd in memory, in this process. `snapshot` is both workers, from nothing to "all
-is compared, nothing differs". Events are endpoints that go up and down: single puts at 2,500 per second, then fenced
+is compared, nothing differs", the least of five: it is over in a moment, and what the machine does for others in that
+moment is not ours. Events are endpoints that go up and down: single puts at 2,500 per second, then fenced
 transactions of as many as fit; the cost is counted to the last write into the inventory, and from the moment when the
 list of the start has been looked at. `bare` is a program that watches the same single puts in the same seconds, decodes
 what it reads and drops it (bench/bare.py): what the wire alone costs here and now. `takeover` is a leader with warm
@@ -19,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -66,6 +68,7 @@ PATIENCE = Duration(seconds=60)
 PORTION = 500
 SINGLE_PER_S = 2_500
 SINGLE_MOST = 20_000
+SNAPSHOTS = 5
 ROUNDS = 3
 """Times that every endpoint changes in the batched run."""
 DIFFERS = 0.01
@@ -146,7 +149,7 @@ async def _measure(options: Options) -> Figures:
         async with etcd_in_memory() as etcd:
             bench = _Bench(etcd.endpoint, engine, Path(state), options)
             await bench.prepare()
-            snapshot = await bench.snapshot()
+            snapshot = min([await bench.snapshot() for _ in range(SNAPSHOTS)], key=itemgetter(1))
             changes = min(SINGLE_MOST, 2 * options.endpoints)
             watched = Watched(etcd.endpoint, ENDPOINT_STATUS.prefix(REGION).decode(), changes)
             async with started(bare_watcher, watched) as bare:
