@@ -48,6 +48,10 @@ def test_what_was_observed_stays_and_can_be_written_on(address: str) -> None:
         migrate(engine)
         observed = SqlObserved(engine)
         assert observed.read("agent", b"/", None, 10) == [Seen(b"/a", b"{}", at), Seen(b"/b", b"{}", at)]
+        if engine.dialect.name == "sqlite":
+            with engine.connect() as connection:
+                made = connection.execute(text("SELECT sql FROM sqlite_master WHERE name = 'observed'")).scalar_one()
+            assert "WITHOUT ROWID" in made
         observed.write(fence, "agent", {b"[]": [b"/b"]}, [b"/a"], at)
         assert observed.read("agent", b"/", None, 10) == [Seen(b"/b", b"[]", at)]
     finally:

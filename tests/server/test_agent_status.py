@@ -288,7 +288,8 @@ def test_hosts_are_those_of_this_region(here: Observatory) -> None:
     assert here.observed.hosts(REGION.name) == []
 
 
-def test_what_was_learned_of_a_clock_goes_with_its_agent(here: Observatory) -> None:
+@pytest.mark.parametrize("looked", [False, True], ids=["as told", "looked at before it was told"])
+def test_what_was_learned_of_a_clock_goes_with_its_agent(here: Observatory, looked: bool) -> None:
     async def scenario() -> tuple[list[str], list[str]]:
         async with here.agents() as working:
             await working.turn()
@@ -297,6 +298,10 @@ def test_what_was_learned_of_a_clock_goes_with_its_agent(here: Observatory) -> N
             await working.turn()
             before = list(staleness.offsets)
             await here.silence("r1")
+            if looked:
+                await working.overhear()
+                working.reign.reconciler.dirty.mark_all()
+                await working.reign.reconciler.turn()
             await working.turn()
             return before, list(staleness.offsets)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.model.bad import Bad
@@ -61,16 +61,20 @@ ODD = st.sampled_from(
         wanted("é%", on="r-2"),
         wanted("w1", region=Region("fra")),
         ENDPOINT.key(HERE, EndpointName("r1", "openstack", "w1", "eth0")),
-        *(ENDPOINT.prefix(HERE) + rest for rest in (b"", b"r1", b"r1-holdfast-w1-e\nr2-holdfast-w2-e", b"a-b-c-d-e")),
         *(
             ENDPOINT.prefix(HERE) + rest
-            for rest in (b"r1-k8s-w1-eth0", b"a-holdfast-b", b"c\n-holdfast-d-e", b"r1-holdfast--w1", b"\0")
+            for rest in (
+                *(b"", b"\0", b"r1", b"r1-k8s-w1-eth0", b"a-holdfast-b", b"a-b-c-d-e", b"r1-holdfast--w1"),
+                *(b"r1-holdfast-w1-", b"-holdfast-w1-e"),
+                *(b"r1-holdfast\nb", b"c\n-holdfast-d-e", b"r1-holdfast-w1-e\nr2-holdfast-w2-e"),
+            )
         ),
     ]
 )
 
 
 @given(st.lists(ODD))
+@example([ENDPOINT.prefix(HERE) + b"a-holdfast-b", ENDPOINT.prefix(HERE) + b"c-x-holdfast-d-e"])
 def test_a_page_of_names_is_read_as_each_of_them_alone(keys: list[bytes]) -> None:
     page, alone = Bindings(HERE), Bindings(HERE)
     page.add(keys)

@@ -15,6 +15,7 @@ from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.endpoint_status import State
 from holdfast.model.observed import EndpointSeen, Word
 from holdfast.model.time import seconds
+from holdfast.server import status_source
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_name, host
 from tests.server.observing import Observatory, Working, observatory, status_key
@@ -74,7 +75,8 @@ def test_what_was_looked_at_between_two_changes_is_looked_at_again(here: Observa
 
 
 def test_what_is_again_as_it_was_seen_last_is_not_looked_at_again(here: Observatory) -> None:
-    """Down and up again before anybody could look; its agent, too, but that nobody says when it is looked at."""
+    """Down and up again before anybody could look. Its agent did the same, but of agents nobody tells when they were
+    looked at."""
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(1, State.UP)
@@ -89,6 +91,48 @@ def test_what_is_again_as_it_was_seen_last_is_not_looked_at_again(here: Observat
         assert status_key(1) in working.reign.feed.taken
 
     assert play(here, scene)[status_key(1)] == EndpointSeen(Word.ACTIVE)
+
+
+def test_a_list_that_comes_between_two_pages_of_a_pass_is_seen(
+    here: Observatory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_source, "PAGE", 1)
+
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await here.say(2, State.UP)
+        await working.turn()
+        working.reign.reconciler.dirty.mark_all()
+        turning = asyncio.create_task(working.reign.reconciler.turn())
+        working.client.link.lose_continuity()
+        await here.say(1, State.DOWN)
+        await here.say(2, State.DOWN)
+        await turning
+        await working.overhear()
+        assert working.reign.topic.mirror.lists == 2
+        await working.turn()
+
+    rows = play(here, scene)
+    assert {rows[status_key(number)] for number in (1, 2)} == {EndpointSeen(Word.DOWN)}
+
+
+@pytest.mark.parametrize("way", [[State.DOWN], [State.UP, State.DOWN]], ids=["at once", "by way of another"])
+def test_what_could_not_be_read_when_it_was_looked_at_is_looked_at_again(here: Observatory, way: list[State]) -> None:
+    """What stands there when it can be read again is what stood there before, but nobody has seen it."""
+
+    async def scene(working: Working[Any, EndpointSeen]) -> None:
+        await here.say(1, State.UP)
+        await working.turn()
+        await here.say(1, State.DOWN)
+        await here.world.put(status_key(1), b"[]")
+        await working.hear()
+        await working.reign.reconciler.turn()
+        assert working.memory[status_key(1)] == EndpointSeen(Word.ACTIVE)
+        for state in way:
+            await here.say(1, state)
+        await working.turn()
+
+    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
 
 
 def test_an_agent_that_was_looked_at_between_two_losses_is_lost(here: Observatory) -> None:

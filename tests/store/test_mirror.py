@@ -516,6 +516,31 @@ def test_a_large_snapshot_leaves_the_loop_free_between_slices(size: int, monkeyp
     asyncio.run(main())
 
 
+def test_what_a_new_list_shows_waits_from_the_moment_that_it_is_shown() -> None:
+    """A reader that looks at any time and tells so is told of whatever is not as it saw it."""
+
+    async def main() -> None:
+        ground = Ground()
+        keys = [PREFIX + b"%04d" % number for number in range(2_000)]
+        for start in range(0, len(keys), 100):
+            await ground.writer.txn([], [Put(key, b"old") for key in keys[start : start + 100]])
+        async with ground.running():
+            known = {delta.key: delta.new for delta in await ground.mirror.take(len(keys))}
+            ground.reader.link.mute_watches()
+            for start in range(0, len(keys), 100):
+                await ground.writer.txn([], [Put(key, b"new") for key in keys[start : start + 100]])
+            ground.reader.link.lose_continuity()
+            while ground.mirror.lists == 1:
+                await asyncio.sleep(0)
+                objects = ground.mirror.objects
+                assert all(objects[key] is known[key] or ground.mirror.is_pending(key) for key in keys)
+            ground.mirror.looked_at(keys[:10])
+            told = {delta.key: (delta.old, delta.new) for delta in await ground.mirror.take(len(keys))}
+            assert told == dict.fromkeys(keys[:10], ("new", "new")) | dict.fromkeys(keys[10:], ("old", "new"))
+
+    asyncio.run(main())
+
+
 def test_objects_that_take_long_give_the_loop_its_turn_before_a_slice_is_full() -> None:
     decoded: list[bytes] = []
 

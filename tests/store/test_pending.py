@@ -20,7 +20,7 @@ def at(second: int) -> Waiting[str]:
 
 def test_a_listed_key_that_changes_live_is_handed_out_first_and_has_waited_all_the_time() -> None:
     pending: Pending[str] = Pending()
-    pending.listed([b"old"], at(5))
+    pending.listed({b"old": at(5)})
     pending.changed(b"new", "known", 10, Instant(10))
     pending.changed(b"old", "known", 11, Instant(11))
     assert pending.oldest() == at(5)
@@ -38,7 +38,7 @@ def test_each_key_waits_once_and_the_oldest_is_the_oldest(steps: list[tuple[str,
             pending.changed(key, "known", now, Instant(now))
             waits.setdefault(key, now)
         elif step == "listed":
-            pending.listed([key], at(now))
+            pending.listed({key: at(now)})
             waits.setdefault(key, now)
         elif step == "looked":
             now_there = {key: f"seen at {now}"}

@@ -243,7 +243,7 @@ class Reconciler(Generic[K, V]):
             flowing = [change for change in await self._unchanged_since(flowing) if change.key not in done]
             await self._carry_out(flowing, {change.key for change in flowing})
             if self.place.live_first:
-                done |= await self._do_live_ones()
+                done.update(await self._do_live_ones())
             if upto is None:
                 break
             after = upto

@@ -109,7 +109,7 @@ class Bindings:
         """The same for names without anything to escape or to refuse, as nearly all are; None if there is another one.
         They are taken apart as one text, since this runs for every row and would take twice as long one by one."""
         text = b"\n".join(names)
-        if text.translate(None, _PLAIN):
+        if text.count(b"\n") != len(names) - 1 or text.translate(None, _PLAIN):
             return None
         # In names a dash is written twice; the other ones, and the ends of lines, separate.
         parts = text.replace(b"--", b"\0").translate(_SWAPPED).replace(b"\n", b"\0\n\0").split(b"\0")

@@ -124,7 +124,7 @@ class StatusFeed(Generic[T, V]):
         for delta in deltas:
             if isinstance(delta.new, AgentStatus):
                 self._judge(delta, delta.new, behind, wall, now)
-            elif isinstance(delta.old, AgentStatus):
+            elif delta.new is None:
                 self._staleness.forget(self._subject.host(delta.key))  # who comes back may have another clock
 
     def _judge(self, delta: Delta[T], report: AgentStatus, behind: Behind, wall: datetime, now: Instant) -> None:

@@ -84,6 +84,8 @@ class StatusSource(Generic[T, V]):
         self._pass: list[tuple[bytes, Owned[V]]] = []
         """What the pass that is under way compares, in key order, and where its next page begins."""
         self._next = 0
+        self.doubted: set[bytes] = set()
+        """What was looked at while it could not be read. Readable again it may be as it was, and yet nobody saw it."""
 
     async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[V]]]:
         if after is None:
@@ -108,7 +110,6 @@ class StatusSource(Generic[T, V]):
 
     async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[V]]:
         self._check()
-        self._view()
         lost: set[str] = set()
         found = self._look(keys, lost)
         self._announce(lost)
@@ -127,6 +128,7 @@ class StatusSource(Generic[T, V]):
 
     def _look(self, keys: Collection[bytes], lost: set[str]) -> dict[bytes, Owned[V]]:
         """What is wanted of these; hosts that would be lost by it are added to `lost`."""
+        self._view()  # what is looked at and what the mirror takes for looked at are the same, also after a new list
         want, is_loss = self._subject.want, self._subject.is_loss
         written, revision = self._target.written, self._mirror.revision
         found: dict[bytes, Owned[V]] = {}
@@ -143,6 +145,7 @@ class StatusSource(Generic[T, V]):
             if last is not None and value is not last and is_loss(last, value):
                 lost.add(self._subject.host(key))
         self._mirror.looked_at(keys)
+        self.doubted |= self._subject.bad.keys() & keys
         return found
 
     def _announce(self, lost: set[str]) -> None:

@@ -217,21 +217,24 @@ class Mirror(Generic[T]):
         await _in_turns(_portions(list(left.objects), LOOK), let_go)
 
     async def _take_over(self, revision: int) -> None:
-        """The list is complete: from now on it is what the mirror shows, and what differs waits for the reader."""
-        before, fresh = self._state.objects, self._fresh
-        self._state, self._fresh = fresh, _State()
-        self._revision = self._head = revision
-        now, listed = self._now(), self._pending.listed
+        """The list is complete: from now on it is what the mirror shows, and what differs waits for the reader. Both at
+        once, so that nobody sees what has changed before it waits: whoever looks then tells what it knows of it."""
+        before, fresh, now = self._state.objects, self._fresh, self._now()
         new: Waiting[T] = Waiting(None, now, revision)  # one for all of them: mostly they are nearly all there is
+        differs: dict[bytes, Waiting[T]] = {}
 
-        def compare(keys: Iterable[bytes]) -> None:
-            listed([key for key in keys if key not in before], new)
+        def compare(keys: Sequence[bytes]) -> None:
+            nonlocal differs
+            differs |= dict.fromkeys([key for key in keys if key not in before], new)
             if before:
-                for key in [key for key in keys if key in before and fresh.objects.get(key) is not before[key]]:
-                    listed([key], Waiting(before[key], now, revision))
+                changed = [key for key in keys if key in before and fresh.objects.get(key) is not before[key]]
+                differs |= {key: Waiting(before[key], now, revision) for key in changed}
 
         gone = [key for key in before if key not in fresh.objects]
         await _in_turns(_portions([*gone, *fresh.objects], LOOK), compare)
+        self._state, self._fresh = fresh, _State()
+        self._revision = self._head = revision
+        self._pending.listed(differs)
         self._lists += 1
         self._synced.set()
 

@@ -7,7 +7,7 @@ before those that a snapshot has brought.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -60,11 +60,11 @@ class Pending(Generic[T]):
         elif key not in self._promoted:
             self._live[key] = Waiting(known, now, revision)
 
-    def listed(self, keys: Iterable[bytes], waiting: Waiting[T]) -> None:
-        """Changes that a snapshot has brought, of keys that the reader knows the same of."""
-        live, listed, promoted = self._live, self._listed, self._promoted
-        news = [key for key in keys if key not in live and key not in promoted and key not in listed]
-        listed |= dict.fromkeys(news, waiting)
+    def listed(self, differs: Mapping[bytes, Waiting[T]]) -> None:
+        """Changes that a snapshot has brought; of what waits already the reader knows what it knew."""
+        if self:
+            differs = {key: waiting for key, waiting in differs.items() if key not in self}
+        self._listed |= differs
 
     def looked_at(self, keys: Collection[bytes], now: Callable[[bytes], T | None]) -> None:
         """The reader has looked by itself at what is there now: that is what it knows of these, if they wait."""
