@@ -52,12 +52,11 @@ class Bindings:
         keys = self._plain_status_keys(names)
         if keys is not None:
             self._bind(zip(keys, names, strict=True))
-            return
-        for one in wanted:
-            if len(wanted) > 1:
+        elif len(wanted) != 1:
+            for one in wanted:
                 self.add([one])
-            elif (key := self._any_status_key(one)) is not None:
-                self._bind([(key, b"")])
+        elif (key := self._any_status_key(wanted[0])) is not None:
+            self._bind([(key, b"")])
 
     def follow(self, wanted: bytes, *, bound: bool) -> bytes | None:
         """The inventory has an endpoint with that key, or has it no more. The key of its reports, if that is news."""

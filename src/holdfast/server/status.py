@@ -209,9 +209,7 @@ class Reign(Generic[T, V]):
             log.warning(f"{self.topic.name} passes over a value that cannot be read: {bad[key]}")
         if len(new) > NAMED:
             log.warning(f"{self.topic.name} passes over {len(new) - NAMED:,} more that cannot be read: holdfast doctor")
-        readable = self.source.doubted - bad.keys()
-        self.source.doubted -= readable
-        self.reconciler.dirty.mark((bad.keys() ^ self._bad) | readable)
+        self.reconciler.dirty.mark([*(bad.keys() ^ self._bad), *self.source.readable_again()])
         self._bad = set(bad)
 
 

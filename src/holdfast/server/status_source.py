@@ -84,8 +84,8 @@ class StatusSource(Generic[T, V]):
         self._pass: list[tuple[bytes, Owned[V]]] = []
         """What the pass that is under way compares, in key order, and where its next page begins."""
         self._next = 0
-        self.doubted: set[bytes] = set()
-        """What was looked at while it could not be read. Readable again it may be as it was, and yet nobody saw it."""
+        self._doubted: set[bytes] = set()
+        """What was looked at while it could not be read."""
 
     async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[V]]]:
         if after is None:
@@ -114,6 +114,13 @@ class StatusSource(Generic[T, V]):
         found = self._look(keys, lost)
         self._announce(lost)
         return found
+
+    def readable_again(self) -> Collection[bytes]:
+        """What could not be read when it was looked at, and can be now, told once: it may be as it was before, and yet
+        nobody has seen it."""
+        readable = self._doubted - self._mirror.bad.keys()
+        self._doubted -= readable
+        return readable
 
     async def refresh(self) -> None:
         self._check()
@@ -145,7 +152,7 @@ class StatusSource(Generic[T, V]):
             if last is not None and value is not last and is_loss(last, value):
                 lost.add(self._subject.host(key))
         self._mirror.looked_at(keys)
-        self.doubted |= self._subject.bad.keys() & keys
+        self._doubted |= self._subject.bad.keys() & keys
         return found
 
     def _announce(self, lost: set[str]) -> None:

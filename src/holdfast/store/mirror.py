@@ -224,11 +224,10 @@ class Mirror(Generic[T]):
         differs: dict[bytes, Waiting[T]] = {}
 
         def compare(keys: Sequence[bytes]) -> None:
-            nonlocal differs
-            differs |= dict.fromkeys([key for key in keys if key not in before], new)
+            differs.update(dict.fromkeys([key for key in keys if key not in before], new))
             if before:
                 changed = [key for key in keys if key in before and fresh.objects.get(key) is not before[key]]
-                differs |= {key: Waiting(before[key], now, revision) for key in changed}
+                differs.update({key: Waiting(before[key], now, revision) for key in changed})
 
         gone = [key for key in before if key not in fresh.objects]
         await _in_turns(_portions([*gone, *fresh.objects], LOOK), compare)
