@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from holdfast.model.time import Instant
 from holdfast.store.pending import Pending, Waiting
 
-KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
-STEPS = st.lists(st.tuples(st.sampled_from(["changed", "listed", "take", "looked"]), KEYS, st.integers(0, 3)))
+KEYS = [b"a", b"b", b"c", b"d"]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["changed", "listed", "take", "looked"]), st.sampled_from(KEYS), st.integers(0, 3))
+)
 
 
 def at(second: int) -> Waiting[str]:
@@ -38,12 +40,14 @@ def test_each_key_waits_once_and_the_oldest_is_the_oldest(steps: list[tuple[str,
             pending.changed(key, "known", now, Instant(now))
             waits.setdefault(key, now)
         elif step == "listed":
-            pending.listed({key: at(now)})
-            waits.setdefault(key, now)
+            listed = dict.fromkeys([one for one in KEYS if one >= key], at(now))
+            pending.listed(listed)
+            waits = dict.fromkeys(listed, now) | waits
         elif step == "looked":
-            now_there = {key: f"seen at {now}"}
-            pending.looked_at([key], now_there.get)
-            saw |= {one: said for one, said in now_there.items() if one in waits}
+            said = f"one thing at {now}", f"another at {now}"
+            now_there = {one: said[one < key] for one in KEYS[most:]}
+            pending.looked_at(now_there, now_there.get)
+            saw |= {one: it for one, it in now_there.items() if one in waits}
         else:
             for taken, waiting in itertools.chain.from_iterable(some for _, some in pending.take(most)):
                 since = waits.pop(taken)

@@ -102,7 +102,7 @@ class HttpConnection(asyncio.Protocol):
         self._reply: asyncio.Future[Reply] | None = None
         self._status = 0
         self._date = b""
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
         self._begun = False
 
     @property
@@ -168,7 +168,7 @@ class HttpConnection(asyncio.Protocol):
                 self._status = event.status_code
                 self._date = next((value for name, value in event.headers if name == b"date"), b"")
             elif isinstance(event, h11.Data):
-                self._body.append(bytes(event.data))
+                self._body.append(event.data)
             elif isinstance(event, h11.EndOfMessage):
                 self._finish()
                 return

@@ -7,7 +7,7 @@ before those that a snapshot has brought.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -66,12 +66,11 @@ class Pending(Generic[T]):
             differs = {key: waiting for key, waiting in differs.items() if key not in self}
         self._listed |= differs
 
-    def looked_at(self, keys: Collection[bytes], now: Callable[[bytes], T | None]) -> None:
+    def looked_at(self, keys: Iterable[bytes], now: Callable[[bytes], T | None]) -> None:
         """The reader has looked by itself at what is there now: that is what it knows of these, if they wait."""
         for waiting in self._live, self._listed, self._promoted:
-            for key in waiting.keys() & keys:
-                was = waiting[key]
-                waiting[key] = Waiting(now(key), was.since, was.revision)
+            if waiting:
+                _renew(waiting, keys, now)
 
     def oldest(self) -> Waiting[T] | None:
         firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]
@@ -85,6 +84,23 @@ class Pending(Generic[T]):
             most -= len(some)
             taken.append((live, some))
         return taken
+
+
+def _renew(waiting: dict[bytes, Waiting[T]], keys: Iterable[bytes], now: Callable[[bytes], T | None]) -> None:
+    """What is there now is known of those that wait. Those that came with one list and are alike share one."""
+    last: Waiting[T] | None = None
+    alike: dict[int, Waiting[T]] = {}
+    for key in keys:
+        was = waiting.get(key)
+        if was is None:
+            continue
+        if was is not last:
+            last, alike = was, {}
+        known = now(key)
+        one = alike.get(id(known))
+        if one is None:
+            one = alike[id(known)] = Waiting(known, was.since, was.revision)
+        waiting[key] = one
 
 
 def _taken_out(waiting: dict[bytes, Waiting[T]], most: int) -> Sequence[tuple[bytes, Waiting[T]]]:
