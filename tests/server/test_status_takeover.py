@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.edit import Wanted
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.endpoint_status import State
 from holdfast.model.observed import EndpointSeen
+from holdfast.store import garbage
 from tests.inventory.things import endpoint, endpoint_name, host
 from tests.server.observing import Observatory, Working, observatory, status_key
 
@@ -97,3 +100,30 @@ def test_what_is_deleted_while_a_new_leader_compares_goes_at_once_and_is_not_cou
             assert working.reign.reconciler.present["endpoints"] == HOSTS - 1
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("way", ["goes well", "loses the database"])
+def test_the_garbage_collector_rests_while_much_is_read_and_only_then(
+    here: Observatory, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(garbage, "WORTH_IT", HOSTS)
+    collects: dict[str, bool] = {}
+
+    async def scenario() -> None:
+        await lead_after_all_were_active(here)
+        async with here.endpoints() as working:
+            for name in ("read", "wanted"):
+                question = getattr(here.observed, name)
+
+                def asked(*args: Any, name: str = name, question: Callable[..., Any] = question) -> Any:
+                    collects[name] = gc.isenabled()
+                    if way != "goes well" and name == "wanted":
+                        raise DatabaseAway("it went")
+                    return question(*args)
+
+                monkeypatch.setattr(here.observed, name, asked)
+            await working.reign.reconciler.turn()
+
+    asyncio.run(scenario())
+    assert collects == {"read": False, "wanted": False}
+    assert gc.isenabled()

@@ -100,7 +100,14 @@ class Reign(Generic[T, V]):
         self.intent: Intent[bytes] = Intent(topic.name)
         self.sync = Sync()
         self.target = ObservedTarget(
-            around.observed, around.aside, fence, subject.kind, subject.prefix, topic.blank, clock
+            around.observed,
+            around.aside,
+            fence,
+            subject.kind,
+            subject.prefix,
+            topic.blank,
+            clock,
+            expected=lambda: len(topic.mirror.objects),
         )
         self.source = StatusSource(subject, topic.mirror, topic.rows, self.target, self.mass_loss, clock.now)
         self.feed = StatusFeed(

@@ -22,6 +22,7 @@ from holdfast.reconcile import Away, Change, Owned
 from holdfast.server.mass_loss import MassLoss
 from holdfast.server.status_rows import Rows
 from holdfast.server.status_target import PAGE, SOURCE, ObservedTarget
+from holdfast.store.garbage import resting
 from holdfast.store.mirror import Mirror
 from holdfast.store.pending import Delta
 
@@ -89,9 +90,10 @@ class StatusSource(Generic[T, V]):
 
     async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[V]]]:
         if after is None:
-            await self.refresh()
-            self._view()
-            await self._begin_pass()
+            with resting(len(self._mirror.objects), lasting=False):
+                await self.refresh()
+                self._view()
+                await self._begin_pass()
         first, wanted = self._next, self._pass
         if upto is None:
             self._pass = []

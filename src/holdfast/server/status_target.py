@@ -9,7 +9,7 @@ that cannot be read is there, and equal to nothing that is wanted: it is written
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -23,6 +23,7 @@ from holdfast.inventory.observed import Observed
 from holdfast.model import codec
 from holdfast.reconcile import Change, Outcome, Owned, alike
 from holdfast.runtime.clock import Clock
+from holdfast.store.garbage import resting
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -45,8 +46,17 @@ class ObservedTarget(Generic[V]):
     """The rows of one kind under one prefix."""
 
     def __init__(
-        self, observed: Observed, aside: Aside, fence: Fence, kind: str, prefix: bytes, blank: V, clock: Clock
+        self,
+        observed: Observed,
+        aside: Aside,
+        fence: Fence,
+        kind: str,
+        prefix: bytes,
+        blank: V,
+        clock: Clock,
+        expected: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`expected`: about how many rows there are."""
         self._observed = observed
         self._aside = aside
         self._fence = fence
@@ -56,6 +66,7 @@ class ObservedTarget(Generic[V]):
         """Stands for rows that cannot be read."""
         self._decoder = msgspec.json.Decoder(type(blank))
         self._clock = clock
+        self._expected = expected
         self.written: dict[bytes, Written[V]] = {}
         """What the rows say that can be read."""
         self.page = PAGE
@@ -72,7 +83,8 @@ class ObservedTarget(Generic[V]):
 
     async def read(self, after: bytes | None) -> tuple[_Page[V], bytes | None]:
         if after is None:
-            await self._read_all()
+            with resting(self._expected(), lasting=False):
+                await self._read_all()
         page = self._pages.popleft()
         return page, page[-1][0] if self._pages else None
 
