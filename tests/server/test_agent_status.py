@@ -13,6 +13,9 @@ from holdfast.inventory.edit import Wanted
 from holdfast.model.host import HOST
 from holdfast.model.observed import AgentSeen
 from holdfast.model.time import seconds
+from holdfast.reconcile import Pause
+from holdfast.server.staleness import Behind, Cause
+from holdfast.server.status import Reign
 from holdfast.store.api import Deposed
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, host
@@ -320,3 +323,89 @@ def test_a_row_that_cannot_be_read_is_written_anew_or_removed(here: Observatory,
 
     asyncio.run(scenario())
     assert here.rows("agent") == {agent_key("r1"): b'{"alive":false}'}
+
+
+def many(here: Observatory, count: int = 20) -> list[str]:
+    here.editor.change([host(number) for number in range(1, count + 1)], who="alice")
+    return [f"r{number}" for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("why", ["a hold", "a pause"])
+def test_what_is_held_is_nobodys_backlog(here: Observatory, why: str) -> None:
+    async def scenario() -> None:
+        names = many(here)
+        for name in names:
+            await here.report(name)
+        async with here.agents() as working:
+            await working.turn()
+            if why == "a pause":
+                working.reign.intent.pause = Pause("alice", "maintenance", here.clock.now())
+            for name in names:
+                await here.silence(name)
+            for _ in range(200):
+                here.clock.advance(seconds(2))
+                await working.turn()
+            assert working.reign.behind() == Behind()
+            assert working.reign.backlog() == len(names)
+            here.clock.advance(seconds(2))
+            await here.report("r20", ago=400)
+            await working.turn()
+            last = working.reign.around.staleness.last
+            assert last is not None
+            assert last.cause is Cause.AGENT
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    assert [one["event"] for one in logs if "backlog" in str(one["event"])] == []
+
+
+def test_hosts_that_a_list_brought_back_are_held_when_they_vanish_again(here: Observatory) -> None:
+    async def scenario() -> None:
+        names = many(here)
+        for name in names:
+            await here.report(name)
+        async with here.agents() as working:
+            await working.turn()
+            for name in names[:10]:
+                await here.silence(name)
+            await working.turn()
+            assert working.reign.mass_loss.allow() == 10
+            for _ in range(2):
+                working.reign.reconciler.dirty.mark_all()
+                await working.turn()
+            assert sum(not seen.alive for seen in working.memory.values()) == 10
+            working.client.link.cut()
+            await working.overhear()
+            for name in names[:10]:
+                await here.report(name)
+            here.fake.compact()
+            working.client.link.lose_continuity()
+            working.client.link.heal()
+            for _ in range(4):
+                await working.turn()
+            assert all(seen.alive for seen in working.memory.values())
+            here.clock.advance(seconds(12))
+            for name in names[:10]:
+                await here.silence(name)
+            await working.turn()
+            assert len(working.reign.mass_loss.held) == 10
+            assert all(seen.alive for seen in working.memory.values())
+
+    asyncio.run(scenario())
+
+
+def test_what_was_learned_of_a_clock_ends_with_the_term(here: Observatory) -> None:
+    async def scenario() -> None:
+        many(here, 2)
+        async with here.agents() as working:
+            for _ in range(3):
+                here.clock.advance(seconds(30))
+                await here.report("r1", ago=3_600)
+                await working.turn()
+            assert working.reign.around.staleness.skew("r1")
+            again = Reign(working.reign.around, working.reign.topic, working.reign.target._fence)
+            again.look()
+            assert not again.around.staleness.offsets
+            assert not again.around.staleness.delays
+
+    asyncio.run(scenario())

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from holdfast.config.compaction import Compaction
 from holdfast.model.leader import LEADER
 from holdfast.model.region import Region
-from holdfast.model.time import Duration, seconds
-from holdfast.server.compaction import KEPT, LAST, TRIGGER, Checked, Verdict, Why, judge, period, read_last
+from holdfast.model.time import NEVER, Duration, seconds
+from holdfast.server.compaction import LAST, TRIGGER, Checked, Notes, Verdict, Why, judge, period, read_last
 from holdfast.server.compactor import Compactor
 from holdfast.store.api import Compacted
 from holdfast.store.fenced import FencedStore
@@ -126,7 +126,7 @@ def test_at_least_a_thousand_revisions_stay() -> None:
         await compactor.look()
         await upkeep.pass_by(HOUR + seconds(1))
         await compactor.look()
-        assert upkeep.fake.revision - await upkeep.oldest() >= KEPT
+        assert upkeep.fake.revision - await upkeep.oldest() >= 1_000
 
     play(scene)
 
@@ -255,19 +255,23 @@ def test_what_stands_at_last_and_makes_no_sense_is_a_first_check() -> None:
     assert read_last(b" 12\n", 7) == Checked(12, 7)
 
 
-@given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+@given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
 def test_whatever_the_figures_a_thousand_revisions_and_the_last_period_stay(
-    revision: int, compacted: int, at: int, noted: int
+    revision: int, compacted: int, at: int, noted: int, written: bool
 ) -> None:
-    verdict = judge(revision, Checked(compacted, at), noted=noted)
+    verdict = judge(revision, Checked(compacted, at), Notes(NEVER, noted, written))
     if verdict.upto:
         assert verdict == Verdict(Why.DUE, verdict.upto)
-        assert compacted < verdict.upto <= revision - KEPT
-        assert verdict.upto <= max(at, noted) <= revision
+        assert compacted < verdict.upto <= revision - 1_000
+        assert verdict.upto <= (at if written else max(at, noted)) <= revision
+
+
+def test_a_restored_store_that_has_outgrown_what_it_was_keeps_what_came_since() -> None:
+    assert judge(12_000, Checked(0, 8_990), Notes(NEVER, 10_000, written=True)) == Verdict(Why.DUE, 8_990)
 
 
 def test_a_store_that_went_back_is_restored_also_when_it_forgot_its_last_check() -> None:
-    assert judge(50, None, noted=100) == Verdict(Why.RESTORED)
+    assert judge(50, None, Notes(NEVER, 100)) == Verdict(Why.RESTORED)
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.REQUEST_LOST])

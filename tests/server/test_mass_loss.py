@@ -151,3 +151,27 @@ def test_a_hold_that_is_over_counts_no_more_also_where_nobody_asks_about_its_hos
     assert len(found.held) == 30
     found.look(START + seconds(30))
     assert not found.held
+
+
+def test_a_loss_that_is_announced_again_and_again_is_as_old_as_it_was() -> None:
+    """The database is away: what was lost ten minutes ago is still to be written, and one more host vanishes."""
+    found = gate()
+    for minute in range(10):
+        found.vanished(hosts(5), 15, START + seconds(60 * minute))
+    assert judged(found, hosts(6), reporting=14, now=START + seconds(600)) == [None] * 6
+
+
+def test_a_host_that_was_believed_gone_and_is_back_is_held_with_the_next_wave() -> None:
+    found = gate()
+    judged(found, hosts(10), reporting=10)
+    found.allow()
+    found.back(hosts(10))
+    assert all(judged(found, hosts(10), reporting=10, now=START + seconds(60)))
+
+
+def test_a_host_that_a_list_shows_proves_nothing_about_the_others() -> None:
+    found = gate()
+    judged(found, hosts(20), reporting=0)
+    found.back(hosts(1))
+    assert len(found.held) == 19
+    assert all(judged(found, hosts(19, first=1), reporting=1, now=START + seconds(60)))

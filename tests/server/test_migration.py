@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.config.status import Status
 from holdfast.inventory.api import DatabaseAway
 from holdfast.model.endpoint import EndpointName
 from holdfast.model.endpoint_status import State
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.time import seconds
+from holdfast.server import migration_notice
 from holdfast.server.leadership import Leading, NotLeading
 from holdfast.server.migration_notice import Notices, Webhook
 from holdfast.store.api import Refused
@@ -32,6 +34,8 @@ KEY = MIGRATION.key(REGION, MOVE.target)
 
 GARBAGE = 0
 """The answer of something that does not speak HTTP."""
+DRIP = 1
+"""An answer that comes byte by byte and never ends."""
 
 
 class Hook:
@@ -40,6 +44,8 @@ class Hook:
     def __init__(self) -> None:
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.answers: list[int] = []
+        self.location = "/login"
+        self.closing = threading.Event()
         hook = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -47,11 +53,17 @@ class Hook:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 hook.heard.append((str(self.headers["Idempotency-Key"]), json.loads(body)))
                 answer = hook.answers.pop(0) if hook.answers else 204
+                if answer == DRIP:
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+                    with contextlib.suppress(OSError):  # who has waited for long enough hangs up
+                        while not hook.closing.wait(0.02):
+                            self.wfile.write(b"y")
+                    return
                 if answer == GARBAGE:
                     self.wfile.write(b"what?\r\n\r\n")
                     return
                 self.send_response(answer)
-                self.send_header("Location", "/login")
+                self.send_header("Location", hook.location)
                 self.end_headers()
 
             def do_GET(self) -> None:
@@ -70,6 +82,7 @@ class Hook:
         return f"http://127.0.0.1:{self._server.server_address[1]}/arrived"
 
     def close(self) -> None:
+        self.closing.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -397,3 +410,38 @@ def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: O
     assert untold == {"from": "r1", "to": "r2", "told": None, "error": "the webhook answered 503"}
     assert (taken["told"], taken["failing"]) == (1, 0)
     assert (told["told"], told["error"]) == ("2026-01-01T00:16:41+00:00", None)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1/", f"http://{'x' * 64}.example/", "http://.example.com/", "http://127.0.0.1/\u00fc", "http://"]
+)
+def test_a_url_that_cannot_be_called_is_refused_and_costs_no_more_than_its_call(url: str) -> None:
+    assert [conflict.fields for conflict in Status(webhook=url).conflicts()] == [("webhook",)]
+    refusal = asyncio.run(Webhook(url)({"idempotency_key": "x"}))
+    assert refusal is not None
+    assert refusal.startswith("the webhook")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc/", "http://127.0.0.1:99999/", "http://a b/", "http://a/\n"])
+def test_a_url_with_a_port_or_a_sign_that_makes_no_sense_is_refused(url: str) -> None:
+    assert [conflict.fields for conflict in Status(webhook=url).conflicts()] == [("webhook",)]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/a?b=c", "https://[::1]:1/x%20y", "http://hooks.example.com"])
+def test_a_url_that_can_be_called_is_accepted(url: str) -> None:
+    assert list(Status(webhook=url).conflicts()) == []
+
+
+def test_a_detour_to_nowhere_is_a_refusal_like_another(hook: Hook) -> None:
+    hook.location, hook.answers = "http://[::1", [302]
+    refusal = asyncio.run(Webhook(hook.url)({"idempotency_key": "x"}))
+    assert refusal is not None
+    assert refusal.startswith("the webhook")
+
+
+def test_an_answer_that_comes_byte_by_byte_is_none(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migration_notice, "DEADLINE_S", 0.3)
+    hook.answers = [DRIP]
+    webhook = Webhook(hook.url)
+    assert asyncio.run(webhook({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
+    assert asyncio.run(webhook({"idempotency_key": "x"})) is None

@@ -173,3 +173,28 @@ def test_both_questions_share_one_warning_per_five_minutes() -> None:
 
 def test_an_unclear_time_is_an_answer_and_no_error() -> None:
     assert AgentStatus("15.11.2026").reported is Unclear.UNPARSEABLE
+
+
+def test_where_we_are_late_ourselves_that_is_said_and_the_clock_is_not_forgotten() -> None:
+    staleness = Staleness()
+    for _ in range(2):
+        said(staleness, ago(3_600))
+    late = said(staleness, ago(4_500), behind=Behind(70, 9, seconds(900)), up=UP_FOR_A_WHILE + seconds(600))
+    assert isinstance(late, Late)
+    assert late.cause is Cause.BACKLOG
+    assert "70 revisions behind, 9 objects waiting, the oldest for 00:15:00" in late.sentence
+    assert staleness.skew("r12-07") == -seconds(3_600)
+    assert not staleness.delays
+
+
+def test_what_waits_is_warned_about_and_is_no_report() -> None:
+    staleness = Staleness()
+    assert staleness.waiting(Behind(1, 1, seconds(301)), NEVER + UP_FOR_A_WHILE) is not None
+    assert sum(staleness.counted.values()) == 0
+
+
+@pytest.mark.parametrize("text", ["2026-11-15t03:12:43z", "2026-11-15T03:11:60Z", "2026-11-15T08:41:60+05:30"])
+def test_all_of_rfc_3339_is_understood(text: str) -> None:
+    reported = AgentStatus(text).reported
+    assert isinstance(reported, datetime)
+    assert timedelta(0) < WALL - reported < timedelta(minutes=1)

@@ -159,7 +159,7 @@ class Standing:
 
 
 def _held(story: AgentStory) -> bool:
-    return story.closed is not None and story.closed.gate != "backoff" and story.error is None
+    return story.is_held and story.error is None
 
 
 def _failed(story: AgentStory) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from holdfast.config.field import About, Conflict, Section
 
@@ -52,7 +53,22 @@ class Status(Section, frozen=True, kw_only=True):
     ] = None
 
     def conflicts(self) -> Iterator[Conflict]:
-        if self.webhook is not None and not self.webhook.startswith(("http://", "https://")):
+        if self.webhook is None:
+            return
+        if not self.webhook.startswith(("http://", "https://")):
             yield Conflict(("webhook",), "must begin with http:// or https://")
-        elif self.webhook is not None and "@" in self.webhook:
+        elif "@" in self.webhook:
             yield Conflict(("webhook",), "holds a user name: take everything up to @ out of the URL")
+        elif (why := _unusable(self.webhook)) is not None:
+            yield Conflict(("webhook",), f"cannot be called: {why}")
+
+
+def _unusable(url: str) -> str | None:
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return "what is not a printable ASCII character has to be escaped with %"
+    try:
+        parts = urlsplit(url)
+        host, _ = (parts.hostname or "").encode("idna"), parts.port
+    except ValueError as error:  # also what is no name in DNS
+        return str(error)
+    return None if host else "it names no host"

@@ -5,7 +5,7 @@ What others wrote is understood with `Z`, with an offset, or naive (then it is U
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import msgspec
@@ -37,9 +37,11 @@ def written(moment: datetime) -> str:
 
 def read(text: str) -> datetime:
     """A time that someone else wrote. Raises ValueError with a sentence; a date without a time of day is refused."""
+    leap = text[17:19] == "60"  # the second that UTC adds now and then: a moment after :59
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = datetime.fromisoformat(f"{text[:17]}59{text[19:]}" if leap else text.replace("z", "Z"))
+        moment += timedelta(seconds=leap)
+    except (ValueError, OverflowError):
         moment = None
     if moment is None or len(text) < _DATE_AND_MINUTES or text[10] not in "Tt ":
         raise ValueError(f"{shown(text)} is not a time; write it as 2026-11-15T07:07:06Z")

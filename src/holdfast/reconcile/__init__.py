@@ -11,10 +11,11 @@ from holdfast.reconcile.change import Away, Change, Op, Outcome, Owned, alike
 from holdfast.reconcile.diff import OutOfOrder, changed, diff
 from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan
 from holdfast.reconcile.intent import Intent, IntentReason, Pause
-from holdfast.reconcile.ledger import Backoff, Ledger, RetryReason, Story
+from holdfast.reconcile.ledger import BACKOFF, Backoff, Ledger, RetryReason, Story
 from holdfast.reconcile.sync import Sync, Synced, SyncReason
 
 __all__ = [
+    "BACKOFF",
     "Away",
     "Backoff",
     "Brake",

@@ -19,6 +19,8 @@ from holdfast.model.time import Duration, Instant
 from holdfast.reconcile.change import Change, K, Op, Outcome, V
 from holdfast.reconcile.gate import Closed, Kinds, Plan, Reason
 
+BACKOFF = "backoff"
+
 
 class RetryReason(Reason):
     FAILED = "the last attempt failed"
@@ -33,6 +35,11 @@ class Story(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     error: str | None = None
     attempts: int = 0
     retry: Instant | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody or something holds it on purpose; one that failed and is tried again soon is late."""
+        return self.closed is not None and self.closed.gate != BACKOFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ class Ledger(Generic[K, V]):
         if story is None or story.retry is None or story.retry <= now or not _same_wish(story.change, change):
             return None
         opens = f"the next attempt, in {(story.retry - now).total_seconds():.1f} s"
-        return Closed("backoff", RetryReason.FAILED, story.since, opens, story.error or "")
+        return Closed(BACKOFF, RetryReason.FAILED, story.since, opens, story.error or "")
 
     def due(self, now: Instant) -> list[K]:
         """The objects whose time to be tried again has come."""

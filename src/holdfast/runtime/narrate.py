@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from holdfast.model.time import Instant
-from holdfast.reconcile import Change, Closed, Op, Outcome, Owned, Story, alike
+from holdfast.reconcile import BACKOFF, Change, Closed, Op, Outcome, Owned, Story, alike
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import Decision, DecisionLog
@@ -42,7 +42,7 @@ class Narrator(Generic[K, V]):
         for change, closed in news:
             if closed.gate in self._place.quiet:
                 log.debug(f"{self._place.name} leaves {self._place.show(change.key)} as it is: {closed.reason.label}")
-        untold = {"backoff", *self._place.quiet}
+        untold = {BACKOFF, *self._place.quiet}
         news = [(change, closed) for change, closed in news if closed.gate not in untold]
         at = self._clock.wall()
         self._write(self._record(at, change, "held", closed.sentence, closed) for change, closed in news)

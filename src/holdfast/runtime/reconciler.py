@@ -20,6 +20,7 @@ import structlog
 
 from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.reconcile import (
+    BACKOFF,
     Away,
     Brake,
     Change,
@@ -355,7 +356,7 @@ class Reconciler(Generic[K, V]):
     def _state(self) -> str:
         gates = self.held()
         failing = sum(1 for story in self.ledger if story.error)
-        gates.pop("backoff", None)
+        gates.pop(BACKOFF, None)
         if gates:
             return f"held: {', '.join(sorted(gates))}"
         now = self._clock.now()

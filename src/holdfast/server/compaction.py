@@ -46,15 +46,30 @@ class Verdict:
     """The revision to compact at; 0: nothing goes."""
 
 
-def judge(revision: int, last: Checked | None, *, noted: int = 0) -> Verdict:
-    """What to do at a store that stands at that revision. `noted` is where this leader saw it stand a period ago, for
-    when nothing can be written down because the store is full."""
-    if last is None and not noted:
+@dataclass(slots=True)
+class Notes:
+    """What one leader remembers of its last check: when it was, where the store stood, and whether the store took that
+    down. One that is full does not; one that says something else of that check was restored since."""
+
+    looked: Instant = NEVER
+    stood: int = 0
+    written: bool = False
+
+    def due(self, every: Duration, now: Instant) -> bool:
+        return not self.looked or now - self.looked >= every
+
+
+def judge(revision: int, last: Checked | None, noted: Notes | None = None) -> Verdict:
+    """What to do at a store that stands at that revision; `noted` a period ago."""
+    stood, written = (noted.stood, noted.written) if noted is not None else (0, False)
+    if last is None and not stood:
         return Verdict(Why.FIRST)
     then, compacted = (last.at, last.compacted) if last is not None else (0, 0)
-    if max(then, compacted, noted) > revision:
+    if max(then, compacted, stood) > revision:
         return Verdict(Why.RESTORED)
-    upto = min(max(then, noted), revision - KEPT)
+    if written and last is not None:
+        stood = 0  # what the store says counts: after a restore it may have outgrown what it once was
+    upto = min(max(then, stood), revision - KEPT)
     return Verdict(Why.DUE, upto) if upto > compacted else Verdict(Why.FEW)
 
 
@@ -62,14 +77,3 @@ def read_last(value: bytes, mod_revision: int) -> Checked | None:
     """What stands at `last`; None for what makes no sense, as for a first check."""
     text = value.strip()
     return Checked(int(text), mod_revision) if text.isdigit() and len(text) < 20 else None
-
-
-@dataclass(slots=True)
-class Notes:
-    """What one leader remembers while the store takes no writes: when it last looked, and where the store stood."""
-
-    looked: Instant = NEVER
-    stood: int = 0
-
-    def due(self, every: Duration, now: Instant) -> bool:
-        return not self.looked or now - self.looked >= every

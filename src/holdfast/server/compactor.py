@@ -97,7 +97,7 @@ class Compactor:
         every = compaction.period(self._config.every, self._config.every_when_large, await self._hosts())
         try:
             if await self._take_turn(fenced, every):
-                await self._check(fenced, self._notes.stood if self._notes.due(every, self._clock.now()) else 0)
+                await self._check(fenced, self._notes if self._notes.due(every, self._clock.now()) else None)
         except NoSpace:
             await self._check_without_a_put(fenced, every)
 
@@ -118,13 +118,13 @@ class Compactor:
         except (StoreAway, StoreError) as error:
             log.debug(f"lease {lease:x} stays until it runs out: {error}")
 
-    async def _check(self, fenced: FencedStore, noted: int) -> None:
+    async def _check(self, fenced: FencedStore, noted: Notes | None) -> None:
         verdict, last = await self._judged(noted)
         if verdict.why is Why.RESTORED:
             last = None
         compacted = await self._compact(verdict) if verdict.upto else (last.compacted if last else 0)
         await fenced.put(LAST, b"%d" % compacted)
-        self._note(verdict)
+        self._note(verdict, written=True)
 
     async def _check_without_a_put(self, fenced: FencedStore, every: Duration) -> None:
         """Out of space: who leads is asked, since it cannot be written, and when was last remembered."""
@@ -132,21 +132,21 @@ class Compactor:
         if not self._notes.due(every, now):
             return
         await fenced.txn([], [Get(LAST)])
-        verdict, _ = await self._judged(self._notes.stood)
+        verdict, _ = await self._judged(self._notes)
         if verdict.upto:
             await self._compact(verdict)
-        self._note(verdict)
+        self._note(verdict, written=False)
 
-    async def _judged(self, noted: int) -> tuple[Verdict, Checked | None]:
+    async def _judged(self, noted: Notes | None) -> tuple[Verdict, Checked | None]:
         found = await self._store.txn([], [Get(LAST)])
         (entries,) = found.results
         assert not isinstance(entries, int)
         last = compaction.read_last(entries[0].value, entries[0].mod_revision) if entries else None
         self._stood = found.revision
-        return compaction.judge(found.revision, last, noted=noted), last
+        return compaction.judge(found.revision, last, noted), last
 
-    def _note(self, verdict: Verdict) -> None:
-        self._notes = Notes(self._clock.now(), self._stood)
+    def _note(self, verdict: Verdict, *, written: bool) -> None:
+        self._notes = Notes(self._clock.now(), self._stood, written)
         if not verdict.upto:
             log.info(f"the store's history is kept, revision {self._stood:,}: {verdict.why.value}")
 

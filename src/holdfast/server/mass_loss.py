@@ -3,8 +3,8 @@
 One agent whose report is gone is down at once. When more than 20 % and more than 5 hosts vanish within 10 s, these are
 held: their last state stays, and that is said loudly. The hold of a host ends 30 s later if another agent's fresh
 report was seen since it began, for then the store lives and the host is down; until one is seen, it stays. What was
-seen before a host vanished proves nothing about it: the store may have broken since. A host that reports again is held
-no more, and an operator can let the losses through.
+seen before a host vanished proves nothing about it: the store may have broken since. A host that is there again is held
+no more, also where only a list shows it, and an operator can let the losses through.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class MassLoss(Generic[K, V]):
         self._place = place
         self._loser = loser
         self._limits = limits or MassLossLimits()
-        self._through: dict[str, Instant] = {}
+        self._lost: dict[str, Instant] = {}
+        """Since when hosts are lost that have not been back; a loss that is announced again is as old as it was."""
         self._held: dict[str, Instant] = {}
         self._unproven: set[str] = set()
         """Those of them since whose loss nobody else has reported."""
@@ -62,9 +63,8 @@ class MassLoss(Generic[K, V]):
         """These hosts would be lost by what is about to be decided, while so many report."""
         self._believe_the_proven(now)
         fresh = {host for host in hosts if host not in self._believed}
-        if not fresh:
-            return
-        if not self._held and not self._is_mass(fresh, reporting, now):
+        self._lost = dict.fromkeys(fresh, now) | self._lost
+        if not fresh or not (self._held or self._is_mass(reporting, now)):
             return
         if not self._held:
             self._since = now
@@ -75,9 +75,15 @@ class MassLoss(Generic[K, V]):
 
     def reported(self, host: str) -> None:
         """A fresh report, live: its host is there, and so is the store."""
-        self._believed.discard(host)
-        self._release([host])
+        self.back([host])
         self._unproven.clear()
+
+    def back(self, hosts: Collection[str]) -> None:
+        """These are there again, which proves nothing about the others: a list tells what is, not what is fresh."""
+        self._believed.difference_update(hosts)
+        for host in hosts:
+            self._lost.pop(host, None)
+        self._release(hosts)
 
     def look(self, now: Instant) -> None:
         """Ends holds whose time has come, also where nobody asks about their hosts any more: an endpoint that moved
@@ -98,16 +104,13 @@ class MassLoss(Generic[K, V]):
         if self._is_proven(host, since, now):
             self._believe_the_proven(now)
         if not is_held(host, self._held):
-            self._through[host] = now
             return None
         opens = f"another agent's fresh report 30 s later, or: holdfast allow {self._place}/{GATE} --once --reason …"
         detail = f"{len(self._held):,} of {self._of:,} agents"
         return Closed(GATE, MassLossReason.MANY_AT_ONCE, since, opens, detail)
 
-    def _is_mass(self, hosts: Collection[str], reporting: int, now: Instant) -> bool:
-        recent = {host: at for host, at in self._through.items() if now - at <= self._limits.within}
-        self._through = recent
-        lost = len(recent.keys() | set(hosts))
+    def _is_mass(self, reporting: int, now: Instant) -> bool:
+        lost = sum(now - since <= self._limits.within for since in self._lost.values())
         return lost > self._limits.hosts and lost > self._limits.share * (reporting + lost)
 
     def _is_proven(self, host: str, since: Instant, now: Instant) -> bool:

@@ -8,7 +8,10 @@ the same key. A call cannot be fenced: leadership is confirmed with the store ju
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -43,6 +46,9 @@ log = structlog.get_logger(__name__)
 
 LOOK_EVERY = Duration(seconds=1)
 TIMEOUT_S = 5.0
+"""Without a sign of life from the webhook."""
+DEADLINE_S = 10.0
+"""For the whole answer: one that comes byte by byte is none."""
 NAMED = 20
 """Arrivals that are named while the webhook does not take them; the rest is counted."""
 
@@ -64,7 +70,30 @@ class _NoDetours(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_STRAIGHT = urllib.request.build_opener(_NoDetours)
+class _Call(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """One call, which can be ended from outside: time-outs of sockets begin anew with every byte."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._connections: list[http.client.HTTPConnection] = []
+        self.is_cut = False
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(self._kept, http.client.HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(self._kept, http.client.HTTPSConnection), request)
+
+    def _kept(self, made: type[http.client.HTTPConnection], host: str, **options: Any) -> http.client.HTTPConnection:
+        connection = made(host, **options)
+        self._connections.append(connection)
+        return connection
+
+    def cut(self) -> None:
+        self.is_cut = True
+        for open_now in [connection.sock for connection in self._connections if connection.sock is not None]:
+            with contextlib.suppress(OSError):  # then it is over already
+                open_now.shutdown(socket.SHUT_RDWR)
 
 
 class Webhook:
@@ -78,20 +107,34 @@ class Webhook:
         return await self._aside(partial(self._post, told))
 
     def _post(self, told: dict[str, str]) -> str | None:
-        headers = {"Content-Type": "application/json", "Idempotency-Key": told["idempotency_key"]}
-        request = urllib.request.Request(  # noqa: S310 -- the configuration allows http and https only
-            self._url, msgspec.json.encode(told), headers, method="POST"
-        )
+        call = _Call()
+        deadline = threading.Timer(DEADLINE_S, call.cut)
+        deadline.start()
         try:
-            with _STRAIGHT.open(request, timeout=TIMEOUT_S) as answer:
-                return None if 200 <= answer.status < 300 else f"the webhook answered {answer.status}"
-        except urllib.error.HTTPError as error:
-            error.close()
-            return f"the webhook answered {error.code}"
-        except OSError as error:
-            return f"the webhook cannot be reached: {getattr(error, 'reason', error)}"
-        except http.client.HTTPException as error:
-            return f"the webhook answered something that is not HTTP: {error!r}"
+            refusal = _refusal(urllib.request.build_opener(_NoDetours, call), self._url, told)
+        finally:
+            deadline.cancel()
+        # Half an answer looks like a whole one to the library.
+        return f"the webhook has not answered within {DEADLINE_S:.0f} s" if call.is_cut else refusal
+
+
+def _refusal(opener: urllib.request.OpenerDirector, url: str, told: dict[str, str]) -> str | None:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": told["idempotency_key"]}
+    try:
+        request = urllib.request.Request(  # noqa: S310 -- the configuration allows http and https only
+            url, msgspec.json.encode(told), headers, method="POST"
+        )
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            return None if 200 <= answer.status < 300 else f"the webhook answered {answer.status}"
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"the webhook answered {error.code}"
+    except OSError as error:
+        return f"the webhook cannot be reached: {getattr(error, 'reason', error)}"
+    except http.client.HTTPException as error:
+        return f"the webhook answered something that is not HTTP: {error!r}"
+    except ValueError as error:  # also what a proxy of the environment is called
+        return f"the webhook's URL cannot be called: {error}; see status.webhook"
 
 
 class Arrivals:

@@ -4,7 +4,8 @@ A live report that is more than `stale_after` old is warned about, at most once 
 always (C6). Never during a snapshot: what is listed then may have been said long ago (C8). A report without a time is
 passed over, one with a time that cannot be understood is warned about. The age is taken apart: what the change has
 waited for us is our backlog; what is left and has been the same report after report is a clock that is off; the rest
-is the agent's own delay. A difference between two clocks is never taken for a backlog.
+is the agent's own delay. A difference between two clocks is never taken for a backlog, and where we are that late
+ourselves, that is what is said, whatever else there is.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class Staleness:
             self.delays.pop(host, None)
             return None
         cause = self._cause(host, age, behind)
+        self.counted[cause] += 1
         return self._warning(cause, age, self._about(host, reported, age, cause, behind), now)
 
     def waiting(self, behind: Behind, now: Instant) -> Late | None:
@@ -120,6 +122,11 @@ class Staleness:
     def forget(self, host: str) -> None:
         self.offsets.pop(host, None)
         self.delays.pop(host, None)
+
+    def begin(self) -> None:
+        """A new term: whoever was silent meanwhile was not missed, so what was learned before may be of nobody."""
+        self.offsets.clear()
+        self.delays.clear()
 
     def skew(self, host: str) -> Duration:
         """How far the host's clock is ahead of ours, as far as is known."""
@@ -135,14 +142,15 @@ class Staleness:
 
     def _cause(self, host: str, age: Duration, behind: Behind) -> Cause:
         theirs = age - behind.oldest
-        if theirs <= self.stale_after:
-            return Cause.BACKLOG
         offset = self.offsets.get(host)
-        if offset is not None and offset.agreed and theirs - offset.by <= self.stale_after:
+        by_clock = offset is not None and offset.agreed and theirs - offset.by <= self.stale_after
+        if theirs <= self.stale_after or by_clock:
             self.delays.pop(host, None)
-            return Cause.CLOCK
-        self.delays[host] = theirs
-        return Cause.AGENT
+        else:
+            self.delays[host] = theirs
+        if theirs <= self.stale_after or behind.oldest > self.stale_after:
+            return Cause.BACKLOG
+        return Cause.CLOCK if by_clock else Cause.AGENT
 
     def _about(self, host: str, reported: datetime, age: Duration, cause: Cause, behind: Behind) -> str:
         more = f" ({behind})" if cause is Cause.BACKLOG else ""
@@ -152,7 +160,6 @@ class Staleness:
         )
 
     def _warning(self, cause: Cause, age: Duration, sentence: str, now: Instant) -> Late | None:
-        self.counted[cause] += 1
         if not is_first(self._warned) and now - self._warned < self.warn_every:
             return None
         self._warned = now

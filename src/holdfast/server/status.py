@@ -22,7 +22,7 @@ from holdfast.inventory.aside import Aside
 from holdfast.inventory.observed import Observed
 from holdfast.inventory.wake import Waker
 from holdfast.model.time import NEVER, Duration, Instant
-from holdfast.reconcile import Intent, Sync, one_kind
+from holdfast.reconcile import Intent, Story, Sync, one_kind
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -129,6 +129,7 @@ class Reign(Generic[T, V]):
             pace=Pace(audit=around.audit_every, batch=BATCH),
         )
         around.vitals.consumes(self)
+        around.staleness.begin()
         self._bad: set[bytes] = set()
         self._seen: deque[tuple[Instant, int]] = deque([(clock.now(), topic.mirror.revision)], maxlen=REMEMBERED)
 
@@ -153,24 +154,30 @@ class Reign(Generic[T, V]):
         return old is not self.target.blank and same(new, old)
 
     def backlog(self) -> int:
-        """Objects that wait, wherever they do: each counts once (rule 10). What waits at the mirror may be much, and is
-        not gone through."""
-        ledger, mirror = self.reconciler.ledger, self.topic.mirror
-        keys = {*self.feed.taken, *self.reconciler.dirty, *(story.change.key for story in ledger)}
-        if not mirror.backlog:
-            return len(keys)
-        return mirror.backlog + sum(1 for key in keys if not mirror.is_pending(key))
+        """Objects that wait, wherever they do: each counts once (rule 10)."""
+        return self._count(self.reconciler.ledger)
 
     def oldest(self) -> Instant:
         return min(filter(None, (self.feed.oldest(), self.reconciler.oldest())), default=NEVER)
 
     def behind(self) -> Behind:
-        """How far the inventory is behind the store, because of us."""
-        now, oldest = self.around.clock.now(), self.oldest()
+        """How far the inventory is behind the store, because of us: what is held or paused waits for somebody else."""
+        late = [story for story in self.reconciler.ledger if not story.is_held]
+        since = min((story.since for story in late), default=NEVER)
+        oldest = min(filter(None, (self.feed.oldest(), self.reconciler.dirty.oldest(), since)), default=NEVER)
         if not oldest:
             return Behind()
         then = next((revision for at, revision in reversed(self._seen) if at <= oldest), self._seen[0][1])
-        return Behind(max(0, self.topic.mirror.revision - then), self.backlog(), now - oldest)
+        revisions = max(0, self.topic.mirror.revision - then)
+        return Behind(revisions, self._count(late), self.around.clock.now() - oldest)
+
+    def _count(self, stories: Iterable[Story[bytes, V]]) -> int:
+        """What waits at the mirror may be much, and is not gone through."""
+        mirror = self.topic.mirror
+        keys = {*self.feed.taken, *self.reconciler.dirty, *(story.change.key for story in stories)}
+        if not mirror.backlog:
+            return len(keys)
+        return mirror.backlog + sum(1 for key in keys if not mirror.is_pending(key))
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Works until cancelled or told to stop. Raises `Deposed`."""
