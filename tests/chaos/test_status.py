@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, Endp
 from holdfast.model.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.region import Region
 from holdfast.runtime.clock import SystemClock
+from holdfast.server.pausing import HEARD_WITHIN
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection
 from holdfast.testing.etcd import Cluster
@@ -120,3 +123,33 @@ def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
             within=30,
         )
         old.start()
+
+
+def test_a_pause_follows_a_takeover_and_is_ended_at_any_server(cluster: Cluster, tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/inventory.db"
+    settings = {"inventory.database": address, "inventory.poll_every": "500ms"}
+    with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
+        region, observed = fleet.region, SqlObserved(engine)
+        Editor(engine, region).change([host(region), endpoint(region, 1)], who="chaos")
+        say(cluster, region, [1], State.UP)
+        wait_until(lambda: b'{"status":"ACTIVE"}' in words(observed, region).values(), "it is ACTIVE", within=60)
+        term, old = fleet.wait_led()
+        (heir,) = fleet.others(old)
+        said = heir.ask("endpoint-status", "pause", reason="looking at it")
+        assert said.error == ""
+        assert "on whoever leads" in said.result
+        time.sleep(2 * HEARD_WITHIN.total_seconds())
+        say(cluster, region, [1], State.ERROR)
+        wait_until(lambda: held(old) == {"intent": 1}, "the leader has heard of it")
+        assert not old.ask("elector", "step-down", reason="kernel update").error
+        fleet.wait_led(after=term)
+        wait_until(lambda: held(heir) == {"intent": 1}, "its successor obeys")
+        assert list(words(observed, region).values()) == [b'{"status":"ACTIVE"}']
+        assert not old.ask("endpoint-status", "resume").error
+        wait_until(lambda: b'{"status":"ERROR"}' in words(observed, region).values(), "it goes on", within=30)
+        assert "is not paused" in heir.ask("endpoint-status", "resume").error
+
+
+def held(server: Controller) -> Any:
+    """What holds back how many changes of that server's endpoint-status."""
+    return (server.ask("endpoint-status", "held").result or {}).get("gates")

@@ -476,7 +476,7 @@ class Deaf:
 def test_a_new_inventory_is_named_at_once_however_short_the_term_will_be(
     here: Realm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syncer, "LOOK_EVERY", seconds(3_600))
+    monkeypatch.setattr(syncer, "HEARD_WITHIN", seconds(3_600))
     here.editor.change([endpoint(1)], who="alice")
 
     async def scenario() -> None:

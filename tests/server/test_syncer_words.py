@@ -17,7 +17,7 @@ from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.allowing import Allowing
 from holdfast.server.pausing import Pausing
 from holdfast.server.syncer import Reign
-from holdfast.server.syncer_words import BRAKE, PAUSE
+from holdfast.server.words import BRAKE, PAUSE, Words
 from tests.inventory.things import REGION, endpoint, endpoint_name
 from tests.server.syncing import Realm, realm
 
@@ -33,8 +33,9 @@ def here(tmp_path: Path) -> Iterator[Realm]:
 async def say(reign: Reign, what: str, reason: str = "", *, within: str | None = None, leads: bool = True) -> str:
     """A command to the server of this reign, or to another one."""
     args = {"reason": reason, **({"for": within} if within else {})}
-    pausing = Pausing(reign.around)
-    pausing.reign = reign if leads else None
+    around = reign.around
+    pausing = Pausing(Words(around.store, around.region, around.clock), around.clock, around.decisions)
+    pausing.hear = reign.hear if leads else None
     return str(await pausing.handlers()[what](Request(what, args), ALICE))
 
 

@@ -15,6 +15,8 @@ class Target(Enum):
 
     SERVER = "server"
     SYNCER = "syncer"
+    AGENT_STATUS = "agent-status"
+    ENDPOINT_STATUS = "endpoint-status"
     AGENT = "agent"
     BALANCER = "balancer"
     HOST = "host"
@@ -22,7 +24,16 @@ class Target(Enum):
     BACKEND = "backend"
 
 
-_UNNAMED = frozenset({Target.SERVER, Target.SYNCER, Target.AGENT, Target.BALANCER})
+_UNNAMED = frozenset(
+    {
+        Target.SERVER,
+        Target.SYNCER,
+        Target.AGENT_STATUS,
+        Target.ENDPOINT_STATUS,
+        Target.AGENT,
+        Target.BALANCER,
+    }
+)
 """May stand without a name and then mean all of the region."""
 
 

@@ -18,7 +18,7 @@ from holdfast.runtime.decisions import Decision
 from holdfast.runtime.wishes import Wish, wish
 from holdfast.server.resync import next_pass
 from holdfast.server.syncer import NAME, Reign
-from holdfast.server.syncer_words import BRAKE
+from holdfast.server.words import BRAKE
 from holdfast.store.api import StoreError
 from holdfast.store.identity import read_identity
 

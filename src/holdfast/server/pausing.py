@@ -1,66 +1,73 @@
-"""`holdfast pause syncer` and `resume`, at any server: kept in the store, so that whoever leads, and leads next, obeys.
+"""`holdfast pause` and `resume` of a worker of the leader, at any server: kept in the store, so that whoever leads, and
+leads next, obeys.
 
 The leader obeys at once when it is the one that was told, otherwise when it looks next, within seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from holdfast.model.intent import Intent, What
+from holdfast.model.time import Duration
 from holdfast.reconcile import Away
+from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.runtime.decisions import Decision
+from holdfast.runtime.decisions import Decision, DecisionLog
 from holdfast.runtime.wishes import wish
-from holdfast.server.syncer import LOOK_EVERY, NAME, Reign, Surroundings
-from holdfast.server.syncer_words import SYNCER, Words
+from holdfast.server.words import Words
 from holdfast.store.api import StoreError
 
 log = structlog.get_logger(__name__)
 
+HEARD_WITHIN = Duration(seconds=2)
+"""How often whoever leads looks what was said."""
+
 
 class Pausing:
-    """Answers on one server; `reign` is set while it leads."""
+    """Answers on one server; `hear` is set while it leads: what was said takes effect at once then."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._words = Words(around.store, around.region, around.clock)
-        self.reign: Reign | None = None
+    def __init__(self, words: Words, clock: Clock, decisions: DecisionLog) -> None:
+        self._words = words
+        self._name = str(words.scope)
+        self._clock = clock
+        self._decisions = decisions
+        self.hear: Callable[[], Awaitable[None]] | None = None
 
     def handlers(self) -> Mapping[str, Handler]:
         return {"pause": self._pause, "resume": self._resume}
 
     async def _pause(self, request: Request, who: Who) -> str:
-        asked = wish(request, who, self._around.clock)
-        intent = Intent(what=What.PAUSE, scope=SYNCER, who=asked.who, why=asked.why, since=asked.at, until=asked.until)
+        asked, scope = wish(request, who, self._clock), self._words.scope
+        intent = Intent(what=What.PAUSE, scope=scope, who=asked.who, why=asked.why, since=asked.at, until=asked.until)
         try:
             await self._words.ask_for(intent)
             heard = await self._heard()
         except (Away, StoreError) as error:
             raise Declined(f"not done, because it could not be kept: {error}") from error
-        self._tell("pause", f"{asked.who} asked for pause of {NAME}{asked.lasting}: “{asked.why}”")
-        return f"{NAME} is paused{asked.lasting}{heard}; end it with: holdfast resume {NAME}"
+        self._tell("pause", f"{asked.who} asked for pause of {self._name}{asked.lasting}: “{asked.why}”")
+        return f"{self._name} is paused{asked.lasting}{heard}; end it with: holdfast resume {self._name}"
 
     async def _resume(self, _request: Request, who: Who) -> str:
         try:
             if not await self._words.take_back():
-                raise Declined(f"{NAME} is not paused")
+                raise Declined(f"{self._name} is not paused")
             heard = await self._heard()
         except (Away, StoreError) as error:
             raise Declined(f"not done, because it could not be kept: {error}") from error
-        self._tell("resume", f"{who.name} asked for resume of {NAME}")
-        return f"{NAME} goes on{heard}"
+        self._tell("resume", f"{who.name} asked for resume of {self._name}")
+        return f"{self._name} goes on{heard}"
 
     async def _heard(self) -> str:
         """How the sentence goes on: whether it is in force already."""
-        if self.reign is None:
-            return f" on whoever leads, within {LOOK_EVERY.total_seconds():g} s"
-        await self.reign.hear()
+        if self.hear is None:
+            return f" on whoever leads, within {HEARD_WITHIN.total_seconds():g} s"
+        await self.hear()
         return ""
 
     def _tell(self, what: str, sentence: str) -> None:
         log.info(sentence)
-        record = Decision(self._around.clock.wall(), NAME, what, NAME, "asked", sentence)
-        self._around.decisions.write([record])
+        record = Decision(self._clock.wall(), self._name, what, self._name, "asked", sentence)
+        self._decisions.write([record])

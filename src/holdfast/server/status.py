@@ -22,7 +22,7 @@ from holdfast.inventory.aside import Aside
 from holdfast.inventory.observed import Observed
 from holdfast.inventory.wake import Waker
 from holdfast.model.time import NEVER, Duration, Instant
-from holdfast.reconcile import Intent, Story, Sync, one_kind
+from holdfast.reconcile import Intent, Pause, Story, Sync, one_kind
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -199,6 +199,12 @@ class Reign(Generic[T, V]):
         while True:
             await asyncio.sleep(LOOK_EVERY.total_seconds())
             self.look()
+
+    def obey(self, pause: Pause | None) -> None:
+        """What operators said, here or to another server, takes effect."""
+        before, self.intent.pause = self.intent.pause, pause
+        if (before is None) != (pause is None):
+            self.reconciler.dirty.mark_all()
 
     def look(self) -> None:
         """Says when something has waited for too long, and shows how things are."""

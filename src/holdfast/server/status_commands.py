@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from holdfast.model.observed import AgentSeen
+from holdfast.reconcile import Intent
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import Decision
 from holdfast.runtime.intents import Intents
@@ -33,7 +34,7 @@ class StatusCommands(Generic[T, V]):
 
     def offer(self) -> None:
         reign = self._reign
-        Intents(self._worker, reign.reconciler, reign.intent, reign.sync).offer()
+        Intents(self._worker, reign.reconciler, Intent(reign.topic.name), reign.sync).offer()
         self._worker.handlers |= {
             "allow": self._allow,
             "held": self._held,

@@ -24,6 +24,7 @@ from holdfast.model.identity import Identity
 from holdfast.model.leader import LEADER
 from holdfast.model.observed import ENDPOINT
 from holdfast.model.region import Region
+from holdfast.model.scope import Scope, Target
 from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.reconcile import Away
 from holdfast.runtime.connect import open_store
@@ -31,12 +32,14 @@ from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.worker import Worker
 from holdfast.server.leadership import Leading, while_leading
 from holdfast.server.migration_notice import MigrationMetrics, Notices, Webhook, counted
+from holdfast.server.pausing import HEARD_WITHIN, Pausing
 from holdfast.server.staleness import Staleness
 from holdfast.server.status import Around, Reign, Topic
 from holdfast.server.status_commands import StatusCommands
 from holdfast.server.status_feed import follow
 from holdfast.server.status_view import view
 from holdfast.server.together import together
+from holdfast.server.words import Words
 from holdfast.server.workers import leadership, server_name
 from holdfast.store.api import OwnKey, Store, StoreError
 from holdfast.store.identity import read_identity
@@ -47,7 +50,7 @@ _OVERDUE = 74
 _IDLE = Duration(seconds=1)
 _RETRY = Duration(seconds=1)
 _LET_GO_S = 0.05
-_COMMANDS = ("pause", "resume", "allow", "held", "sync", "forget", "explain", "orphans")
+_COMMANDS = ("allow", "held", "sync", "forget", "explain", "orphans")
 
 
 class _Nothing:
@@ -77,6 +80,8 @@ class StatusJob:
         self._letting_go = asyncio.Lock()
         self._key = LEADER.key(self._region, "leader")
         self._told = MigrationMetrics(worker.metrics.registry) if topic.subject.kind == ENDPOINT else None
+        self._words = Words(store, self._region, around.clock, Scope(Target(topic.name)))
+        self._pausing = Pausing(self._words, around.clock, around.decisions)
         worker.handlers["about"] = self._about
         self._follow()
 
@@ -94,7 +99,10 @@ class StatusJob:
         try:
             self._reign = reign = Reign(self._around, self._topic, fence)
             self._notices = self._telling(fence)
+            reign.obey(self._words.pause)
             StatusCommands(self._worker, reign, self._notices).offer()
+            self._pausing.hear = partial(self._hear, reign)
+            self._worker.handlers |= self._pausing.handlers()
             await self._beside(reign, self._notices)
         finally:
             self._reign = self._notices = None
@@ -111,10 +119,22 @@ class StatusJob:
 
     async def _beside(self, reign: Reign[Any, Any], notices: Notices | None) -> None:
         stopping = self._worker.stopping
-        works = {"reign": reign.run(stopping)}
+        works = {"reign": reign.run(stopping), "words": self._listen(reign)}
         if notices is not None:
             works["notices"] = notices.run(stopping)
         await together(works)
+
+    async def _listen(self, reign: Reign[Any, Any]) -> None:
+        while True:
+            await asyncio.sleep(HEARD_WITHIN.total_seconds())
+            try:
+                await self._hear(reign)
+            except Away as away:
+                log.debug(f"what operators said cannot be read now: {away}")
+
+    async def _hear(self, reign: Reign[Any, Any]) -> None:
+        await self._words.read()
+        reign.obey(self._words.pause)
 
     async def _fence(self, leading: Leading) -> Fence | None:
         """A new leader's first act. None: this server does not lead after all."""
@@ -125,6 +145,7 @@ class StatusJob:
                     return None
                 fence = await self._raised(leading.term)
                 if fence is not None:
+                    await self._words.read()
                     return fence
             except Away as away:
                 self._waits(f"waiting: {away.what}", str(away))
@@ -158,6 +179,8 @@ class StatusJob:
         self._around.figures.nothing()
         declined: Handler = self._declined
         self._worker.handlers.update(dict.fromkeys(_COMMANDS, declined))
+        self._pausing.hear = None
+        self._worker.handlers |= self._pausing.handlers()
 
     async def _show_following(self) -> None:
         while not await self._worker.stopped(_IDLE):

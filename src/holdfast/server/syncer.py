@@ -38,11 +38,12 @@ from holdfast.runtime.vitals import Vitals
 from holdfast.server.belonging import OPENS, Belonging, epoch_of, standing
 from holdfast.server.layout import Layout
 from holdfast.server.leadership import LeaderGate, Leadership, Leading
+from holdfast.server.pausing import HEARD_WITHIN
 from holdfast.server.syncer_brake import SyncerBrake
 from holdfast.server.syncer_metrics import SyncerMetrics
 from holdfast.server.syncer_source import InventorySource, Outbox
 from holdfast.server.syncer_target import EtcdTarget
-from holdfast.server.syncer_words import Words
+from holdfast.server.words import Words
 from holdfast.store.api import Deposed, Entry, Store, StoreError
 from holdfast.store.fenced import FencedStore
 from holdfast.store.identity import Remembered, create_identity, read_identity
@@ -52,7 +53,6 @@ log = structlog.get_logger(__name__)
 NAME = "syncer"
 BATCH = 20_000
 """Changes per plan: large enough that the two halves of a move are in the same."""
-LOOK_EVERY = Duration(seconds=2)
 HISTORY = Duration(days=90)
 """For how long it is known who changed what; `holdfast undo` reaches no further back."""
 _ONCE = Duration(days=36_500)
@@ -199,7 +199,7 @@ class Reign:
                 raise
             except (Away, StoreError) as obstacle:  # out of space, too: the identity is written when there is some
                 log.debug(f"inventory and store cannot be compared now: {obstacle}")
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            await asyncio.sleep(HEARD_WITHIN.total_seconds())
 
     async def hear(self) -> None:
         """What operators said, here or to another server, takes effect."""

@@ -31,6 +31,7 @@ from holdfast.server.leadership import Leading, while_leading
 from holdfast.server.pausing import Pausing
 from holdfast.server.resync import Resync
 from holdfast.server.syncer import NAME, Surroundings, begin
+from holdfast.server.words import Words
 from holdfast.server.workers import leadership, server_name
 from holdfast.store.api import StoreError
 
@@ -56,7 +57,7 @@ class SyncerJob:
         self._worker = worker
         self._around = around
         self._leader_key = LEADER.key(around.region, "leader")
-        self._pausing = Pausing(around)
+        self._pausing = Pausing(Words(around.store, around.region, around.clock), around.clock, around.decisions)
         self._explaining = Explaining(around)
         self._follow()
 
@@ -78,7 +79,7 @@ class SyncerJob:
             return
         try:
             reign = await begin(self._around, confirmed)
-            self._pausing.reign = self._explaining.reign = reign
+            self._pausing.hear, self._explaining.reign = reign.hear, reign
             Intents(self._worker, reign.reconciler, Intent(NAME), reign.sync).offer()
             self._worker.handlers |= self._pausing.handlers()
             self._worker.handlers["resync"] = Resync(reign).answer
@@ -96,7 +97,7 @@ class SyncerJob:
         self._around.figures.outbox.set(0)
         declined: Handler = self._declined
         self._worker.handlers.update(dict.fromkeys(_COMMANDS, declined))
-        self._pausing.reign = self._explaining.reign = None
+        self._pausing.hear, self._explaining.reign = None, None
         self._worker.handlers |= {**self._pausing.handlers(), "explain": self._explaining.answer}
 
     async def _show_following(self) -> None:

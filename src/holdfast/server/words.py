@@ -1,4 +1,5 @@
-"""What operators said to the syncer, kept in the store: a pause, and an allowance for a time. Both follow a takeover.
+"""What operators said to a worker of the leader, kept in the store: a pause, and for the syncer an allowance for a
+time. Both follow a takeover.
 
 Whoever leads reads them before its first write and every few seconds after. A pause that cannot be read is a pause:
 somebody asked for something. While an allowance for a time lasts, the revision that agents honour it up to rises with
@@ -30,11 +31,12 @@ BRAKE = AllowanceName("brake", SYNCER)
 class Words:
     """The two keys, as they were last read."""
 
-    def __init__(self, store: Store, region: Region, clock: Clock) -> None:
+    def __init__(self, store: Store, region: Region, clock: Clock, scope: Scope = SYNCER) -> None:
+        self.scope = scope
         self._store = store
         self._clock = clock
-        self._pause_key = INTENT.key(region, PAUSE)
-        self._brake_key = ALLOWANCE.key(region, BRAKE)
+        self._pause_key = INTENT.key(region, IntentName(What.PAUSE, scope))
+        self._brake_key = ALLOWANCE.key(region, AllowanceName(BRAKE.gate, scope))
         self._asked: Intent | Bad | None = None
         self._allowed: Allowance | None = None
 
