@@ -114,3 +114,9 @@ def test_explain_says_whether_an_arrival_was_told() -> None:
         "WEBHOOK   not told of the arrival yet, the webhook answered 503: r1 → r3",
         "WEBHOOK   told of the arrival 2026-11-15T03:12:44+00:00: r1 → r4",
     ]
+
+
+def test_bad_keys_of_both_workers_are_counted_however_few_are_named() -> None:
+    agents = said(1, {"alive": 1, "silent": 0}, bad=["/a: not JSON"], bad_total=30)
+    both = {observed.AGENTS: agents, observed.ENDPOINTS: {**ENDPOINTS, "bad": ["/b: not JSON"], "bad_total": 30}}
+    assert observed.lines(both)[-1].startswith("BAD KEYS       60   /a: not JSON, skipped")

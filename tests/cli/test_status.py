@@ -198,6 +198,17 @@ def test_what_mends_itself_does_not_need_you() -> None:
     assert exit_code(View([daemon(waits)])) == 0
 
 
+def test_who_waits_for_more_than_a_minute_needs_you() -> None:
+    waits = worker("routes", state="waiting: database", verdict="waiting", waiting_s=61.0)
+    view = View([daemon(waits)])
+    assert exit_code(view) == 1
+    assert render(view, NOW).splitlines()[2:5] == [
+        "NEEDS YOU  1        handled by itself  0",
+        " 1 routes           waiting: database for 00:01:01; what is programmed stays",
+        "                    look: holdfast doctor",
+    ]
+
+
 def test_a_store_that_was_restored_needs_you_and_says_what_opens_it() -> None:
     sentence, opens = "the store went back to revision 7", "holdfast store adopt --reason WHY"
     server = About("a", "leading", "a", 7, 1.0, 9.0, 15.0, {}, refuses_store=sentence, opens=opens)

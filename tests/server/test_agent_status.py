@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from holdfast.inventory.edit import Wanted
+from holdfast.model.agent_status import AgentStatus
 from holdfast.model.host import HOST
 from holdfast.model.observed import AgentSeen
 from holdfast.model.time import seconds
@@ -17,6 +19,7 @@ from holdfast.reconcile import Pause
 from holdfast.server.staleness import Behind, Cause
 from holdfast.server.status import Reign
 from holdfast.store.api import Deposed
+from holdfast.store.pending import Delta
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, host
 from tests.server.observing import Observatory, agent_key, observatory, status_key
@@ -409,3 +412,55 @@ def test_what_was_learned_of_a_clock_ends_with_the_term(here: Observatory) -> No
             assert not again.around.staleness.delays
 
     asyncio.run(scenario())
+
+
+def test_a_time_that_goes_on_and_on_is_not_written_down(here: Observatory) -> None:
+    async def scenario() -> None:
+        async with here.agents() as working:
+            await here.world.put(agent_key("r1"), b'{"time": "%s"}' % (b"2026" * 1_000))
+            await working.turn()
+            assert working.memory[agent_key("r1")].alive
+            assert len(working.reign.topic.mirror.bad) == 1
+
+    asyncio.run(scenario())
+    assert here.rows("agent") == {agent_key("r1"): b'{"alive":true}'}
+
+
+def figures(reign: Reign[Any, Any]) -> dict[str, float]:
+    samples = (one for family in reign.around.metrics.registry.collect() for one in family.samples)
+    return {one.name + "".join(f" {value}" for value in one.labels.values()): one.value for one in samples}
+
+
+def test_backlog_clock_and_delay_are_exported_and_a_follower_says_nothing(here: Observatory) -> None:
+    async def scenario() -> tuple[dict[str, float], dict[str, float]]:
+        async with here.agents() as working:
+            for _ in range(3):
+                here.clock.advance(seconds(30))
+                await here.report("r1", ago=-41)
+                await working.turn()
+            await here.report("r2", ago=400)
+            await here.world.put(agent_key("r3"), b'{"time": "yesterday"}')
+            await here.world.put(agent_key("r4"), b"rubbish")
+            await working.turn()
+            await working.turn()  # what cannot be read is found when somebody looks around
+            reign = working.reign
+            reign.feed.take([Delta(agent_key("r5"), None, AgentStatus(), live=True)], reign.behind())
+            reign.feed._since = here.clock.now()
+            here.clock.advance(seconds(12))
+            reign.look()
+            shown = figures(reign)
+            reign.around.figures.nothing()
+            return shown, figures(reign)
+
+    shown, after = asyncio.run(scenario())
+    assert shown["holdfast_clock_skew_seconds"] == 41
+    assert shown["holdfast_agent_delay_seconds"] == 400
+    assert shown["holdfast_status_behind_seconds"] == 12
+    assert shown["holdfast_stale_reports_total agent"] == 1
+    assert shown["holdfast_stale_reports_total backlog"] == shown["holdfast_stale_reports_total clock"] == 0
+    assert shown["holdfast_unparseable_reports_total"] == 1
+    assert shown["holdfast_bad_keys"] == 1
+    assert shown["holdfast_objects agent alive"] == 4
+    gauges = ("clock_skew_seconds", "agent_delay_seconds", "status_behind_seconds", "bad_keys")
+    assert [after[f"holdfast_{name}"] for name in gauges] == [0] * 4
+    assert "holdfast_objects agent alive" not in after

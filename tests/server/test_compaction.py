@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from holdfast.config.compaction import Compaction
+from holdfast.model.host import HOST
 from holdfast.model.leader import LEADER
 from holdfast.model.region import Region
 from holdfast.model.time import NEVER, Duration, seconds
@@ -283,3 +284,42 @@ def test_a_turn_that_could_not_be_taken_leaves_no_lease_behind(fate: Fate) -> No
         assert not upkeep.fake.leases
 
     play(scene)
+
+
+def test_a_trigger_without_a_lease_does_not_stop_compaction_for_ever() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        await upkeep.client.put(TRIGGER, b"stuck")
+        await compactor.look()
+        trigger = await upkeep.client.get(TRIGGER)
+        assert trigger is not None
+        assert trigger.lease
+        assert await upkeep.client.get(LAST) is not None
+
+    assert any("has no lease and would stop compaction for ever" in one for one in play(scene))
+
+
+@pytest.mark.parametrize(("hosts", "compacted"), [(1_000, False), (1_001, True)])
+def test_a_fleet_of_more_than_a_thousand_hosts_is_looked_after_more_often(hosts: int, compacted: bool) -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        for number in range(hosts):
+            await upkeep.client.put(HOST.key(REGION, f"r{number}"), b"{}")
+        compactor = await upkeep.lead()
+        await compactor.look()
+        await upkeep.write(2_000)
+        await upkeep.pass_by(Duration(minutes=11))
+        await compactor.look()
+        assert (await upkeep.oldest() > 1) is compacted
+
+    play(scene)
+
+
+def test_a_store_that_is_nearly_full_is_warned_about_once() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        compactor = await upkeep.lead()
+        size = max(member.db_size for member in await upkeep.client.status())
+        compactor._config = Compaction(quota=size)
+        await compactor.look()
+        await compactor.look()
+
+    assert sum("nearly full" in one and "100% of compaction.quota" in one for one in play(scene)) == 1

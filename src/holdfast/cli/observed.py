@@ -46,7 +46,7 @@ def _endpoints(said: dict[str, Any] | None) -> Iterator[str]:
 def _bad(seen: Seen) -> Iterator[str]:
     bad = list(dict.fromkeys(one for said in seen.values() for one in said["bad"]))
     if bad:
-        total = max(len(bad), *(said["bad_total"] for said in seen.values()))
+        total = sum(said["bad_total"] for said in seen.values())  # no key is read by both
         yield _row("BAD KEYS", total, f"{bad[0]}, skipped", "holdfast doctor")
 
 

@@ -33,6 +33,9 @@ from holdfast.server.about import About
 NEEDS_YOU = 1
 _FLEET = 12
 """So many characters of a fleet id tell fleets apart."""
+LONG_WAIT_S = 60.0
+"""Who waits for longer needs somebody: what comes back by itself is back by then."""
+
 _OPEN_BY_THEMSELVES = ("warm_up",)
 """Gates that belong to every start."""
 
@@ -213,7 +216,10 @@ def _troubles(worker: WorkerReport, held: list[dict[str, Any]]) -> list[Problem]
         sentence = f"{worker.trouble} ({worker.evidence}); it is being replaced"
         found.append(Problem(name, sentence, needs_you=False))
     if worker.state.startswith("waiting"):
-        found.append(Problem(name, f"{worker.state}; what is programmed stays", needs_you=False))
+        since = f" for {clock(worker.waiting_s)}" if worker.waiting_s else ""
+        is_long = (worker.waiting_s or 0.0) > LONG_WAIT_S
+        sentence = f"{worker.state}{since}; what is programmed stays"
+        found.append(Problem(name, sentence, look="holdfast doctor" if is_long else "", needs_you=is_long))
     if worker.state.startswith("refused"):
         found.append(Problem(name, worker.state, look="holdfast doctor"))
     if worker.state.startswith("failing"):

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import QueuePool
 
 from holdfast.inventory.api import DatabaseAway
 from holdfast.model.time import Duration
 
+_UTF8 = {"client_encoding": "utf8"}
+"""Also where the server has no encoding at all (SQL_ASCII): text would come as bytes."""
 _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 _CONNECT_S = 5
 _TIMEOUTS = ("55P03", "57014")
@@ -63,7 +65,12 @@ def open_engine(url: URL, limits: Limits | None = None) -> Engine:
     limits = limits or Limits()
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, limits)
-    arguments: dict[str, Any] = {**_KEEPALIVE, "connect_timeout": _CONNECT_S, "options": session_options(limits)}
+    arguments: dict[str, Any] = {
+        **_UTF8,
+        **_KEEPALIVE,
+        "connect_timeout": _CONNECT_S,
+        "options": session_options(limits),
+    }
     return create_engine(
         url, isolation_level="READ COMMITTED", connect_args=arguments, pool_pre_ping=True, pool_size=4, pool_timeout=10
     )
@@ -86,6 +93,7 @@ def _sqlite(url: URL, limits: Limits) -> Engine:
     engine = create_engine(url, connect_args=arguments, poolclass=QueuePool)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "handle_error", _leave_read_only)
     return engine
 
 
@@ -95,6 +103,13 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA synchronous=FULL")  # what was acknowledged is there after a power cut
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _leave_read_only(context: ExceptionContext) -> None:
+    """A connection that was opened while its file could not be written stays read-only: the next one may be better."""
+    error = context.original_exception
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+        context.is_disconnect = True
 
 
 def _begin_sqlite(connection: Connection) -> None:

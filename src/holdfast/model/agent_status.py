@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
+from typing import Annotated
 
 import msgspec
 
@@ -27,7 +28,7 @@ class Unclear(Enum):
 class AgentStatus(msgspec.Struct, frozen=True, gc=False):
     """One report. `uptime` is in seconds, `first_update` marks the first report since the agent started."""
 
-    time: str | None = None
+    time: Annotated[str, msgspec.Meta(max_length=100)] | None = None
     uptime: float | None = None
     first_update: bool = False
 

@@ -28,6 +28,8 @@ class WorkerReport(msgspec.Struct, frozen=True):
     evidence: str = ""
     trouble_ago_s: float | None = None
     back_after_s: float | None = None
+    waiting_s: float | None = None
+    """For how long something that it needs has been away."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -71,6 +73,7 @@ def _worker(board: Board, name: str, now: Instant) -> WorkerReport:
         evidence=sheet.evidence,
         trouble_ago_s=_age(sheet.trouble_at, now) if sheet.trouble_at else None,
         back_after_s=_age(sheet.trouble_at, sheet.back_at) if sheet.back_at else None,
+        waiting_s=_age(max(live.success, sheet.started), now) if live and live.state.startswith("waiting") else None,
     )
 
 

@@ -34,7 +34,10 @@ class Checked:
 
 class Why(Enum):
     FIRST = "this is the first check, so nothing is known of a period ago; the next one compacts"
-    RESTORED = "the store stands at a smaller revision than at the last check: it was restored, counting begins again"
+    RESTORED = (
+        "the store stands at a smaller revision than was written down at the last check: it was restored, or that note "
+        "is wrong; counting begins again"
+    )
     FEW = "there are too few revisions to part with"
     DUE = "the history from before the last period goes"
 

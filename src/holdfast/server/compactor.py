@@ -19,7 +19,19 @@ from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.runtime.clock import Clock
 from holdfast.server import compaction
 from holdfast.server.compaction import LAST, TRIGGER, Checked, Notes, Verdict, Why
-from holdfast.store.api import Aspect, Compacted, Compare, Deposed, Get, NoSpace, Put, Store, StoreAway, StoreError
+from holdfast.store.api import (
+    Aspect,
+    Compacted,
+    Compare,
+    Delete,
+    Deposed,
+    Get,
+    NoSpace,
+    Put,
+    Store,
+    StoreAway,
+    StoreError,
+)
 from holdfast.store.fenced import FencedStore
 
 log = structlog.get_logger(__name__)
@@ -92,8 +104,12 @@ class Compactor:
         self._said = state
 
     async def _upkeep(self, fenced: FencedStore) -> None:
-        if await self._store.get(TRIGGER) is not None:
+        trigger = await self._store.get(TRIGGER)
+        if trigger is not None and trigger.lease:
             return  # the period of the last check is not over, whoever made it
+        if trigger is not None:
+            log.warning(f"{TRIGGER.decode()} has no lease and would stop compaction for ever, so it is removed")
+            await fenced.txn([Compare(TRIGGER, Aspect.MOD_REVISION, trigger.mod_revision)], [Delete(TRIGGER)])
         every = compaction.period(self._config.every, self._config.every_when_large, await self._hosts())
         try:
             if await self._take_turn(fenced, every):
