@@ -354,3 +354,46 @@ def test_a_relist_brings_only_what_the_reader_does_not_hold(etcd: EmbeddedEtcd, 
             assert list(snapshot.unchanged) == [prefix + b"%03d" % i for i in (0, *range(3, 100))]
 
     asyncio.run(main())
+
+
+def test_a_mirror_knows_up_to_where_it_is_complete_by_a_write_of_its_own_key_elsewhere(
+    etcd: EmbeddedEtcd, prefix: bytes
+) -> None:
+    """Whoever takes over waits for that: what was reported before the term began is there then."""
+    own = OwnKey(prefix + b"leader", Duration(milliseconds=200))
+
+    async def main() -> None:
+        async with (
+            Proxy(etcd.endpoint) as proxy,
+            opened(proxy.connection()) as store,
+            opened(etcd.connection()) as other,
+        ):
+            mirror: Mirror[bytes] = Mirror(store, prefix + b"watched/", lambda _key, value: value, own=own)
+            following = asyncio.create_task(mirror.run())
+            await mirror.wait_synced()
+            await until(lambda: bool(proxy.watches()))
+            first = await other.put(own.key, b"term 1")
+            renewing = asyncio.create_task(renew(other))
+            async with asyncio.timeout(8):
+                await mirror.wait_shown(first)
+            renewing.cancel()
+            assert mirror.revision < mirror.shown
+            proxy.silence_watches()
+            await other.put(prefix + b"watched/a", b"up")
+            term = await other.put(own.key, b"term 2")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await mirror.wait_shown(term)
+            renewing = asyncio.create_task(renew(other))
+            async with asyncio.timeout(8):
+                await mirror.wait_shown(term)
+            assert mirror.objects == {prefix + b"watched/a": b"up"}
+            for task in following, renewing:
+                task.cancel()
+
+    async def renew(other: EtcdStore) -> None:
+        while True:
+            await other.put(own.key, b"renewed")
+            await asyncio.sleep(0.1)
+
+    asyncio.run(main())

@@ -50,6 +50,7 @@ _OVERDUE = 74
 _IDLE = Duration(seconds=1)
 _RETRY = Duration(seconds=1)
 _LET_GO_S = 0.05
+_CATCH_UP = Duration(seconds=10)
 _COMMANDS = ("allow", "held", "sync", "forget", "explain", "orphans")
 
 
@@ -146,12 +147,25 @@ class StatusJob:
                 fence = await self._raised(leading.term)
                 if fence is not None:
                     await self._words.read()
+                    await self._caught_up(fence.term)
                     return fence
             except Away as away:
                 self._waits(f"waiting: {away.what}", str(away))
             except StoreError as error:
                 self._waits("waiting: store", str(error))
             await asyncio.sleep(_RETRY.total_seconds())
+
+    async def _caught_up(self, term: int) -> None:
+        """Whoever led before wrote what it had seen: with less than that, it would be taken back and written again. The
+        leader's key is watched with the reports, so they are there up to the moment at which this term began."""
+        try:
+            async with asyncio.timeout(_CATCH_UP.total_seconds()):
+                await self._topic.mirror.wait_shown(term)
+        except TimeoutError:
+            log.warning(
+                f"{self._topic.name} begins although its watch has not shown the beginning of term {term} within "
+                f"{_CATCH_UP.total_seconds():.0f} s: what it writes may be a little old until it has"
+            )
 
     async def _raised(self, term: int) -> Fence | None:
         found = await read_identity(self._store, self._region)

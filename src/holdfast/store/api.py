@@ -130,11 +130,13 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 class Events(msgspec.Struct, frozen=True):
     """Changes in revision order; `revision` is that of the last of them. `head` is the store's own revision when they
-    were sent: while a watch catches up it is ahead of `revision`."""
+    were sent: while a watch catches up it is ahead of `revision`. `own` is the newest write of the own key that was
+    seen with them, or alone, where that key stands elsewhere."""
 
     revision: int
     batch: Sequence[Event]
     head: int = 0
+    own: int = 0
 
 
 class OwnKey(msgspec.Struct, frozen=True):

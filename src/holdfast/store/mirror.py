@@ -85,6 +85,8 @@ class Mirror(Generic[T]):
         self._lists = 0
         self._revision = 0
         self._head = 0
+        self._own_seen = 0
+        self._moved = asyncio.Event()
 
     @property
     def objects(self) -> Mapping[bytes, T]:
@@ -123,6 +125,11 @@ class Mirror(Generic[T]):
         return self._revision
 
     @property
+    def shown(self) -> int:
+        """What happened up to here the mirror has shown, if it has an own key: that, too, comes by the same stream."""
+        return max(self._revision, self._own_seen)
+
+    @property
     def backlog(self) -> int:
         """How many keys have changed since the reader last took them."""
         return len(self._pending)
@@ -150,6 +157,12 @@ class Mirror(Generic[T]):
     async def wait_synced(self) -> None:
         await self._synced.wait()
 
+    async def wait_shown(self, revision: int) -> None:
+        """Until what happened up to that revision is shown, see `shown`."""
+        while self.shown < revision:
+            self._moved.clear()
+            await self._moved.wait()
+
     async def take(self, most: int = 1_000) -> Sequence[Delta[T]]:
         """What has changed, up to `most` keys, live changes first; waits until something has. What is taken is the
         reader's: it is not handed out again unless it changes again."""
@@ -176,6 +189,7 @@ class Mirror(Generic[T]):
             else:
                 await self._follow(seen)
             self._settled = True
+            self._moved.set()
             if self._pending:
                 self._arrived.set()
 
@@ -271,6 +285,9 @@ class Mirror(Generic[T]):
 
     async def _follow(self, events: Events) -> None:
         now = self._now()
+        if not events.batch:
+            self._own_seen = max(self._own_seen, events.own)
+            return
         for batch in _portions(events.batch, SLICE):
             self._take_events(batch, now)
             self._arrived.set()
@@ -278,6 +295,7 @@ class Mirror(Generic[T]):
                 await asyncio.sleep(0)
         self._revision = events.revision
         self._head = max(events.head, events.revision)
+        self._own_seen = max(self._own_seen, events.own)
 
     def _take_events(self, events: Sequence[Event], now: Instant) -> None:
         state, decode, changed = self._state, self._decode, self._pending.changed

@@ -33,6 +33,8 @@ from holdfast.store.vigil import Vigil
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MOST_S = 5.0
+CATCH_UP_S = 1.0
+"""etcd looks after watches that begin in the past ten times a second."""
 RELIST_SPREAD = Duration(seconds=60)
 WATCH_ID, OWN_ID = 1, 2
 
@@ -235,18 +237,18 @@ class Watch:
     def _read(self, opened: Opened, lines: bytes) -> Events | None:
         """Takes in what the stream has said. Raises `Compacted` or `Lost`; then nothing of it counts."""
         batch: list[Event] = []
-        head, since = 0, self._next
+        head, own, since = 0, 0, self._next
         for said in _decode(lines):
             result = said.result
             if not result.events:
                 self._notice(opened, said)
             elif result.watch_id == OWN_ID:
-                self._own_events(result)
+                own = self._own_events(result)
             else:
                 head = result.header.revision
                 batch += result.events if result.events[0].mod_revision >= since else _since(result.events, since)
         if not batch:
-            return None
+            return Events(0, batch, own=own) if own else None
         self._attempts, self._said = 0, ""
         last = batch[-1].mod_revision
         if self._echo is not None and self._echo.own.key.startswith(self.prefix):
@@ -254,12 +256,15 @@ class Watch:
         self._next = last + 1
         self._landmark = at_event(batch[-1])
         self.gateway.endpoints.saw(last)
-        return Events(last, batch, max(head, last))
+        return Events(last, batch, max(head, last), own)
 
-    def _own_events(self, result: wire.WatchResult) -> None:
+    def _own_events(self, result: wire.WatchResult) -> int:
+        """The newest of them, if it tells how far the other watch is: one that has just been opened catches up on its
+        own, and may be behind this one."""
+        newest = result.events[-1].mod_revision
         if self._echo is not None:
-            for event in result.events:
-                self._echo.came_back(event.kv.mod_revision)
+            self._echo.came_back(newest)
+        return newest if asyncio.get_running_loop().time() - self._opened_at > CATCH_UP_S else 0
 
     def _notice(self, opened: Opened, said: wire.WatchLine) -> None:
         """A line that brings no events: a watch begins, or is over."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.store.api import Compacted, Entry, Event, Events, OwnKey, Snapshot, StoreAway, prefix_end
+from holdfast.store.api import Compacted, Entry, Events, OwnKey, Snapshot, StoreAway, prefix_end
 
 if TYPE_CHECKING:
     from holdfast.testing.keyspace import Keyspace
@@ -77,25 +77,24 @@ class Watching:
         while True:
             await self._hear()
             try:
-                batch = self._batch() if self._stream.continuous else None
+                news = self._news() if self._stream.continuous else None
             except Compacted:
-                batch = None
-            if batch is None:
-                return None
-            if batch:
-                return Events(batch[-1].mod_revision, batch, self._client.keys.revision)
+                news = None
+            if news is None or news.batch or news.own:
+                return news
 
-    def _batch(self) -> Sequence[Event]:
+    def _news(self) -> Events:
         until = self._reachable()
         end = prefix_end(self._prefix)
-        found = [
-            event
-            for events in self._client.keys.events(self._seen, until)
-            for event in events
-            if event.key >= self._prefix and (end == b"\0" or event.key < end)
-        ]
+        all_of_it = [event for events in self._client.keys.events(self._seen, until) for event in events]
+        batch = [one for one in all_of_it if one.key >= self._prefix and (end == b"\0" or one.key < end)]
+        own = 0
+        if self._own is not None and not self._own.key.startswith(self._prefix):
+            own = max((one.mod_revision for one in all_of_it if one.key == self._own.key), default=0)
         self._seen = max(self._seen, until)
-        return found
+        if not batch:
+            return Events(0, batch, own=own)
+        return Events(batch[-1].mod_revision, batch, self._client.keys.revision, own)
 
     def _reachable(self) -> int:
         """A stale or restored store has less to tell than the stream has heard of."""
