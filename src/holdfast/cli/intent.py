@@ -28,7 +28,7 @@ within = click.option("--for", "within", metavar="30m", help="Until then only.")
 @runtime_flag
 def pause(worker: str, name: str | None, within: str | None, reason: str, runtime: Path) -> None:
     """Hold all changes of WORKER, with `agent HOST` of that host's agent, with `frontend NAME` of one frontend. Nothing
-    is forgotten meanwhile."""
+    is forgotten meanwhile. Of the leader's workers (syncer, agent-status, endpoint-status) it holds whoever leads."""
     whom, command, about = _held(runtime, worker, name, "pause")
     click.echo(tell(runtime, whom, command, reason=reason, **about, **({"for": within} if within else {})), err=True)
 
