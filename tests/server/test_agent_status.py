@@ -464,3 +464,20 @@ def test_backlog_clock_and_delay_are_exported_and_a_follower_says_nothing(here: 
     gauges = ("clock_skew_seconds", "agent_delay_seconds", "status_behind_seconds", "bad_keys")
     assert [after[f"holdfast_{name}"] for name in gauges] == [0] * 4
     assert "holdfast_objects agent alive" not in after
+
+
+def test_what_became_of_them_is_one_sentence_in_the_log(here: Observatory) -> None:
+    async def scenario() -> None:
+        names = many(here, 30)
+        for number, name in enumerate(names):
+            await here.report(name, ago=number)
+        async with here.agents() as working:
+            await working.turn()
+            for name in names[:5]:
+                await here.silence(name)
+            await working.turn()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    said = [str(one["event"]) for one in logs if "replaced" in str(one["event"])]
+    assert said == ["agent-status replaced 5 (agent r1, agent r2, agent r3, and 2 more): alive → silent"]

@@ -63,10 +63,13 @@ class Narrator(Generic[K, V]):
         if routine is not None:
             told = _by_op([change for change in changes if not routine(change)])
         self._write(self._records(told, failed))
-        self._tell_each([*told.get(Op.DELETE, ()), *told.get(Op.REPLACE, ())])
+        groups = list(alike([*told.get(Op.DELETE, ()), *told.get(Op.REPLACE, ())]))
+        self._tell_each(groups)
         self._metrics.decisions_lost.set(self._decisions.lost)
         for op, some in told.items():
-            log.info(f"{self._place.name} {self._place.deeds[op].done} {self._names(some)}")
+            for values, those in self._in_words(some, [group for group in groups if group[0].op is op]):
+                said = f": {values}" if values else ""
+                log.info(f"{self._place.name} {self._place.deeds[op].done} {self._names(those)}{said}")
         for outcome in failed[:_NAMED]:
             log.warning(f"{self._place.name} could not {self._place.deeds[outcome.change.op].do} {self._told(outcome)}")
 
@@ -98,12 +101,23 @@ class Narrator(Generic[K, V]):
         for outcome in failed:
             yield self._record(at, outcome.change, "failed", outcome.error or "")
 
-    def _tell_each(self, changes: Sequence[Change[K, V]]) -> None:
+    def _in_words(
+        self, changes: Sequence[Change[K, V]], groups: Sequence[Sequence[Change[K, V]]]
+    ) -> Iterable[tuple[str, Sequence[Change[K, V]]]]:
+        """From what to what, and which: one sentence for each, where that takes no more than a few."""
+        found: dict[str, list[Change[K, V]]] = {}
+        for some in groups:
+            found.setdefault(self._values(some[0]), []).extend(some)
+            if len(found) > _NAMED:
+                break
+        return found.items() if 0 < len(found) <= _NAMED else [("", changes)]
+
+    def _tell_each(self, groups: Sequence[Sequence[Change[K, V]]]) -> None:
         """One record each. Those of a flood mostly say the same of another object: that is put into words once."""
         at, show = self._clock.wall(), self._place.show
-        groups = [(self._record(at, some[0], "applied"), some) for some in alike(changes)]
-        self._write(record for record, some in groups if len(some) == 1)
-        for record, some in groups:
+        told = [(self._record(at, some[0], "applied"), some) for some in groups]
+        self._write(record for record, some in told if len(some) == 1)
+        for record, some in told:
             if len(some) > 1:
                 self._decisions.repeat(record, [show(change.key) for change in some])
 
@@ -130,16 +144,17 @@ class Narrator(Generic[K, V]):
 
     def _words(self, change: Change[K, V]) -> tuple[str, str, str]:
         """What was done, and who wanted what was there and what is there now."""
-        old, new = _owner(change.old), _owner(change.new)
-        return f"{self._place.deeds[change.op].done}{self._values(change)}{_because(old, new)}", old, new
+        old, new, values = _owner(change.old), _owner(change.new), self._values(change)
+        said = f" ({values})" if values else ""
+        return f"{self._place.deeds[change.op].done}{said}{_because(old, new)}", old, new
 
     def _values(self, change: Change[K, V]) -> str:
         """From what to what, where values have words."""
         words = self._place.words
         was = words(change.old.value) if change.old is not None else ""
         if not was or change.new is None:
-            return f" ({was})" if was else ""
-        return f" ({was} → {will})" if (will := words(change.new.value)) else ""
+            return was
+        return f"{was} → {will}" if (will := words(change.new.value)) else ""
 
     def _write(self, records: Iterable[Decision]) -> None:
         self._decisions.write(list(records))

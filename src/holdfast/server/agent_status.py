@@ -78,7 +78,7 @@ class Agents:
         return self.host(key)
 
     def words(self, value: AgentSeen) -> str:
-        return value.words
+        return "alive" if value.alive else "silent"
 
     def show(self, key: bytes) -> str:
         return f"agent {self.host(key)}"
