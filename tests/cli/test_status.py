@@ -204,7 +204,7 @@ def test_who_waits_for_more_than_a_minute_needs_you() -> None:
     assert exit_code(view) == 1
     assert render(view, NOW).splitlines()[2:5] == [
         "NEEDS YOU  1        handled by itself  0",
-        " 1 routes           waiting: database for 00:01:01; what is programmed stays",
+        " 1 routes           waiting: database (for 00:01:01); what is programmed stays",
         "                    look: holdfast doctor",
     ]
 

@@ -216,7 +216,7 @@ def _troubles(worker: WorkerReport, held: list[dict[str, Any]]) -> list[Problem]
         sentence = f"{worker.trouble} ({worker.evidence}); it is being replaced"
         found.append(Problem(name, sentence, needs_you=False))
     if worker.state.startswith("waiting"):
-        since = f" for {clock(worker.waiting_s)}" if worker.waiting_s else ""
+        since = f" (for {clock(worker.waiting_s)})" if worker.waiting_s else ""
         is_long = (worker.waiting_s or 0.0) > LONG_WAIT_S
         sentence = f"{worker.state}{since}; what is programmed stays"
         found.append(Problem(name, sentence, look="holdfast doctor" if is_long else "", needs_you=is_long))
