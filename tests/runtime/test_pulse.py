@@ -242,3 +242,18 @@ def test_a_success_without_a_word_leaves_the_word_that_was_said() -> None:
     vitals.attempted(success=True, state="following")
     vitals.attempted(success=True)
     assert vitals.state == "following"
+
+
+def test_how_long_somebody_waits_counts_from_when_it_began_to() -> None:
+    clock = HandClock()
+    vitals = Vitals(clock)
+    vitals.attempted(success=True, state="ok")
+    clock.advance(seconds(300))
+    vitals.attempted(success=False, state="waiting: database")
+    began = clock.now()
+    assert vitals.pulse(1, began).waiting == began
+    clock.advance(seconds(90))
+    vitals.attempted(success=True, state="waiting: a complete list")
+    assert vitals.pulse(1, clock.now()).waiting == began
+    vitals.attempted(success=True, state="ok")
+    assert not vitals.pulse(1, clock.now()).waiting

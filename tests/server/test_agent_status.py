@@ -481,3 +481,27 @@ def test_what_became_of_them_is_one_sentence_in_the_log(here: Observatory) -> No
         asyncio.run(scenario())
     said = [str(one["event"]) for one in logs if "replaced" in str(one["event"])]
     assert said == ["agent-status replaced 5 (agent r1, agent r2, agent r3, and 2 more): alive → silent"]
+
+
+def test_hosts_that_came_back_unreadable_are_held_when_they_vanish_together(here: Observatory) -> None:
+    async def scenario() -> None:
+        names = many(here)
+        for name in names:
+            await here.report(name)
+        async with here.agents() as working:
+            await working.turn()
+            for name in names[:10]:
+                await here.silence(name)
+                await working.turn()
+                here.clock.advance(seconds(60))
+                await here.world.put(agent_key(name), b"what a later version writes")
+                for _ in range(3):
+                    await working.turn()
+            assert all(seen.alive for seen in working.memory.values())
+            for name in names[:10]:
+                await here.silence(name)
+            for _ in range(2):
+                await working.turn()
+            assert len(working.reign.mass_loss.held) == 10
+
+    asyncio.run(scenario())

@@ -323,3 +323,7 @@ def test_a_store_that_is_nearly_full_is_warned_about_once() -> None:
         await compactor.look()
 
     assert sum("nearly full" in one and "100% of compaction.quota" in one for one in play(scene)) == 1
+
+
+def test_a_store_that_has_lost_its_last_check_with_all_the_rest_keeps_what_came_since() -> None:
+    assert judge(5_000_000, None, Notes(NEVER, 4_900_000, written=True)) == Verdict(Why.FEW)

@@ -175,3 +175,19 @@ def test_a_host_that_a_list_shows_proves_nothing_about_the_others() -> None:
     found.back(hosts(1))
     assert len(found.held) == 19
     assert all(judged(found, hosts(19, first=1), reporting=1, now=START + seconds(60)))
+
+
+def test_a_loss_that_was_written_and_comes_again_later_is_a_new_one() -> None:
+    found = gate()
+    for number in range(10):
+        at = START + seconds(60 * number)
+        assert judged(found, [f"h{number}"], reporting=20, now=at) == [None]
+        found.settled([f"h{number}"], at + seconds(11))
+    assert all(judged(found, hosts(10), reporting=10, now=START + seconds(3_600)))
+
+
+def test_what_was_written_a_moment_ago_still_counts() -> None:
+    found = gate()
+    judged(found, hosts(4), reporting=16)
+    found.settled(hosts(4), START + seconds(1))
+    assert all(judged(found, hosts(3, first=4), reporting=13, now=START + seconds(9)))

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import http.server
 import json
+import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -445,3 +447,19 @@ def test_an_answer_that_comes_byte_by_byte_is_none(hook: Hook, monkeypatch: pyte
     webhook = Webhook(hook.url)
     assert asyncio.run(webhook({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
     assert asyncio.run(webhook({"idempotency_key": "x"})) is None
+
+
+def test_a_deadline_that_passes_while_nobody_is_connected_yet_holds_as_well(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach = socket.create_connection
+
+    def slowly(*args: Any, **options: Any) -> socket.socket:
+        time.sleep(0.5)
+        return reach(*args, **options)
+
+    monkeypatch.setattr(migration_notice, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(socket, "create_connection", slowly)
+    hook.answers = [DRIP]
+    assert asyncio.run(Webhook(hook.url)({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
+    assert hook.heard == []

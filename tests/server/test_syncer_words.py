@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from holdfast.model.allowance import ALLOWANCE, Allowance
 from holdfast.model.endpoint import ENDPOINT
 from holdfast.model.intent import INTENT
 from holdfast.model.time import seconds
+from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.allowing import Allowing
 from holdfast.server.pausing import Pausing
@@ -191,3 +194,58 @@ def test_agents_honour_an_allowance_for_what_was_deleted_while_it_lasted(here: R
     last_delete = max(write.revision for write in here.fake.history if any(e.entry is None for e in write.events))
     assert before < last_delete <= recorded(here).revision
     assert recorded(here).covers(last_delete, here.clock.wall())
+
+
+def test_an_answer_from_before_a_pause_does_not_undo_it(here: Realm) -> None:
+    async def scenario() -> None:
+        reign = await here.settled()
+        words, asked, answered = reign.words, asyncio.Event(), asyncio.Event()
+        txn = words._store.txn
+
+        async def late(*args: Any) -> Any:
+            found = await txn(*args)
+            asked.set()
+            await answered.wait()
+            return found
+
+        words._store = SimpleNamespace(txn=late, put=words._store.put)
+        looking = asyncio.create_task(reign.hear())
+        await asked.wait()
+        await say(reign, "pause", "migration", leads=False)
+        hearing = asyncio.create_task(reign.hear())
+        await asyncio.sleep(0)
+        answered.set()
+        await asyncio.gather(looking, hearing)
+        assert reign.intent.pause is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_pause_that_is_kept_is_not_called_undone_because_nobody_hears_it_yet(here: Realm) -> None:
+    async def scenario() -> tuple[str, bool]:
+        reign = await here.settled()
+
+        async def away() -> None:
+            raise Away("store", "it went")
+
+        pausing = Pausing(Words(reign.around.store, REGION, here.clock), here.clock, reign.around.decisions)
+        pausing.hear = away
+        said = await pausing.handlers()["pause"](Request("pause", {"reason": "migration"}), ALICE)
+        await reign.hear()
+        return str(said), reign.intent.pause is not None
+
+    said, paused = asyncio.run(scenario())
+    assert "on whoever leads, within 2 s" in said
+    assert paused
+
+
+def test_a_pause_that_ran_out_is_none(here: Realm) -> None:
+    async def scenario() -> None:
+        reign = await here.settled()
+        await say(reign, "pause", "migration", within="30m")
+        here.clock.advance(seconds(1_801))
+        with pytest.raises(Declined, match="is not paused"):
+            await say(reign, "resume")
+        assert here.entries(INTENT.key(REGION, PAUSE)) == []
+
+    asyncio.run(scenario())

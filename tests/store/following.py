@@ -76,6 +76,8 @@ class Follower:
                 self.snapshots.append(item)
                 self.seen = {entry.key: (entry.mod_revision, entry.value) for entry in item.items}
                 continue
+            if not item.batch:
+                continue
             self.batches.append(item)
             for event in item.batch:
                 self.history.append((event.mod_revision, event.key))

@@ -562,3 +562,20 @@ def test_objects_that_take_long_give_the_loop_its_turn_before_a_slice_is_full() 
         task.cancel()
 
     asyncio.run(main())
+
+
+def test_of_a_store_that_was_restored_nothing_counts_as_shown_because_it_once_was() -> None:
+    async def main() -> None:
+        ground = Ground()
+        own = OwnKey(b"/elsewhere", Duration(seconds=1))
+        ground.mirror = Mirror(ground.reader, PREFIX, text, own=own, now=lambda: ground.time)
+        async with ground.running():
+            before = await ground.put("a", b"x")
+            for _ in range(50):
+                await ground.writer.put(own.key, b"renewed")
+            await until(lambda: ground.mirror.shown >= 50, within=10)
+            ground.fake.restore(before)
+            await until(lambda: ground.mirror.lists == 2, within=10)
+            assert ground.mirror.shown == ground.mirror.revision < 50
+
+    asyncio.run(main())

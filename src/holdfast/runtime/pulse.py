@@ -46,6 +46,8 @@ class Pulse(msgspec.Struct, frozen=True):
     """Whether what it would need to take over at once is at hand, such as a complete mirror."""
     audit: Instant = NEVER
     """By when a resync or audit should have finished again."""
+    waiting: Instant = NEVER
+    """Since when something that it needs has been away without a break."""
 
 
 class Verdict(Enum):

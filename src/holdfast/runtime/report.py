@@ -73,7 +73,7 @@ def _worker(board: Board, name: str, now: Instant) -> WorkerReport:
         evidence=sheet.evidence,
         trouble_ago_s=_age(sheet.trouble_at, now) if sheet.trouble_at else None,
         back_after_s=_age(sheet.trouble_at, sheet.back_at) if sheet.back_at else None,
-        waiting_s=_age(max(live.success, sheet.started), now) if live and live.state.startswith("waiting") else None,
+        waiting_s=_age(live.waiting, now) if live and live.waiting else None,
     )
 
 

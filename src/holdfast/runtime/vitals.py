@@ -29,6 +29,7 @@ class Vitals:
         self._attempt = NEVER
         self._success = NEVER
         self._pending = NEVER
+        self._waiting = NEVER
         self.state = _STARTING
         self.duty = NEVER
         self.audit = NEVER
@@ -63,6 +64,10 @@ class Vitals:
             self._pending = NEVER
         elif not self._pending:
             self._pending = now
+        if not self.state.startswith("waiting"):
+            self._waiting = NEVER
+        elif not self._waiting:
+            self._waiting = now
         return Pulse(
             pid=pid,
             beat=now,
@@ -75,4 +80,5 @@ class Vitals:
             duty=self.duty,
             audit=self.audit,
             warm=self.warm,
+            waiting=self._waiting,
         )

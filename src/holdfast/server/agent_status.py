@@ -63,6 +63,9 @@ class Agents:
             return AgentSeen(True, before.reported, before.uptime)
         return AgentSeen(False, before.reported, before.uptime) if key in self.hosts else None
 
+    def lives(self, value: AgentSeen) -> bool:
+        return value.alive
+
     def is_loss(self, old: AgentSeen, new: AgentSeen | None) -> bool:
         """Whether a host is called dead by that."""
         return old.alive and (new is None or not new.alive)

@@ -70,7 +70,7 @@ def judge(revision: int, last: Checked | None, noted: Notes | None = None) -> Ve
     then, compacted = (last.at, last.compacted) if last is not None else (0, 0)
     if max(then, compacted, stood) > revision:
         return Verdict(Why.RESTORED)
-    if written and last is not None:
+    if written:
         stood = 0  # what the store says counts: after a restore it may have outgrown what it once was
     upto = min(max(then, stood), revision - KEPT)
     return Verdict(Why.DUE, upto) if upto > compacted else Verdict(Why.FEW)

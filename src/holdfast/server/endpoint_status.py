@@ -106,6 +106,10 @@ class Endpoints:
             return EndpointSeen(last.status if last is not None else _word(said))
         return _SEEN[said.status] if isinstance(said, EndpointStatus) else _SILENT
 
+    def lives(self, value: EndpointSeen) -> bool:
+        """Whether the agent of its host does."""
+        return value.known
+
     def is_loss(self, old: EndpointSeen, new: EndpointSeen | None) -> bool:
         """Whether an endpoint becomes unknown by that, because its host was lost."""
         return old.known and new is not None and not new.known

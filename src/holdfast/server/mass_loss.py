@@ -42,7 +42,8 @@ class MassLoss(Generic[K, V]):
         self._loser = loser
         self._limits = limits or MassLossLimits()
         self._lost: dict[str, Instant] = {}
-        """Since when hosts are lost that have not been back; a loss that is announced again is as old as it was."""
+        """Since when hosts are lost. A loss that is announced again because it could not be written is as old as it
+        was; one that was written, or a host that was back since, makes the next one new."""
         self._held: dict[str, Instant] = {}
         self._unproven: set[str] = set()
         """Those of them since whose loss nobody else has reported."""
@@ -84,6 +85,17 @@ class MassLoss(Generic[K, V]):
         for host in hosts:
             self._lost.pop(host, None)
         self._release(hosts)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether any host was lost, as far as it still matters."""
+        return bool(self._lost or self._held or self._believed)
+
+    def settled(self, hosts: Collection[str], now: Instant) -> None:
+        """Of these the inventory says by now that they are lost; that counts for as long as losses are counted."""
+        for host in self._lost.keys() & hosts:
+            if now - self._lost[host] > self._limits.within:
+                del self._lost[host]
 
     def look(self, now: Instant) -> None:
         """Ends holds whose time has come, also where nobody asks about their hosts any more: an endpoint that moved

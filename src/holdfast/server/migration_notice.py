@@ -86,6 +86,14 @@ class _Call(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
     def _kept(self, made: type[http.client.HTTPConnection], host: str, **options: Any) -> http.client.HTTPConnection:
         connection = made(host, **options)
+        connect = connection.connect
+
+        def in_time() -> None:
+            connect()
+            if self.is_cut:  # when there was nothing yet that could be
+                raise TimeoutError
+
+        connection.connect = in_time  # type: ignore[method-assign]
         self._connections.append(connection)
         return connection
 
@@ -109,6 +117,7 @@ class Webhook:
     def _post(self, told: dict[str, str]) -> str | None:
         call = _Call()
         deadline = threading.Timer(DEADLINE_S, call.cut)
+        deadline.daemon = True
         deadline.start()
         try:
             refusal = _refusal(urllib.request.build_opener(_NoDetours, call), self._url, told)

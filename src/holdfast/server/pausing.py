@@ -44,27 +44,35 @@ class Pausing:
         intent = Intent(what=What.PAUSE, scope=scope, who=asked.who, why=asked.why, since=asked.at, until=asked.until)
         try:
             await self._words.ask_for(intent)
-            heard = await self._heard()
         except (Away, StoreError) as error:
             raise Declined(f"not done, because it could not be kept: {error}") from error
+        heard = await self._heard()
         self._tell("pause", f"{asked.who} asked for pause of {self._name}{asked.lasting}: “{asked.why}”")
         return f"{self._name} is paused{asked.lasting}{heard}; end it with: holdfast resume {self._name}"
 
     async def _resume(self, _request: Request, who: Who) -> str:
         try:
-            if not await self._words.take_back():
-                raise Declined(f"{self._name} is not paused")
-            heard = await self._heard()
+            await self._words.read()
+            paused = self._words.pause is not None
+            await self._words.take_back()  # also one that has run out
         except (Away, StoreError) as error:
             raise Declined(f"not done, because it could not be kept: {error}") from error
+        if not paused:
+            raise Declined(f"{self._name} is not paused")
+        heard = await self._heard()
         self._tell("resume", f"{who.name} asked for resume of {self._name}")
         return f"{self._name} goes on{heard}"
 
     async def _heard(self) -> str:
         """How the sentence goes on: whether it is in force already."""
+        soon = f" on whoever leads, within {HEARD_WITHIN.total_seconds():g} s"
         if self.hear is None:
-            return f" on whoever leads, within {HEARD_WITHIN.total_seconds():g} s"
-        await self.hear()
+            return soon
+        try:
+            await self.hear()
+        except (Away, StoreError) as error:
+            log.debug(f"it is kept, and will be heard of: {error}")
+            return soon
         return ""
 
     def _tell(self, what: str, sentence: str) -> None:

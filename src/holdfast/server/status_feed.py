@@ -121,7 +121,6 @@ class StatusFeed(Generic[T, V]):
 
     def _judge_all(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
         wall, now = self._clock.wall(), self._clock.now()
-        self._mass_loss.back([self._subject.host(one.key) for one in deltas if one.new is not None and not one.live])
         for delta in deltas:
             if isinstance(delta.new, AgentStatus):
                 self._judge(delta, delta.new, behind, wall, now)

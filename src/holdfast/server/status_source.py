@@ -58,6 +58,7 @@ class Subject(Protocol[T, V]):
     def reporting(self) -> int: ...
     def keys(self) -> Collection[bytes]: ...
     def want(self, key: bytes, last: V | None) -> V | None: ...
+    def lives(self, value: V) -> bool: ...
     def is_loss(self, old: V, new: V | None) -> bool: ...
     def orphans(self) -> Mapping[str, int]: ...
     def host(self, key: bytes) -> str: ...
@@ -153,9 +154,18 @@ class StatusSource(Generic[T, V]):
                 found[key] = owned
             if last is not None and value is not last and is_loss(last, value):
                 lost.add(self._subject.host(key))
+        if self._mass_loss.remembers:
+            self._recall(keys, found, lost)
         self._mirror.looked_at(keys)
         self._doubted |= self._subject.bad.keys() & keys
         return found
+
+    def _recall(self, keys: Collection[bytes], found: Mapping[bytes, Owned[V]], lost: set[str]) -> None:
+        """Who was lost and is there again, however that is known; and whose loss stands in the inventory by now."""
+        host, lives = self._subject.host, self._subject.lives
+        back = {host(key) for key, owned in found.items() if lives(owned.value)}
+        self._mass_loss.back(back)
+        self._mass_loss.settled({host(key) for key in keys} - back - lost, self._now())
 
     def _announce(self, lost: set[str]) -> None:
         if lost:

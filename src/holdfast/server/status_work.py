@@ -146,8 +146,8 @@ class StatusJob:
                     return None
                 fence = await self._raised(leading.term)
                 if fence is not None:
-                    await self._words.read()
                     await self._caught_up(fence.term)
+                    await self._words.read()
                     return fence
             except Away as away:
                 self._waits(f"waiting: {away.what}", str(away))

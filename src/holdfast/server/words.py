@@ -8,6 +8,7 @@ what the syncer deletes under it.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 
 import msgspec
@@ -37,19 +38,22 @@ class Words:
         self._clock = clock
         self._pause_key = INTENT.key(region, IntentName(What.PAUSE, scope))
         self._brake_key = ALLOWANCE.key(region, AllowanceName(BRAKE.gate, scope))
+        self._reading = asyncio.Lock()
+        """Of two readers the later one asks later, too: an old answer does not undo what was said meanwhile."""
         self._asked: Intent | Bad | None = None
         self._allowed: Allowance | None = None
 
     async def read(self) -> None:
         """Raises `Away` while the store does not answer."""
-        try:
-            found = await self._store.txn([], [Get(self._pause_key), Get(self._brake_key)])
-        except StoreError as error:
-            raise Away("store", str(error)) from error
-        pause, brake = (_single(result) for result in found.results)
-        self._asked = None if pause is None else INTENT.decode(pause.key, pause.value)
-        allowed = None if brake is None else ALLOWANCE.decode(brake.key, brake.value)
-        self._allowed = None if isinstance(allowed, Bad) else allowed
+        async with self._reading:
+            try:
+                found = await self._store.txn([], [Get(self._pause_key), Get(self._brake_key)])
+            except StoreError as error:
+                raise Away("store", str(error)) from error
+            pause, brake = (_single(result) for result in found.results)
+            self._asked = None if pause is None else INTENT.decode(pause.key, pause.value)
+            allowed = None if brake is None else ALLOWANCE.decode(brake.key, brake.value)
+            self._allowed = None if isinstance(allowed, Bad) else allowed
 
     @property
     def pause(self) -> Pause | None:

@@ -130,8 +130,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 class Events(msgspec.Struct, frozen=True):
     """Changes in revision order; `revision` is that of the last of them. `head` is the store's own revision when they
-    were sent: while a watch catches up it is ahead of `revision`. `own` is the newest write of the own key that was
-    seen with them, or alone, where that key stands elsewhere."""
+    were sent: while a watch catches up it is ahead of `revision`. `own` comes alone, where the own key stands
+    elsewhere: a write of it that was seen when all changes before it had been."""
 
     revision: int
     batch: Sequence[Event]

@@ -247,6 +247,7 @@ class Mirror(Generic[T]):
         await _in_turns(_portions([*gone, *fresh.objects], LOOK), compare)
         self._state, self._fresh = fresh, _State()
         self._revision = self._head = revision
+        self._own_seen = 0  # of a store that was restored, perhaps
         self._pending.listed(differs)
         self._lists += 1
         self._synced.set()
@@ -295,7 +296,6 @@ class Mirror(Generic[T]):
                 await asyncio.sleep(0)
         self._revision = events.revision
         self._head = max(events.head, events.revision)
-        self._own_seen = max(self._own_seen, events.own)
 
     def _take_events(self, events: Sequence[Event], now: Instant) -> None:
         state, decode, changed = self._state, self._decode, self._pending.changed

@@ -34,7 +34,8 @@ from holdfast.store.vigil import Vigil
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MOST_S = 5.0
 CATCH_UP_S = 1.0
-"""etcd looks after watches that begin in the past ten times a second."""
+"""A watch that begins in the past catches up on its own, and what is read of the own key may be ahead of it. etcd looks
+after such watches ten times a second: where nothing came for so long, nothing is missing."""
 RELIST_SPREAD = Duration(seconds=60)
 WATCH_ID, OWN_ID = 1, 2
 
@@ -76,6 +77,7 @@ class Watch:
     _said: str = ""
     _rewound: bool = False
     _opened_at: float = math.inf
+    _heard_at: float = math.inf
 
     async def run(self) -> AsyncGenerator[Snapshot | Events, None]:
         async with aclosing(self._first_list()) as listed:
@@ -159,7 +161,7 @@ class Watch:
             if isinstance(opened, Failed):
                 failures.append(opened)
                 continue
-            self._opened_at = asyncio.get_running_loop().time()
+            self._opened_at = self._heard_at = asyncio.get_running_loop().time()
             vigil = asyncio.create_task(Vigil(self.gateway, url, opened.member, opened.stream, self._echo).keep())
             try:
                 yield opened
@@ -247,8 +249,10 @@ class Watch:
             else:
                 head = result.header.revision
                 batch += result.events if result.events[0].mod_revision >= since else _since(result.events, since)
+        now = asyncio.get_running_loop().time()
         if not batch:
-            return Events(0, batch, own=own) if own else None
+            return Events(0, batch, own=own) if own and now - self._heard_at > CATCH_UP_S else None
+        self._heard_at = now
         self._attempts, self._said = 0, ""
         last = batch[-1].mod_revision
         if self._echo is not None and self._echo.own.key.startswith(self.prefix):
@@ -256,15 +260,13 @@ class Watch:
         self._next = last + 1
         self._landmark = at_event(batch[-1])
         self.gateway.endpoints.saw(last)
-        return Events(last, batch, max(head, last), own)
+        return Events(last, batch, max(head, last))
 
     def _own_events(self, result: wire.WatchResult) -> int:
-        """The newest of them, if it tells how far the other watch is: one that has just been opened catches up on its
-        own, and may be behind this one."""
         newest = result.events[-1].mod_revision
         if self._echo is not None:
             self._echo.came_back(newest)
-        return newest if asyncio.get_running_loop().time() - self._opened_at > CATCH_UP_S else 0
+        return newest
 
     def _notice(self, opened: Opened, said: wire.WatchLine) -> None:
         """A line that brings no events: a watch begins, or is over."""

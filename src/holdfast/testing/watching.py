@@ -94,7 +94,7 @@ class Watching:
         self._seen = max(self._seen, until)
         if not batch:
             return Events(0, batch, own=own)
-        return Events(batch[-1].mod_revision, batch, self._client.keys.revision, own)
+        return Events(batch[-1].mod_revision, batch, self._client.keys.revision)
 
     def _reachable(self) -> int:
         """A stale or restored store has less to tell than the stream has heard of."""
