@@ -21,6 +21,7 @@ from holdfast.model.endpoint import EndpointName
 from holdfast.model.endpoint_status import State
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.time import seconds
+from holdfast.runtime.configuration import read_secret
 from holdfast.server import migration_notice
 from holdfast.server.leadership import Leading, NotLeading
 from holdfast.server.migration_notice import Notices, Webhook
@@ -47,12 +48,14 @@ class Hook:
         self.heard: list[tuple[str, dict[str, Any]]] = []
         self.answers: list[int] = []
         self.location = "/login"
+        self.authorizations: list[str | None] = []
         self.closing = threading.Event()
         hook = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                hook.authorizations.append(self.headers["Authorization"])
                 hook.heard.append((str(self.headers["Idempotency-Key"]), json.loads(body)))
                 answer = hook.answers.pop(0) if hook.answers else 204
                 if answer == DRIP:
@@ -463,3 +466,31 @@ def test_a_deadline_that_passes_while_nobody_is_connected_yet_holds_as_well(
     hook.answers = [DRIP]
     assert asyncio.run(Webhook(hook.url)({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
     assert hook.heard == []
+
+
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("https://hooks.example.com/x?token=abc", "looks like a secret"),
+        ("http://hooks.example.com/x", "in the clear"),
+        (None, "needs status.webhook"),
+        ("https://hooks.example.com/x", ""),
+        ("http://127.0.0.1:1/x", ""),
+    ],
+)
+def test_a_token_comes_from_a_file_and_goes_over_tls(url: str | None, part: str) -> None:
+    (*found,) = Status(webhook=url, webhook_token_file="/etc/token").conflicts()
+    assert len(found) == bool(part)
+    assert not part or part in found[0].sentence
+
+
+def test_a_token_is_sent_and_one_that_cannot_be_read_costs_the_call(hook: Hook, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    webhook = Webhook(hook.url, lambda: read_secret(str(file), {}))
+    refusal = asyncio.run(webhook({"idempotency_key": "x"}))
+    assert refusal is not None
+    assert "status.webhook_token_file" in refusal
+    file.touch(0o600)
+    file.write_text("s3cret\n")
+    assert asyncio.run(webhook({"idempotency_key": "x"})) is None
+    assert hook.authorizations == ["Bearer s3cret"]

@@ -7,7 +7,10 @@ from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from holdfast.config.field import About, Conflict, Section
+from holdfast.config.field import About, Conflict, SecretFile, Section
+from holdfast.config.text import is_loopback
+
+_SECRET_WORDS = ("token", "secret", "password", "key=", "sig=")
 
 
 class Status(Section, frozen=True, kw_only=True):
@@ -52,15 +55,33 @@ class Status(Section, frozen=True, kw_only=True):
         ),
     ] = None
 
+    webhook_token_file: Annotated[
+        SecretFile | None,
+        About(
+            "File with a token for the webhook, sent as `Authorization: Bearer …`. Refused when every user of the "
+            "machine could read it."
+        ),
+    ] = None
+
     def conflicts(self) -> Iterator[Conflict]:
         if self.webhook is None:
-            return
-        if not self.webhook.startswith(("http://", "https://")):
+            if self.webhook_token_file is not None:
+                yield Conflict(("webhook_token_file", "webhook"), "needs status.webhook beside it")
+        elif not self.webhook.startswith(("http://", "https://")):
             yield Conflict(("webhook",), "must begin with http:// or https://")
         elif "@" in self.webhook:
             yield Conflict(("webhook",), "holds a user name: take everything up to @ out of the URL")
         elif (why := _unusable(self.webhook)) is not None:
             yield Conflict(("webhook",), f"cannot be called: {why}")
+        else:
+            yield from self._secret_conflicts(self.webhook)
+
+    def _secret_conflicts(self, url: str) -> Iterator[Conflict]:
+        fields = "webhook", "webhook_token_file"
+        if any(word in urlsplit(url).query.lower() for word in _SECRET_WORDS):
+            yield Conflict(fields, "holds what looks like a secret: use status.webhook_token_file")
+        if self.webhook_token_file is not None and url.startswith("http:") and not is_loopback(url):
+            yield Conflict(fields, "would send the token in the clear: use https in status.webhook")
 
 
 def _unusable(url: str) -> str | None:

@@ -29,6 +29,7 @@ from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.region import Region
 from holdfast.model.time import Duration
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned, one_kind
+from holdfast.runtime.configuration import SecretRefused
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.place import Deed, Pace, Place
 from holdfast.runtime.reconciler import Reconciler
@@ -107,28 +108,37 @@ class _Call(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 class Webhook:
     """POSTs notices as JSON."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: Callable[[], str] | None = None) -> None:
+        """`token` is asked before every call, so that one that was renewed on disk is seen."""
         self._url = url
+        self._token = token
         self._aside: Aside = Thread("webhook")
 
     async def __call__(self, told: dict[str, str]) -> str | None:
         return await self._aside(partial(self._post, told))
 
     def _post(self, told: dict[str, str]) -> str | None:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": told["idempotency_key"]}
+        try:
+            if self._token is not None:
+                headers["Authorization"] = f"Bearer {self._token()}"
+        except SecretRefused as refused:
+            return f"the webhook is not called: status.webhook_token_file: {refused}"
         call = _Call()
         deadline = threading.Timer(DEADLINE_S, call.cut)
         deadline.daemon = True
         deadline.start()
         try:
-            refusal = _refusal(urllib.request.build_opener(_NoDetours, call), self._url, told)
+            refusal = _refusal(urllib.request.build_opener(_NoDetours, call), self._url, headers, told)
         finally:
             deadline.cancel()
         # Half an answer looks like a whole one to the library.
         return f"the webhook has not answered within {DEADLINE_S:.0f} s" if call.is_cut else refusal
 
 
-def _refusal(opener: urllib.request.OpenerDirector, url: str, told: dict[str, str]) -> str | None:
-    headers = {"Content-Type": "application/json", "Idempotency-Key": told["idempotency_key"]}
+def _refusal(
+    opener: urllib.request.OpenerDirector, url: str, headers: dict[str, str], told: dict[str, str]
+) -> str | None:
     try:
         request = urllib.request.Request(  # noqa: S310 -- the configuration allows http and https only
             url, msgspec.json.encode(told), headers, method="POST"

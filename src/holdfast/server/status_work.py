@@ -27,6 +27,7 @@ from holdfast.model.region import Region
 from holdfast.model.scope import Scope, Target
 from holdfast.model.time import NEVER, Duration, Instant
 from holdfast.reconcile import Away
+from holdfast.runtime.configuration import read_secret
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.worker import Worker
@@ -111,10 +112,11 @@ class StatusJob:
 
     def _telling(self, fence: Fence) -> Notices | None:
         """The notices of migrations: for endpoints, where there is somebody to tell."""
-        url = self._worker.config.status.webhook
+        url, file = self._worker.config.status.webhook, self._worker.config.status.webhook_token_file
         if url is None or self._told is None:
             return None
-        tell = counted(Webhook(url), self._told)
+        token = None if file is None else partial(read_secret, file, os.environ)
+        tell = counted(Webhook(url, token), self._told)
         confirm = partial(self._around.leadership.confirm, self._store, self._key)
         return Notices(self._around, self._region, self._store, self._topic.mirror, fence, tell, confirm)
 
