@@ -29,7 +29,7 @@ from holdfast.testing.processes import wait_until
 from holdfast.testing.servers import Controller
 from tests.chaos.fleet import answer, servers
 from tests.chaos.test_status import home, named
-from tests.server.test_migration import Hook
+from tests.server.hooks import Hook
 
 
 @pytest.fixture

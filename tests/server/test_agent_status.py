@@ -15,8 +15,6 @@ from holdfast.model.agent_status import AgentStatus
 from holdfast.model.host import HOST
 from holdfast.model.observed import AgentSeen
 from holdfast.model.time import seconds
-from holdfast.reconcile import Pause
-from holdfast.server.staleness import Behind, Cause
 from holdfast.server.status import Reign
 from holdfast.store.api import Deposed
 from holdfast.store.pending import Delta
@@ -189,10 +187,6 @@ def test_C30_what_is_said_about_endpoints_is_nothing_to_the_agents_worker(here: 
     assert asyncio.run(scenario()) == (0, 1)
 
 
-def gone(here: Observatory) -> list[str]:
-    return [key.decode().split("/")[-2] for key, doc in here.rows("agent").items() if b'"alive":false' in doc]
-
-
 @fault("C14", without="holdfast.server.status_source:StatusSource._check")
 def test_C14_nothing_is_concluded_before_one_whole_list_has_come(here: Observatory) -> None:
     async def scenario() -> str:
@@ -206,64 +200,8 @@ def test_C14_nothing_is_concluded_before_one_whole_list_has_come(here: Observato
             return working.reign.around.vitals.state
 
     assert asyncio.run(scenario()) == "waiting: store"
-    assert gone(here) == []
-
-
-def test_many_agents_that_vanish_at_once_are_held(here: Observatory) -> None:
-    async def scenario() -> str:
-        here.editor.change([host(number) for number in range(1, 21)], who="alice")
-        for number in range(1, 21):
-            await here.report(f"r{number}")
-        async with here.agents() as working:
-            await working.turn()
-            for number in range(1, 11):
-                await here.silence(f"r{number}")
-            await working.turn()
-            return working.reign.around.vitals.state
-
-    assert asyncio.run(scenario()) == "held: mass_loss"
-    assert gone(here) == []
-
-
-def test_the_hold_ends_when_another_agent_has_proven_that_the_store_lives(here: Observatory) -> None:
-    async def scenario() -> list[int]:
-        here.editor.change([host(number) for number in range(1, 21)], who="alice")
-        for number in range(1, 21):
-            await here.report(f"r{number}")
-        async with here.agents() as working:
-            await working.turn()
-            for number in range(1, 11):
-                await here.silence(f"r{number}")
-            await working.turn()
-            here.clock.advance(seconds(31))
-            await working.turn()
-            unproven = len(gone(here))
-            await here.report("r20")
-            await working.turn()
-            here.clock.advance(seconds(2))
-            await working.turn()  # finds the gate open
-            await working.turn()
-            return [unproven, len(gone(here))]
-
-    assert asyncio.run(scenario()) == [0, 10]
-
-
-def test_a_loss_that_nobody_watched_is_held_as_well(here: Observatory) -> None:
-    """The store was away, all leases ran out, and the server was restarted meanwhile."""
-
-    async def scenario() -> None:
-        here.editor.change([host(number) for number in range(1, 21)], who="alice")
-        for number in range(1, 21):
-            await here.report(f"r{number}")
-        async with here.agents() as working:
-            await working.turn()
-        for number in range(1, 21):
-            await here.silence(f"r{number}")
-        async with here.agents() as working:
-            await working.turn()
-
-    asyncio.run(scenario())
-    assert gone(here) == []
+    assert all(b'"alive":true' in doc for doc in here.rows("agent").values())
+    assert len(here.rows("agent")) == 3
 
 
 def test_an_old_report_is_warned_about_while_it_is_handled(here: Observatory) -> None:
@@ -328,78 +266,9 @@ def test_a_row_that_cannot_be_read_is_written_anew_or_removed(here: Observatory,
     assert here.rows("agent") == {agent_key("r1"): b'{"alive":false}'}
 
 
-def many(here: Observatory, count: int = 20) -> list[str]:
-    here.editor.change([host(number) for number in range(1, count + 1)], who="alice")
-    return [f"r{number}" for number in range(1, count + 1)]
-
-
-@pytest.mark.parametrize("why", ["a hold", "a pause"])
-def test_what_is_held_is_nobodys_backlog(here: Observatory, why: str) -> None:
-    async def scenario() -> None:
-        names = many(here)
-        for name in names:
-            await here.report(name)
-        async with here.agents() as working:
-            await working.turn()
-            if why == "a pause":
-                working.reign.intent.pause = Pause("alice", "maintenance", here.clock.now())
-            for name in names:
-                await here.silence(name)
-            for _ in range(200):
-                here.clock.advance(seconds(2))
-                await working.turn()
-            assert working.reign.behind() == Behind()
-            assert working.reign.backlog() == len(names)
-            here.clock.advance(seconds(2))
-            await here.report("r20", ago=400)
-            await working.turn()
-            last = working.reign.around.staleness.last
-            assert last is not None
-            assert last.cause is Cause.AGENT
-
-    with capture_logs() as logs:
-        asyncio.run(scenario())
-    assert [one["event"] for one in logs if "backlog" in str(one["event"])] == []
-
-
-def test_hosts_that_a_list_brought_back_are_held_when_they_vanish_again(here: Observatory) -> None:
-    async def scenario() -> None:
-        names = many(here)
-        for name in names:
-            await here.report(name)
-        async with here.agents() as working:
-            await working.turn()
-            for name in names[:10]:
-                await here.silence(name)
-            await working.turn()
-            assert working.reign.mass_loss.allow() == 10
-            for _ in range(2):
-                working.reign.reconciler.dirty.mark_all()
-                await working.turn()
-            assert sum(not seen.alive for seen in working.memory.values()) == 10
-            working.client.link.cut()
-            await working.overhear()
-            for name in names[:10]:
-                await here.report(name)
-            here.fake.compact()
-            working.client.link.lose_continuity()
-            working.client.link.heal()
-            for _ in range(4):
-                await working.turn()
-            assert all(seen.alive for seen in working.memory.values())
-            here.clock.advance(seconds(12))
-            for name in names[:10]:
-                await here.silence(name)
-            await working.turn()
-            assert len(working.reign.mass_loss.held) == 10
-            assert all(seen.alive for seen in working.memory.values())
-
-    asyncio.run(scenario())
-
-
 def test_what_was_learned_of_a_clock_ends_with_the_term(here: Observatory) -> None:
     async def scenario() -> None:
-        many(here, 2)
+        here.editor.change([host(1), host(2)], who="alice")
         async with here.agents() as working:
             for _ in range(3):
                 here.clock.advance(seconds(30))
@@ -464,44 +333,3 @@ def test_backlog_clock_and_delay_are_exported_and_a_follower_says_nothing(here: 
     gauges = ("clock_skew_seconds", "agent_delay_seconds", "status_behind_seconds", "bad_keys")
     assert [after[f"holdfast_{name}"] for name in gauges] == [0] * 4
     assert "holdfast_objects agent alive" not in after
-
-
-def test_what_became_of_them_is_one_sentence_in_the_log(here: Observatory) -> None:
-    async def scenario() -> None:
-        names = many(here, 30)
-        for number, name in enumerate(names):
-            await here.report(name, ago=number)
-        async with here.agents() as working:
-            await working.turn()
-            for name in names[:5]:
-                await here.silence(name)
-            await working.turn()
-
-    with capture_logs() as logs:
-        asyncio.run(scenario())
-    said = [str(one["event"]) for one in logs if "replaced" in str(one["event"])]
-    assert said == ["agent-status replaced 5 (agent r1, agent r2, agent r3, and 2 more): alive → silent"]
-
-
-def test_hosts_that_came_back_unreadable_are_held_when_they_vanish_together(here: Observatory) -> None:
-    async def scenario() -> None:
-        names = many(here)
-        for name in names:
-            await here.report(name)
-        async with here.agents() as working:
-            await working.turn()
-            for name in names[:10]:
-                await here.silence(name)
-                await working.turn()
-                here.clock.advance(seconds(60))
-                await here.world.put(agent_key(name), b"what a later version writes")
-                for _ in range(3):
-                    await working.turn()
-            assert all(seen.alive for seen in working.memory.values())
-            for name in names[:10]:
-                await here.silence(name)
-            for _ in range(2):
-                await working.turn()
-            assert len(working.reign.mass_loss.held) == 10
-
-    asyncio.run(scenario())

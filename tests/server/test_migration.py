@@ -4,100 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.server
-import json
-import socket
-import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.config.status import Status
 from holdfast.inventory.api import DatabaseAway
 from holdfast.model.endpoint import EndpointName
 from holdfast.model.endpoint_status import State
 from holdfast.model.migration import MIGRATION, Migration
 from holdfast.model.time import seconds
-from holdfast.runtime.configuration import read_secret
-from holdfast.server import migration_notice
 from holdfast.server.leadership import Leading, NotLeading
-from holdfast.server.migration_notice import Notices, Webhook
+from holdfast.server.migration_notice import Notices
+from holdfast.server.webhook import Webhook
 from holdfast.store.api import Refused
 from holdfast.testing.processes import reserved_ports
 from tests.inventory.things import REGION
+from tests.server.hooks import GARBAGE, Hook
 from tests.server.observing import Observatory, observatory
 
 SOURCE = EndpointName("r1", "holdfast", "w1", "eth0")
 MOVE = Migration.of(REGION, SOURCE, "r2")
 KEY = MIGRATION.key(REGION, MOVE.target)
-
-
-GARBAGE = 0
-"""The answer of something that does not speak HTTP."""
-DRIP = 1
-"""An answer that comes byte by byte and never ends."""
-
-
-class Hook:
-    """A webhook that answers as it is told to, and remembers what it heard."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, dict[str, Any]]] = []
-        self.answers: list[int] = []
-        self.location = "/login"
-        self.authorizations: list[str | None] = []
-        self.closing = threading.Event()
-        hook = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                hook.authorizations.append(self.headers["Authorization"])
-                hook.heard.append((str(self.headers["Idempotency-Key"]), json.loads(body)))
-                answer = hook.answers.pop(0) if hook.answers else 204
-                if answer == DRIP:
-                    self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-                    with contextlib.suppress(OSError):  # who has waited for long enough hangs up
-                        while not hook.closing.wait(0.02):
-                            self.wfile.write(b"y")
-                    return
-                if answer == GARBAGE:
-                    self.wfile.write(b"what?\r\n\r\n")
-                    return
-                self.send_response(answer)
-                self.send_header("Location", hook.location)
-                self.end_headers()
-
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                return None
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/arrived"
-
-    def close(self) -> None:
-        self.closing.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-@pytest.fixture
-def hook() -> Iterator[Hook]:
-    made = Hook()
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -415,82 +344,3 @@ def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: O
     assert untold == {"from": "r1", "to": "r2", "told": None, "error": "the webhook answered 503"}
     assert (taken["told"], taken["failing"]) == (1, 0)
     assert (told["told"], told["error"]) == ("2026-01-01T00:16:41+00:00", None)
-
-
-@pytest.mark.parametrize(
-    "url", ["http://[::1/", f"http://{'x' * 64}.example/", "http://.example.com/", "http://127.0.0.1/\u00fc", "http://"]
-)
-def test_a_url_that_cannot_be_called_is_refused_and_costs_no_more_than_its_call(url: str) -> None:
-    assert [conflict.fields for conflict in Status(webhook=url).conflicts()] == [("webhook",)]
-    refusal = asyncio.run(Webhook(url)({"idempotency_key": "x"}))
-    assert refusal is not None
-    assert refusal.startswith("the webhook")
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:abc/", "http://127.0.0.1:99999/", "http://a b/", "http://a/\n"])
-def test_a_url_with_a_port_or_a_sign_that_makes_no_sense_is_refused(url: str) -> None:
-    assert [conflict.fields for conflict in Status(webhook=url).conflicts()] == [("webhook",)]
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/a?b=c", "https://[::1]:1/x%20y", "http://hooks.example.com"])
-def test_a_url_that_can_be_called_is_accepted(url: str) -> None:
-    assert list(Status(webhook=url).conflicts()) == []
-
-
-def test_a_detour_to_nowhere_is_a_refusal_like_another(hook: Hook) -> None:
-    hook.location, hook.answers = "http://[::1", [302]
-    refusal = asyncio.run(Webhook(hook.url)({"idempotency_key": "x"}))
-    assert refusal is not None
-    assert refusal.startswith("the webhook")
-
-
-def test_an_answer_that_comes_byte_by_byte_is_none(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migration_notice, "DEADLINE_S", 0.3)
-    hook.answers = [DRIP]
-    webhook = Webhook(hook.url)
-    assert asyncio.run(webhook({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
-    assert asyncio.run(webhook({"idempotency_key": "x"})) is None
-
-
-def test_a_deadline_that_passes_while_nobody_is_connected_yet_holds_as_well(
-    hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reach = socket.create_connection
-
-    def slowly(*args: Any, **options: Any) -> socket.socket:
-        time.sleep(0.5)
-        return reach(*args, **options)
-
-    monkeypatch.setattr(migration_notice, "DEADLINE_S", 0.2)
-    monkeypatch.setattr(socket, "create_connection", slowly)
-    hook.answers = [DRIP]
-    assert asyncio.run(Webhook(hook.url)({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
-    assert hook.heard == []
-
-
-@pytest.mark.parametrize(
-    ("url", "part"),
-    [
-        ("https://hooks.example.com/x?token=abc", "looks like a secret"),
-        ("http://hooks.example.com/x", "in the clear"),
-        (None, "needs status.webhook"),
-        ("https://hooks.example.com/x", ""),
-        ("http://127.0.0.1:1/x", ""),
-    ],
-)
-def test_a_token_comes_from_a_file_and_goes_over_tls(url: str | None, part: str) -> None:
-    (*found,) = Status(webhook=url, webhook_token_file="/etc/token").conflicts()
-    assert len(found) == bool(part)
-    assert not part or part in found[0].sentence
-
-
-def test_a_token_is_sent_and_one_that_cannot_be_read_costs_the_call(hook: Hook, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    webhook = Webhook(hook.url, lambda: read_secret(str(file), {}))
-    refusal = asyncio.run(webhook({"idempotency_key": "x"}))
-    assert refusal is not None
-    assert "status.webhook_token_file" in refusal
-    file.touch(0o600)
-    file.write_text("s3cret\n")
-    assert asyncio.run(webhook({"idempotency_key": "x"})) is None
-    assert hook.authorizations == ["Bearer s3cret"]

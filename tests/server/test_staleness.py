@@ -193,7 +193,9 @@ def test_what_waits_is_warned_about_and_is_no_report() -> None:
     assert sum(staleness.counted.values()) == 0
 
 
-@pytest.mark.parametrize("text", ["2026-11-15t03:12:43z", "2026-11-15T03:11:60Z", "2026-11-15T08:41:60+05:30"])
+@pytest.mark.parametrize(
+    "text", ["2026-11-15t03:12:43z", "2026-11-15T03:11:60Z", "2026-11-15T03:11:60z", "2026-11-15T08:41:60+05:30"]
+)
 def test_all_of_rfc_3339_is_understood(text: str) -> None:
     reported = AgentStatus(text).reported
     assert isinstance(reported, datetime)

@@ -24,16 +24,7 @@ class Target(Enum):
     BACKEND = "backend"
 
 
-_UNNAMED = frozenset(
-    {
-        Target.SERVER,
-        Target.SYNCER,
-        Target.AGENT_STATUS,
-        Target.ENDPOINT_STATUS,
-        Target.AGENT,
-        Target.BALANCER,
-    }
-)
+_UNNAMED = frozenset(Target) - {Target.HOST, Target.FRONTEND, Target.BACKEND}
 """May stand without a name and then mean all of the region."""
 
 

@@ -38,9 +38,9 @@ def written(moment: datetime) -> str:
 def read(text: str) -> datetime:
     """A time that someone else wrote. Raises ValueError with a sentence; a date without a time of day is refused."""
     leap = text[17:19] == "60"  # the second that UTC adds now and then: a moment after :59
+    plain = f"{text[:17]}59{text[19:]}" if leap else text
     try:
-        moment = datetime.fromisoformat(f"{text[:17]}59{text[19:]}" if leap else text.replace("z", "Z"))
-        moment += timedelta(seconds=leap)
+        moment = datetime.fromisoformat(plain.replace("z", "Z")) + timedelta(seconds=leap)
     except (ValueError, OverflowError):
         moment = None
     if moment is None or len(text) < _DATE_AND_MINUTES or text[10] not in "Tt ":

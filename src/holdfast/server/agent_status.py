@@ -83,6 +83,9 @@ class Agents:
     def words(self, value: AgentSeen) -> str:
         return "alive" if value.alive else "silent"
 
+    def in_full(self, value: AgentSeen) -> str:
+        return value.words
+
     def show(self, key: bytes) -> str:
         return f"agent {self.host(key)}"
 

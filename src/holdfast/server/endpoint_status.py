@@ -133,6 +133,8 @@ class Endpoints:
     def words(self, value: EndpointSeen) -> str:
         return value.words
 
+    in_full = words
+
     def _parts(self, key: bytes) -> Sequence[str]:
         """Host, orchestrator, workload and endpoint; nothing for a key of another form."""
         name = ENDPOINT_STATUS.parse(key, self.region)

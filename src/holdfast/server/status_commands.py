@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from holdfast.model.observed import AgentSeen, EndpointSeen
+from holdfast.model.observed import AgentSeen
 from holdfast.reconcile import Intent
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import Decision
@@ -88,7 +88,7 @@ class StatusCommands(Generic[T, V]):
         return {
             "name": subject.name(key),
             "host": subject.host(key),
-            "seen": seen.words if isinstance(seen, AgentSeen | EndpointSeen) else "",
+            "seen": subject.in_full(seen),
             "report": str(bad) if bad else "" if report is None else msgspec.json.encode(report).decode(),
             "agent_alive": self._lives(key, seen),
             "revision": reign.topic.mirror.mod_revision(key),

@@ -32,7 +32,7 @@ from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.worker import Worker
 from holdfast.server.leadership import Leading, while_leading
-from holdfast.server.migration_notice import MigrationMetrics, Notices, Webhook, counted
+from holdfast.server.migration_notice import MigrationMetrics, Notices, counted
 from holdfast.server.pausing import HEARD_WITHIN, Pausing
 from holdfast.server.staleness import Staleness
 from holdfast.server.status import Around, Reign, Topic
@@ -40,6 +40,7 @@ from holdfast.server.status_commands import StatusCommands
 from holdfast.server.status_feed import follow
 from holdfast.server.status_view import view
 from holdfast.server.together import together
+from holdfast.server.webhook import Webhook
 from holdfast.server.words import Words
 from holdfast.server.workers import leadership, server_name
 from holdfast.store.api import OwnKey, Store, StoreError

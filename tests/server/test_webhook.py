@@ -1,0 +1,96 @@
+"""The webhook itself: which URLs are refused, and what no answer of it can do to whoever calls."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.config.status import Status
+from holdfast.runtime.configuration import read_secret
+from holdfast.server import webhook as module
+from holdfast.server.webhook import Webhook
+from tests.server.hooks import DRIP, Hook
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1/", f"http://{'x' * 64}.example/", "http://.example.com/", "http://127.0.0.1/\u00fc", "http://"]
+)
+def test_a_url_that_cannot_be_called_is_refused_and_costs_no_more_than_its_call(url: str) -> None:
+    assert [conflict.fields for conflict in Status(webhook=url).conflicts()] == [("webhook",)]
+    refusal = asyncio.run(Webhook(url)({"idempotency_key": "x"}))
+    assert refusal is not None
+    assert refusal.startswith("the webhook")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc/", "http://127.0.0.1:99999/", "http://a b/", "http://a/\n"])
+def test_a_url_with_a_port_or_a_sign_that_makes_no_sense_is_refused(url: str) -> None:
+    assert [conflict.fields for conflict in Status(webhook=url).conflicts()] == [("webhook",)]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/a?b=c", "https://[::1]:1/x%20y", "http://hooks.example.com"])
+def test_a_url_that_can_be_called_is_accepted(url: str) -> None:
+    assert list(Status(webhook=url).conflicts()) == []
+
+
+def test_a_detour_to_nowhere_is_a_refusal_like_another(hook: Hook) -> None:
+    hook.location, hook.answers = "http://[::1", [302]
+    refusal = asyncio.run(Webhook(hook.url)({"idempotency_key": "x"}))
+    assert refusal is not None
+    assert refusal.startswith("the webhook")
+
+
+def test_an_answer_that_comes_byte_by_byte_is_none(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DEADLINE_S", 0.3)
+    hook.answers = [DRIP]
+    webhook = Webhook(hook.url)
+    assert asyncio.run(webhook({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
+    assert asyncio.run(webhook({"idempotency_key": "x"})) is None
+
+
+def test_a_deadline_that_passes_while_nobody_is_connected_yet_holds_as_well(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach = socket.create_connection
+
+    def slowly(*args: Any, **options: Any) -> socket.socket:
+        time.sleep(0.5)
+        return reach(*args, **options)
+
+    monkeypatch.setattr(module, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(socket, "create_connection", slowly)
+    hook.answers = [DRIP]
+    assert asyncio.run(Webhook(hook.url)({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
+    assert hook.heard == []
+
+
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("https://hooks.example.com/x?token=abc", "looks like a secret"),
+        ("http://hooks.example.com/x", "in the clear"),
+        (None, "needs status.webhook"),
+        ("https://hooks.example.com/x", ""),
+        ("http://127.0.0.1:1/x", ""),
+    ],
+)
+def test_a_token_comes_from_a_file_and_goes_over_tls(url: str | None, part: str) -> None:
+    (*found,) = Status(webhook=url, webhook_token_file="/etc/token").conflicts()
+    assert len(found) == bool(part)
+    assert not part or part in found[0].sentence
+
+
+def test_a_token_is_sent_and_one_that_cannot_be_read_costs_the_call(hook: Hook, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    webhook = Webhook(hook.url, lambda: read_secret(str(file), {}))
+    refusal = asyncio.run(webhook({"idempotency_key": "x"}))
+    assert refusal is not None
+    assert "status.webhook_token_file" in refusal
+    file.touch(0o600)
+    file.write_text("s3cret\n")
+    assert asyncio.run(webhook({"idempotency_key": "x"})) is None
+    assert hook.authorizations == ["Bearer s3cret"]
