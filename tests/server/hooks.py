@@ -10,6 +10,8 @@ from typing import Any
 
 GARBAGE = 0
 """The answer of something that does not speak HTTP."""
+HANG = 2
+"""No answer at all."""
 DRIP = 1
 """An answer that comes byte by byte and never ends."""
 
@@ -31,6 +33,9 @@ class Hook:
                 hook.authorizations.append(self.headers["Authorization"])
                 hook.heard.append((str(self.headers["Idempotency-Key"]), json.loads(body)))
                 answer = hook.answers.pop(0) if hook.answers else 204
+                if answer == HANG:
+                    hook.closing.wait()
+                    return
                 if answer == DRIP:
                     self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
                     with contextlib.suppress(OSError):  # who has waited for long enough hangs up

@@ -327,3 +327,22 @@ def test_a_store_that_is_nearly_full_is_warned_about_once() -> None:
 
 def test_a_store_that_has_lost_its_last_check_with_all_the_rest_keeps_what_came_since() -> None:
     assert judge(5_000_000, None, Notes(NEVER, 4_900_000, written=True)) == Verdict(Why.FEW)
+
+
+def test_a_deposed_leader_compacts_nothing_either_while_the_store_is_full() -> None:
+    async def scene(upkeep: Upkeep) -> None:
+        old = await upkeep.lead()
+        await upkeep.write(3_000)
+        await old.look()
+        await upkeep.write(3_000)
+        await upkeep.pass_by(HOUR + seconds(1))
+        await upkeep.client.delete(LEADER_KEY)
+        upkeep.fake.run_out_of_space()
+        await old.look()
+        assert await upkeep.oldest() == 1
+
+    play(scene)
+
+
+def test_unless_told_otherwise_it_is_every_hour_and_every_ten_minutes_in_large_fleets() -> None:
+    assert (Compaction().every, Compaction().every_when_large) == (Duration(minutes=60), Duration(minutes=10))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.inventory.api import DatabaseAway
@@ -344,3 +345,20 @@ def test_an_arrival_that_the_webhook_does_not_take_is_seen_and_explained(here: O
     assert untold == {"from": "r1", "to": "r2", "told": None, "error": "the webhook answered 503"}
     assert (taken["told"], taken["failing"]) == (1, 0)
     assert (told["told"], told["error"]) == ("2026-01-01T00:16:41+00:00", None)
+
+
+def test_a_migration_with_a_uid_is_the_same_however_often_it_is_written(here: Observatory, hook: Hook) -> None:
+    metadata = msgspec.structs.replace(MOVE.metadata, uid="7d3c")
+    move = MIGRATION.encode(msgspec.structs.replace(MOVE, metadata=metadata))
+
+    async def scenario() -> None:
+        async with telling(here, hook) as leader:
+            await here.world.put(KEY, move)
+            await arrive(here)
+            await leader.turn()
+            await here.world.put(KEY, move)
+            await arrive(here)
+            await leader.turn()
+
+    asyncio.run(scenario())
+    assert len(hook.heard) == 1

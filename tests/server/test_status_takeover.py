@@ -86,6 +86,25 @@ def test_many_agents_that_vanish_around_a_takeover_are_held_together(here: Obser
     asyncio.run(scenario())
 
 
+def test_what_is_reported_while_a_new_leader_compares_is_written_between_two_pages(here: Observatory) -> None:
+    async def news() -> None:
+        await here.say(1, State.ERROR, on="r1")
+
+    async def scenario() -> None:
+        await lead_after_all_were_active(here)
+        for number in range(1, HOSTS + 1):
+            await here.say(number, State.DOWN, on=f"r{number}")
+        async with here.endpoints() as working:
+            working.reign.target.page = PAGE
+            during_the_first_page(working, news)
+            await working.turn()
+
+    asyncio.run(scenario())
+    written = [one.key for one in here.told() if one.op == "replace"]
+    assert len(written) == HOSTS
+    assert written.index("endpoint r1-holdfast-w1-eth0") <= PAGE, "it waited for the end of the pass"
+
+
 def test_what_is_deleted_while_a_new_leader_compares_goes_at_once_and_is_not_counted(here: Observatory) -> None:
     async def gone() -> None:
         here.editor.change([Wanted(ENDPOINT, endpoint_name(99))], who="bob")

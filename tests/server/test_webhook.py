@@ -14,7 +14,7 @@ from holdfast.config.status import Status
 from holdfast.runtime.configuration import read_secret
 from holdfast.server import webhook as module
 from holdfast.server.webhook import Webhook
-from tests.server.hooks import DRIP, Hook
+from tests.server.hooks import DRIP, HANG, Hook
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,9 @@ def test_a_token_is_sent_and_one_that_cannot_be_read_costs_the_call(hook: Hook, 
     file.write_text("s3cret\n")
     assert asyncio.run(webhook({"idempotency_key": "x"})) is None
     assert hook.authorizations == ["Bearer s3cret"]
+
+
+def test_a_webhook_that_never_answers_is_given_up(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TIMEOUT_S", 0.2)
+    hook.answers = [HANG]
+    assert asyncio.run(Webhook(hook.url)({"idempotency_key": "x"})) == "the webhook cannot be reached: timed out"

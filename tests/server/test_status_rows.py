@@ -1,0 +1,54 @@
+"""Which rows of the inventory have changed: asked for from far enough back that none is missed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.config.status import Status
+from holdfast.inventory.observed import Touched
+from holdfast.model.time import NEVER, Duration, seconds
+from holdfast.server.endpoint_status import Endpoints
+from holdfast.server.status_rows import EndpointRows
+from tests.inventory.things import REGION
+
+
+class Numbered:
+    """An inventory whose newest change has a number."""
+
+    def __init__(self) -> None:
+        self.number = 5_000
+        self.asked: list[int] = []
+
+    def newest(self) -> int:
+        return self.number
+
+    def wanted(self, *_asked: object) -> list[bytes]:
+        return []
+
+    def touched(self, _kind: str, after: int) -> Touched:
+        self.asked.append(after)
+        return Touched(self.number)
+
+
+async def at_once(call: Any) -> Any:
+    return call()
+
+
+def test_a_row_that_commits_late_is_looked_for_a_thousand_revisions_back() -> None:
+    inventory = Numbered()
+    rows = EndpointRows(Endpoints(REGION), inventory, at_once)  # type: ignore[arg-type]
+
+    async def scenario() -> None:
+        await rows.reload()
+        for now in (10, 11, 16):  # nothing new: asked all the same, every five seconds
+            await rows.follow(NEVER + seconds(now))
+        inventory.number = 5_001
+        await rows.follow(NEVER + seconds(17))
+
+    asyncio.run(scenario())
+    assert inventory.asked == [4_000, 4_000, 4_000]
+
+
+def test_unless_told_otherwise_all_is_compared_every_five_minutes() -> None:
+    assert Status().audit_every == Duration(minutes=5)
