@@ -10,9 +10,9 @@ import random
 import uuid
 from collections.abc import Iterator
 
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.store.api import Put
 
 REGION = Region()

@@ -24,7 +24,7 @@ from bench.benchmark import Benchmark
 from bench.gauges import CPU_STEP_S
 from bench.parts import Part, started
 from bench.server import etcd_in_memory
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.runtime.process import cpu_s
 from holdfast.store.api import Snapshot, Store
 from holdfast.store.boottime import boot_now

@@ -38,8 +38,8 @@ from holdfast.agent.peers import Encapsulation, Here, peer
 from holdfast.agent.sources import Precedence
 from holdfast.agent.target import Kernel
 from holdfast.agent.waiting import Obstacles, Readiness
-from holdfast.model.host import Bgp, Host, HostSpec
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
+from holdfast.model.calico.host import Bgp, Host, HostSpec
 from holdfast.reconcile import Brake, Gate, Limits, Op, Owned, Plan, Sync, Synced, diff, plan
 from holdfast.testing.kernel import FakeKernel
 

@@ -30,7 +30,7 @@ from holdfast.balancer.prober_job import LINE, PROBER
 from holdfast.balancer.results import Assignment, Settings, Target
 from holdfast.config.paths import Paths as Folders
 from holdfast.config.root import Config, dump
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.runtime.board import Board
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.paths import Paths

@@ -27,11 +27,11 @@ from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
 from holdfast.inventory.schema import IDENTITY, OBJECTS
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.identity import IDENTITY as STORE_IDENTITY
-from holdfast.model.identity import Identity
-from holdfast.model.leader import LEADER
-from holdfast.model.region import Region
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.control.identity import IDENTITY as STORE_IDENTITY
+from holdfast.model.control.identity import Identity
+from holdfast.model.control.leader import LEADER
 from holdfast.runtime.board import Cell
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.decisions import DecisionLog

@@ -40,11 +40,11 @@ from holdfast.inventory.migrate import migrate
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.schema import OBJECTS
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State
-from holdfast.model.leader import LEADER
-from holdfast.model.observed import EndpointSeen, Word
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State
+from holdfast.model.control.leader import LEADER
+from holdfast.model.fleet.observed import EndpointSeen, Word
 from holdfast.runtime.board import Cell
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.decisions import DecisionLog

@@ -30,8 +30,8 @@ from bench.cost import Cost, Work
 from bench.gauges import LoopBlock, PeakMemory, Stopwatch
 from bench.parts import started
 from bench.server import etcd_in_memory
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.store.api import Events, Put, Snapshot, Store
 from holdfast.store.client import EtcdStore
 from holdfast.store.fenced import FencedStore

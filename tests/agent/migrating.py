@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.agent.claims import Local, Remote, Shape
 from holdfast.agent.commands import Commands
-from holdfast.model.endpoint_status import State
-from holdfast.model.kind import Kind
+from holdfast.model.base.kind import Kind
+from holdfast.model.calico.endpoint_status import State
 from holdfast.store.api import Operation, Put
 from tests.agent.site import ME, REGION, Fleet, Site
 from tests.agent.test_keeper import P1

@@ -20,14 +20,14 @@ from holdfast.agent.journal import Journal
 from holdfast.agent.keeper import Around, Keeper, Settings
 from holdfast.agent.peers import Encapsulation, Here
 from holdfast.agent.target import Kernel
-from holdfast.model.allowance import ALLOWANCE, Allowance
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.region import Region
-from holdfast.model.scope import Scope, Target
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.calico.migration import MIGRATION, Migration
+from holdfast.model.control.allowance import ALLOWANCE, Allowance
+from holdfast.model.control.identity import IDENTITY, Identity
+from holdfast.model.control.scope import Scope, Target
 from holdfast.reconcile import Limits
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.memory import StoreMemory

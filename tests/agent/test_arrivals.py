@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast.agent.claims import Local, Remote
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.migration import MIGRATION
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.migration import MIGRATION
 from holdfast.store.api import Put
 from holdfast.testing.link import Fate
 from tests.agent.site import REGION, Site

@@ -18,12 +18,12 @@ import pytest
 from holdfast.agent import frames
 from holdfast.agent.claims import Remote, route
 from holdfast.agent.memory import Content, load
-from holdfast.model.agent_status import AGENT_STATUS
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AGENT_STATUS
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask

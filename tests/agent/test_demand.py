@@ -13,10 +13,10 @@ from holdfast.agent.claims import Local, Mode, Nexthop, Remote, Sort, forwarding
 from holdfast.agent.demand import Demand
 from holdfast.agent.moves import hostless
 from holdfast.agent.peers import Encapsulation, Here, peer
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.store.api import Delete, Put
 from holdfast.testing import FakeStore
 from holdfast.testing.kernel import FakeKernel

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.agent.claims import Key, Shape, nexthop, route
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.testing import World, simulate
 from tests.agent.site import Site
 

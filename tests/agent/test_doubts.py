@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.claims import Remote, Shape
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.migration import MIGRATION
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.migration import MIGRATION
 from holdfast.testing.link import Fate
 from tests.agent.migrating import (
     ELSEWHERE,

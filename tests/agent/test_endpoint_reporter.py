@@ -11,10 +11,10 @@ import pytest
 from holdfast.agent.claims import Claim, Key, Local, Owner, Remote, Shape, route
 from holdfast.agent.endpoint_reporter import EndpointReporter
 from holdfast.agent.endpoint_states import states
-from holdfast.model.endpoint import Endpoint, EndpointName, EndpointSpec
-from holdfast.model.endpoint_status import State
-from holdfast.model.region import Region
-from holdfast.model.time import Instant
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Instant
+from holdfast.model.calico.endpoint import Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.endpoint_status import State
 from holdfast.reconcile import Change, Op, Owned, Story
 from holdfast.testing import World, simulate
 

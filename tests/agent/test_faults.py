@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.agent.claims import Key, Neighbour, Remote, neighbour, nexthop, route
-from holdfast.model.host import HOST
+from holdfast.model.calico.host import HOST
 from holdfast.store.api import Put
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault

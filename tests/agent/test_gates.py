@@ -11,7 +11,7 @@ from holdfast.agent.footing import Footing, FootingReason, Present
 from holdfast.agent.path import Path, PathReason, on_path
 from holdfast.agent.sources import Precedence, PrecedenceReason
 from holdfast.agent.waiting import Obstacles, Readiness, WaitingReason
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, Sync, Synced
 from holdfast.runtime.steps import at_once
 from holdfast.testing.kernel import FakeHandler, FakeKernel

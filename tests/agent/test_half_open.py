@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.agent.job import following, own_key
 from holdfast.config.root import Config
-from holdfast.model.agent_report import AGENT_REPORT
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.store.api import Put
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault

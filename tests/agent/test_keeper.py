@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.claims import Local, Remote, Rule, forwarding, neighbour, nexthop, route, rule
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.reconcile import Limits
 from holdfast.runtime.decisions import history
 from holdfast.testing import World, simulate

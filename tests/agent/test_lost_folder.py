@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.agent.claims import Claim, Key, Remote, route
 from holdfast.agent.target import Kernel
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.reconcile import Owned
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault

@@ -18,11 +18,11 @@ import pytest
 from holdfast.agent.claims import Local, Remote
 from holdfast.agent.commands import Commands
 from holdfast.agent.endpoint_reporter import EndpointReporter
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, State
-from holdfast.model.host import HOST
-from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION
+from holdfast.model.base.kind import Kind
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, State
+from holdfast.model.calico.host import HOST
+from holdfast.model.calico.migration import MIGRATION
 from holdfast.store.api import Snapshot, StoreAway, TxnResult
 from holdfast.testing import Write
 from holdfast.testing.client import FakeClient

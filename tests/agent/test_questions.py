@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.agent.moves import Move
 from holdfast.agent.questions import PATIENCE, Question
-from holdfast.model.endpoint import EndpointName
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.calico.endpoint import EndpointName
 
 TARGET, SOURCE = (EndpointName(host, "holdfast", "w", "eth0") for host in ("b", "a"))
 MOVE = Move(SOURCE, TARGET)

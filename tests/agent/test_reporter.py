@@ -11,13 +11,13 @@ import pytest
 
 from holdfast.agent.reporter import Around, Host, Reporter
 from holdfast.agent.reporting import Tempo, clock_skew
-from holdfast.model.agent_report import AGENT_REPORT, REPORT_LIMIT, AgentReport, GateReport, Trouble
-from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
-from holdfast.model.bad import Bad
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.kind import Kind
-from holdfast.model.region import Region
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Instant, seconds
+from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
+from holdfast.model.control.identity import IDENTITY, Identity
+from holdfast.model.fleet.agent_report import AGENT_REPORT, REPORT_LIMIT, AgentReport, GateReport, Trouble
 from holdfast.store.api import Entry
 from holdfast.store.identity import Remembered
 from holdfast.testing import Fate, World, simulate

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.agent.reporter import Around, Host, Reporter
 from holdfast.agent.reporting import Tempo
-from holdfast.model.agent_report import AGENT_REPORT, AgentReport
-from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS
-from holdfast.model.region import Region
-from holdfast.model.time import seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS
+from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
 from holdfast.testing import FakeClient, World, Write, simulate
 
 REGION = Region()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.agent.job import linger
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 
 
 def test_every_host_asks_for_its_brakes_list_at_a_time_of_its_own_within_a_minute() -> None:

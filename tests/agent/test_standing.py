@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from holdfast.agent.claims import Claim, Key, Owner, Remote, route
 from holdfast.agent.standing import Moment, Standing
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Op, Owned, Story, Synced, SyncReason
 
 AT = Moment(Instant(10_000_000_000_000), datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC))

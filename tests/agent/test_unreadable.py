@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.migration import MIGRATION
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.migration import MIGRATION
 from holdfast.store.api import Put
 from holdfast.testing.fault import fault
 from tests.agent.migrating import (

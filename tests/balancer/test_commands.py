@@ -13,7 +13,7 @@ from holdfast.balancer.commands import Commands
 from holdfast.balancer.health import State
 from holdfast.balancer.view import View
 from holdfast.balancer.wishes import WishesFile
-from holdfast.model.intent import What
+from holdfast.model.control.intent import What
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import DecisionLog, history
 from holdfast.testing import World, simulate

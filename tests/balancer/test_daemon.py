@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.backend import BACKEND, Backend
-from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
-from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.kind import Kind
-from holdfast.model.region import Region
-from holdfast.model.time import seconds
+from holdfast.model.balancing.backend import BACKEND, Backend
+from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
+from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import seconds
+from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.control import Request, ask
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection

@@ -12,15 +12,15 @@ from holdfast.balancer.vip import shown
 from holdfast.config import Config
 from holdfast.config.balancer import Balancer as Configuration
 from holdfast.config.paths import Paths as Folders
-from holdfast.model.backend import BACKEND, Backend
-from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
-from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.intent import INTENT, Intent, What
-from holdfast.model.region import Region
-from holdfast.model.scope import Scope
-from holdfast.model.scope import Target as ScopeTarget
+from holdfast.model.balancing.backend import BACKEND, Backend
+from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
+from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.base.region import Region
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.control.identity import IDENTITY, Identity
+from holdfast.model.control.intent import INTENT, Intent, What
+from holdfast.model.control.scope import Scope
+from holdfast.model.control.scope import Target as ScopeTarget
 from holdfast.runtime.board import Board
 from holdfast.runtime.paths import Paths
 from holdfast.runtime.worker import Spec, Worker

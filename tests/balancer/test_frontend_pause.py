@@ -16,8 +16,8 @@ from holdfast.balancer.view import View
 from holdfast.balancer.wishes import WishesFile
 from holdfast.cli.balancer import render
 from holdfast.cli.explain import frontend as explained
-from holdfast.model.intent import Intent, What
-from holdfast.model.scope import Scope, Target
+from holdfast.model.control.intent import Intent, What
+from holdfast.model.control.scope import Scope, Target
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import DecisionLog, history
 from holdfast.testing import World, simulate

@@ -23,7 +23,7 @@ from holdfast.balancer.health import (
     step,
 )
 from holdfast.balancer.results import Pace
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.testing.fault import fault
 
 NOW = Instant(1_000)

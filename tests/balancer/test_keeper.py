@@ -18,10 +18,10 @@ from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
 from holdfast.balancer.warmup import WarmUp
 from holdfast.config import Loaded, Source, resolve
 from holdfast.config.balancer import Balancer as Configuration
-from holdfast.model.intent import Intent, What
-from holdfast.model.scope import Scope
-from holdfast.model.scope import Target as ScopeTarget
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
+from holdfast.model.control.intent import Intent, What
+from holdfast.model.control.scope import Scope
+from holdfast.model.control.scope import Target as ScopeTarget
 from holdfast.reconcile import Op
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault

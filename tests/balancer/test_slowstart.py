@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.balancer import slowstart
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.time import Instant, seconds
 
 BEGAN = Instant(9_000_000_000)
 LENGTH = seconds(60)

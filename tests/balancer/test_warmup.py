@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.balancer.warmup import Phase, Trigger, WarmUp, WarmUpReason
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Reason
 from holdfast.testing.fault import fault
 

@@ -16,8 +16,8 @@ from sqlalchemy import Engine, select
 from holdfast.inventory.engine import reading
 from holdfast.inventory.schema import CHANGES
 from holdfast.lab.history import read_events
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 
 Life = Sequence[EndpointSpec | None]
 """What a key held, one after the other; None: nothing."""

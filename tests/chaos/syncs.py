@@ -24,10 +24,10 @@ from holdfast.inventory.edit import Editor, Wanted, wanted
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.sql import SqlInventory
 from holdfast.inventory.wake import waker
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.leader import LEADER
-from holdfast.model.region import Region
-from holdfast.model.time import seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.control.leader import LEADER
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.endpoint import EndpointSpec
+from holdfast.model.calico.endpoint import EndpointSpec
 from tests.chaos.acknowledged import Life, went_back
 
 

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from holdfast.config.compaction import Compaction
-from holdfast.model.leader import LEADER
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.control.leader import LEADER
 from holdfast.runtime.clock import SystemClock
 from holdfast.server.compaction import LAST, TRIGGER
 from holdfast.server.compactor import Compactor

@@ -12,11 +12,11 @@ import pytest
 
 from holdfast.inventory.edit import Editor, Wanted, wanted
 from holdfast.inventory.observed_sql import SqlObserved
-from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection

@@ -22,9 +22,9 @@ from holdfast.cli import main
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.edit import Editor, Wanted
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.leader import LEADER
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.control.leader import LEADER
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection
 from holdfast.testing.etcd import Cluster

@@ -13,13 +13,13 @@ from sqlalchemy import Engine, text
 
 from holdfast.cli import main
 from holdfast.inventory.edit import Editor
-from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
-from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.migration import MIGRATION
 from holdfast.runtime.clock import SystemClock
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import COMMANDS, main
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Brake, Change, Closed, Intent, Op, Owned, Pause, Sync, Synced, one_kind
 
 SOURCES = Path(__file__).parents[2] / "src" / "holdfast"

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.model.host import HOST
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER
+from holdfast.model.calico.host import HOST
+from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.memory import StoreMemory
 from holdfast.server.guard import Guard
 from holdfast.store.api import NoSpace

@@ -17,8 +17,8 @@ from holdfast.config.inventory import Inventory as InventoryConfig
 from holdfast.inventory.edit import Editor
 from holdfast.inventory.engine import writing
 from holdfast.inventory.schema import CHANGES, OUTBOX
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.testing.inventory import fresh_engine
 from tests.inventory.things import REGION, endpoint
 

@@ -16,7 +16,7 @@ from holdfast.cli import main
 from holdfast.inventory.schema import IDENTITY, OBJECTS
 from holdfast.inventory.sql import SqlInventory
 from holdfast.lab import member
-from holdfast.model.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection
 from holdfast.testing.etcd import Cluster

@@ -18,7 +18,7 @@ from holdfast.balancer.dataplane.dryrun import DryRun
 from holdfast.balancer.meter import Meter
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.prober_job import ProberMetrics
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
 from holdfast.server.compactor import CompactionMetrics

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from holdfast.agent.mac import link_local, tunnel_mac
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.runtime.namespace import inside
 from holdfast.testing.hosts import PATIENCE, REGION, Agent, Fleet, address, underlay
 from holdfast.testing.netns import Namespace, Network

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from holdfast.inventory.edit import Wanted as Edit
 from holdfast.inventory.edit import wanted
-from holdfast.model.endpoint import EndpointName
-from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.calico.endpoint import EndpointName
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.testing.hosts import REGION, Fleet, address, gone, workload
 from holdfast.testing.processes import run
 from tests.e2e.hosts import Monitor, Wanted, reports, wait

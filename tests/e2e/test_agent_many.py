@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.inventory.changing import Wanted
 from holdfast.inventory.edit import wanted
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.hosts import REGION, Agent, address
 from holdfast.testing.netns import network

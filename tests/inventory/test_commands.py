@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.inventory.manifest import ManifestRefused, read
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
 
 FLEET = """
 - kind: host

@@ -16,10 +16,10 @@ from holdfast.inventory.engine import writing
 from holdfast.inventory.rules import DOCUMENT_LIMIT
 from holdfast.inventory.schema import OBJECTS
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
-from holdfast.model.host import HOST, Host, HostSpec
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.calico.host import HOST, Host, HostSpec
 from holdfast.testing.processes import wait_until
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, is_waiting, subnet
 

@@ -16,7 +16,7 @@ from holdfast.inventory.engine import Limits, database_url, open_engine
 from holdfast.inventory.fence import current, fenced
 from holdfast.inventory.schema import OUTBOX
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.store.api import Deposed
 from holdfast.testing.fault import fault
 from holdfast.testing.inventory import fresh_engine

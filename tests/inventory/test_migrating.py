@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from holdfast.inventory.edit import Did, Edit, Editor, Refused, Wanted, wanted
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.host import HOST
-from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.host import HOST
+from holdfast.model.calico.migration import MIGRATION, Migration
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
 
 NAME = endpoint_name(1)

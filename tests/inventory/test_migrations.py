@@ -14,7 +14,7 @@ from holdfast.inventory.migrate import migrate
 from holdfast.inventory.observed import Seen
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint import ENDPOINT
 from tests.inventory.things import REGION, endpoint, endpoint_name
 
 _ROW = "INSERT INTO objects (key, kind, name, doc, revision, host) VALUES (:key, 'endpoint', :name, :doc, 1, 'r1')"

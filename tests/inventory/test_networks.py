@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 from tests.inventory.things import REGION, endpoint_name
 
 

@@ -15,9 +15,9 @@ from holdfast.inventory.edit import Editor, Wanted, wanted
 from holdfast.inventory.observed import Seen
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.host import HOST
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.host import HOST
 from holdfast.store.api import Deposed
 from holdfast.testing.inventory import fresh_engine
 from tests.inventory.things import REGION, endpoint, endpoint_key, host

@@ -20,8 +20,8 @@ from holdfast.inventory.migrate import migrate
 from holdfast.inventory.schema import METADATA, OUTBOX
 from holdfast.inventory.sql import SqlInventory
 from holdfast.inventory.wake import waker
-from holdfast.model.host import HOST
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.calico.host import HOST
 from holdfast.testing.fault import fault
 from holdfast.testing.inventory import fresh_engine
 from holdfast.testing.postgres import Postgres

@@ -11,9 +11,9 @@ from sqlalchemy import Engine
 
 from holdfast.inventory import edit
 from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
-from holdfast.model.backend import BACKEND, Backend
-from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
-from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.balancing.backend import BACKEND, Backend
+from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
+from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
 from holdfast.testing.processes import wait_until
 from tests.inventory.things import REGION, is_waiting
 

@@ -6,11 +6,11 @@ from sqlalchemy import Engine, text
 
 from holdfast.inventory.edit import Wanted, wanted
 from holdfast.inventory.engine import reading
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.region import Region
-from holdfast.model.subnet import SUBNET, Subnet
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.calico.migration import MIGRATION, Migration
+from holdfast.model.calico.subnet import SUBNET, Subnet
 
 REGION = Region()
 

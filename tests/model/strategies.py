@@ -7,29 +7,29 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.model.agent_report import AgentReport, GateReport, Trouble
-from holdfast.model.agent_status import AgentStatus
-from holdfast.model.allowance import Allowance
-from holdfast.model.backend import Backend
-from holdfast.model.balancer_report import BalancerReport
-from holdfast.model.calico import Metadata
-from holdfast.model.cluster import Cluster, ClusterSpec, FelixConfiguration, FelixSpec
-from holdfast.model.endpoint import AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
-from holdfast.model.endpoint_status import EndpointStatus, EndpointStatusName, State
-from holdfast.model.frontend import Announce, Frontend, Pool, PoolMember
-from holdfast.model.healthcheck import HealthCheck
-from holdfast.model.host import Bgp, Host, HostAddress, HostSpec
-from holdfast.model.identity import Identity
-from holdfast.model.intent import Intent, What
-from holdfast.model.leader import Leader
-from holdfast.model.leadership import Leadership, Reign
-from holdfast.model.migration import Migration
-from holdfast.model.network import Network
-from holdfast.model.policy import Http, Icmp, Party, Policy, PolicySpec, Rule, RuleMetadata, ServiceAccounts
-from holdfast.model.region import Region
-from holdfast.model.scope import Scope, Target
-from holdfast.model.server import Server, WorkerHealth
-from holdfast.model.subnet import StaticRoute, Subnet
+from holdfast.model.balancing.backend import Backend
+from holdfast.model.balancing.frontend import Announce, Frontend, Pool, PoolMember
+from holdfast.model.balancing.healthcheck import HealthCheck
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AgentStatus
+from holdfast.model.calico.cluster import Cluster, ClusterSpec, FelixConfiguration, FelixSpec
+from holdfast.model.calico.endpoint import AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
+from holdfast.model.calico.endpoint_status import EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.host import Bgp, Host, HostAddress, HostSpec
+from holdfast.model.calico.migration import Migration
+from holdfast.model.calico.policy import Http, Icmp, Party, Policy, PolicySpec, Rule, RuleMetadata, ServiceAccounts
+from holdfast.model.calico.resource import Metadata
+from holdfast.model.calico.subnet import StaticRoute, Subnet
+from holdfast.model.control.allowance import Allowance
+from holdfast.model.control.identity import Identity
+from holdfast.model.control.intent import Intent, What
+from holdfast.model.control.leader import Leader
+from holdfast.model.control.leader_history import Leadership, Reign
+from holdfast.model.control.scope import Scope, Target
+from holdfast.model.control.server import Server, WorkerHealth
+from holdfast.model.fleet.agent_report import AgentReport, GateReport, Trouble
+from holdfast.model.fleet.balancer_report import BalancerReport
+from holdfast.model.fleet.network import Network
 
 REGION = Region("ams")
 

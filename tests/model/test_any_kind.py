@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from holdfast.model import codec
-from holdfast.model.bad import GLIMPSE, Bad, BadReason
-from holdfast.model.kind import Kind
+from holdfast.model.base import codec
+from holdfast.model.base.bad import GLIMPSE, Bad, BadReason
+from holdfast.model.base.kind import Kind
 from holdfast.model.kinds import KINDS, kind_at, kind_named
 from tests.model.strategies import REGION, SAMPLES
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model import wall
-from holdfast.model.address import (
+from holdfast.model.base import timestamps as wall
+from holdfast.model.base.address import (
     AddressRefused,
     address,
     address_order,
@@ -20,8 +20,8 @@ from holdfast.model.address import (
     prefix,
     prefix_order,
 )
-from holdfast.model.name import NameRefused, escape, join, segment, segments, split, unescape
-from holdfast.model.region import Region
+from holdfast.model.base.name import NameRefused, escape, join, segment, segments, split, unescape
+from holdfast.model.base.region import Region
 from tests.model.strategies import addresses, macs, moments, parts
 
 sparse_ipv6 = st.lists(st.sampled_from((0, 0, 0, 1, 0xDB8, 0xFFFF)), min_size=8, max_size=8).map(

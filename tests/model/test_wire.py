@@ -9,25 +9,32 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.model.agent_report import AGENT_REPORT, REPORT_LIMIT, TROUBLE_LIMIT, AgentReport, Trouble, fitted
-from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus, Unclear
-from holdfast.model.allowance import ALLOWANCE, Allowance
-from holdfast.model.bad import Bad, BadReason
-from holdfast.model.calico import Metadata
-from holdfast.model.cluster import CLUSTER, FELIX_CONFIGURATION, Cluster, ClusterSpec, FelixConfiguration, FelixSpec
-from holdfast.model.endpoint import ENDPOINT, AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
-from holdfast.model.host import HOST, Bgp, Host, HostAddress, HostSpec
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.intent import INTENT, Intent, What
-from holdfast.model.kind import Kind
-from holdfast.model.leader import LEADER, NEUTRON_LEADER, Leader
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.policy import POLICY, Icmp, Party, Policy, PolicySpec, Rule
-from holdfast.model.region import Region
-from holdfast.model.scope import Scope, Target
-from holdfast.model.server import SERVER, Server, WorkerHealth
-from holdfast.model.subnet import SUBNET, StaticRoute, Subnet
+from holdfast.model.base.bad import Bad, BadReason
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus, Unclear
+from holdfast.model.calico.cluster import (
+    CLUSTER,
+    FELIX_CONFIGURATION,
+    Cluster,
+    ClusterSpec,
+    FelixConfiguration,
+    FelixSpec,
+)
+from holdfast.model.calico.endpoint import ENDPOINT, AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.host import HOST, Bgp, Host, HostAddress, HostSpec
+from holdfast.model.calico.migration import MIGRATION, Migration
+from holdfast.model.calico.policy import POLICY, Icmp, Party, Policy, PolicySpec, Rule
+from holdfast.model.calico.resource import Metadata
+from holdfast.model.calico.subnet import SUBNET, StaticRoute, Subnet
+from holdfast.model.control.allowance import ALLOWANCE, Allowance
+from holdfast.model.control.identity import IDENTITY, Identity
+from holdfast.model.control.intent import INTENT, Intent, What
+from holdfast.model.control.leader import LEADER, NEUTRON_LEADER, Leader
+from holdfast.model.control.scope import Scope, Target
+from holdfast.model.control.server import SERVER, Server, WorkerHealth
+from holdfast.model.fleet.agent_report import AGENT_REPORT, REPORT_LIMIT, TROUBLE_LIMIT, AgentReport, Trouble, fitted
 
 HERE = Region()
 AMS = Region("ams")

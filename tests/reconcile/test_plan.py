@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Kinds, Ledger, Op, Outcome, Owned, Plan, Reason, alike, one_kind, plan
 
 NOW = Instant(1_000_000_000_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.model.time import NEVER, Instant, seconds
+from holdfast.model.base.time import NEVER, Instant, seconds
 from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.worker import Worker
 

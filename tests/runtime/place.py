@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-from holdfast.model.time import Duration, Instant, seconds
+from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.reconcile import Brake, Gate, Intent, Kinds, Owned, Sync, Synced, one_kind
 from holdfast.runtime.decisions import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics

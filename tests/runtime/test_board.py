@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.runtime.board import Board, BoardError, Cell
 from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.vitals import Vitals

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.pulse import Pulse as Bounds
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.time import Instant, seconds
 from holdfast.runtime.care import TRANSITIONS, Care, Effect, Look, Phase, backoff, step
 from holdfast.runtime.pulse import ACTIONS, Action, Verdict
 from tests.runtime.place import patient

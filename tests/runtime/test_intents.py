@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.config.log import Log
 from holdfast.config.root import Config
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.reconcile import Synced
 from holdfast.runtime.board import Board
 from holdfast.runtime.control import Declined, Request, Who

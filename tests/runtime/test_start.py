@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.time import NEVER, Instant
 from holdfast.runtime import supervisor
 from holdfast.runtime.process import cpu_s
 from holdfast.runtime.supervisor import Charge

@@ -18,12 +18,12 @@ from holdfast.inventory.edit import Editor
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.endpoint import EndpointName
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
-from holdfast.model.leader import LEADER
-from holdfast.model.observed import AgentSeen, EndpointSeen
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.calico.endpoint import EndpointName
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.control.leader import LEADER
+from holdfast.model.fleet.observed import AgentSeen, EndpointSeen
 from holdfast.runtime.decisions import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.vitals import Vitals

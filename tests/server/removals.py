@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.base.bad import Bad
+from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import BrakeReason, Change, Op, Outcome
 from holdfast.runtime.moves import Moves
 from holdfast.runtime.reconciler import Reconciler

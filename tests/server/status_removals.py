@@ -6,9 +6,9 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from holdfast.model import codec
-from holdfast.model.kind import Kind
-from holdfast.model.time import Instant
+from holdfast.model.base import codec
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.time import Instant
 from holdfast.server.bindings import Bound
 from holdfast.server.endpoint_status import Endpoints
 from holdfast.server.status_rows import EndpointRows

@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 from holdfast.inventory.claims import KINDS
 from holdfast.inventory.edit import Editor
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.leader import LEADER
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Duration, Instant, seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Duration, Instant, seconds
+from holdfast.model.control.leader import LEADER
 from holdfast.runtime.board import Cell
 from holdfast.runtime.decisions import DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics

@@ -11,10 +11,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.inventory.edit import Wanted
-from holdfast.model.agent_status import AgentStatus
-from holdfast.model.host import HOST
-from holdfast.model.observed import AgentSeen
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.agent_status import AgentStatus
+from holdfast.model.calico.host import HOST
+from holdfast.model.fleet.observed import AgentSeen
 from holdfast.server.status import Reign
 from holdfast.store.api import Deposed
 from holdfast.store.pending import Delta
@@ -133,7 +133,7 @@ def test_a_deposed_leader_writes_nothing(here: Observatory) -> None:
     assert b"00:16:40Z" in here.rows("agent")[agent_key("r1")]
 
 
-@fault("C13", without="holdfast.model.kind:Kind.decode", by="tests.server.status_removals:decode_or_die")
+@fault("C13", without="holdfast.model.base.kind:Kind.decode", by="tests.server.status_removals:decode_or_die")
 def test_C13_a_report_that_is_json_but_no_object_is_present_and_stops_nobody(here: Observatory) -> None:
     async def scenario() -> dict[bytes, AgentSeen]:
         await here.world.put(agent_key("r1"), b'"up"')

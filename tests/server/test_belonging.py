@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.bad import Bad, BadReason
-from holdfast.model.identity import Identity
-from holdfast.model.time import NEVER, seconds
+from holdfast.model.base.bad import Bad, BadReason
+from holdfast.model.base.time import NEVER, seconds
+from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.server.belonging import OPENS, Belonging, BelongingReason, Standing, epoch_of, standing
 from holdfast.store.identity import Found, Remembered

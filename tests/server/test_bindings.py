@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.server.bindings import Bindings
 from holdfast.server.endpoint_status import ALIVE, Endpoints
 

@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from holdfast.config.compaction import Compaction
-from holdfast.model.host import HOST
-from holdfast.model.leader import LEADER
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Duration, seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Duration, seconds
+from holdfast.model.calico.host import HOST
+from holdfast.model.control.leader import LEADER
 from holdfast.server.compaction import LAST, TRIGGER, Checked, Notes, Verdict, Why, judge, period, read_last
 from holdfast.server.compactor import Compactor
 from holdfast.store.api import Compacted

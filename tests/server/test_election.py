@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.config.server import Server as Timings
-from holdfast.model.leader import Leader
-from holdfast.model.time import NEVER, Duration, Instant, seconds
+from holdfast.model.base.time import NEVER, Duration, Instant, seconds
+from holdfast.model.control.leader import Leader
 from holdfast.server import election
 from holdfast.server.election import (
     TRANSITIONS,

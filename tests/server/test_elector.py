@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.config.server import Server as Timings
-from holdfast.model.leader import LEADER, Leader
-from holdfast.model.leadership import LEADERSHIP
-from holdfast.model.leadership import Leadership as History
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.leader_history import LEADERSHIP
+from holdfast.model.control.leader_history import Leadership as History
 from holdfast.server.election import Lost, Phase
 from holdfast.server.leadership import Leading
 from holdfast.testing import Fate, World, simulate

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.inventory.api import Fence
 from holdfast.inventory.edit import Wanted
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.endpoint_status import State
-from holdfast.model.observed import EndpointSeen, Word
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint_status import State
+from holdfast.model.fleet.observed import EndpointSeen, Word
 from holdfast.server import status_source
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_name, host

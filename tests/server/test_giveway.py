@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.model.server import Server, WorkerHealth
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.time import Instant, seconds
+from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.server.giveway import PATIENCE, Ability, successor
 
 NOW = Instant(1_000_000_000_000)

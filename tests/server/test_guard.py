@@ -7,9 +7,9 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER
+from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.memory import StoreMemory
 from holdfast.server.guard import Guard
 from holdfast.store.api import Put

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.model.leadership import KEPT, LEADERSHIP, Leadership, Reign
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.control.leader_history import KEPT, LEADERSHIP, Leadership, Reign
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.model.agent_report import AGENT_REPORT, AgentReport
-from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
 from holdfast.server.hosts import HostSeen, seen
 from holdfast.testing import FakeStore
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.inventory.claims import KINDS
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.host import HOST
-from holdfast.model.migration import MIGRATION
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.host import HOST
+from holdfast.model.calico.migration import MIGRATION
 from holdfast.server.layout import Layout
 from holdfast.store.api import Entry
 

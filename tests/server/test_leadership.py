@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from holdfast.model.leader import LEADER
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Instant, seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Instant, seconds
+from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, one_kind, plan
 from holdfast.server.leadership import (
     OPENS,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.model.observed import AgentSeen
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.fleet.observed import AgentSeen
 from holdfast.reconcile import Pause
 from holdfast.server.staleness import Behind, Cause
 from tests.inventory.things import host

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.time import NEVER, Instant, seconds
+from holdfast.model.base.time import NEVER, Instant, seconds
 from holdfast.reconcile import Change, Closed, Op, Owned
 from holdfast.server.mass_loss import MassLoss
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from holdfast.model.region import Region
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Instant, seconds
 from holdfast.server.leadership import Shown
 from holdfast.server.metrics import ElectionMetrics
 

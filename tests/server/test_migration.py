@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from holdfast.inventory.api import DatabaseAway
-from holdfast.model.endpoint import EndpointName
-from holdfast.model.endpoint_status import State
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.endpoint import EndpointName
+from holdfast.model.calico.endpoint_status import State
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.server.leadership import Leading, NotLeading
 from holdfast.server.migration_notice import Notices
 from holdfast.server.webhook import Webhook

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.model.leader import Leader
+from holdfast.model.control.leader import Leader
 from holdfast.server.predecessor import certainly_dead
 from holdfast.server.workers import is_gone
 

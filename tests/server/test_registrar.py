@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.model.region import Region
-from holdfast.model.server import SERVER, Server
-from holdfast.model.time import seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import seconds
+from holdfast.model.control.server import SERVER, Server
 from holdfast.server.registrar import Around, Registrar
 from holdfast.testing import FakeClient, Fate, World, simulate
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.inventory.edit import Wanted, wanted
-from holdfast.model.endpoint import ENDPOINT, Endpoint
-from holdfast.model.host import HOST
-from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
+from holdfast.model.calico.host import HOST
+from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.resync import Resync
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host

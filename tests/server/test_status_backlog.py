@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.runtime.clock import SystemClock
 from holdfast.server.staleness import Staleness
 from tests.server.observing import Observatory, agent_key, observatory

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.config.root import Config
-from holdfast.model.endpoint_status import State
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.endpoint_status import State
 from holdfast.runtime.board import Board
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.paths import Paths

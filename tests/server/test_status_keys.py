@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.inventory.claims import name_of
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.endpoint_status import ENDPOINT_STATUS
-from holdfast.model.name import NameRefused
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.name import NameRefused
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS
 from holdfast.server.bindings import Bindings
 from holdfast.server.endpoint_status import Endpoints
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.config.status import Status
 from holdfast.inventory.observed import Touched
-from holdfast.model.time import NEVER, Duration, seconds
+from holdfast.model.base.time import NEVER, Duration, seconds
 from holdfast.server.endpoint_status import Endpoints
 from holdfast.server.status_rows import EndpointRows
 from tests.inventory.things import REGION

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.edit import Wanted
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.endpoint_status import State
-from holdfast.model.observed import EndpointSeen
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint_status import State
+from holdfast.model.fleet.observed import EndpointSeen
 from holdfast.store import garbage
 from tests.inventory.things import endpoint, endpoint_name, host
 from tests.server.observing import Observatory, Working, observatory, status_key

@@ -12,13 +12,13 @@ import pytest
 
 from holdfast.inventory.edit import Wanted, wanted
 from holdfast.inventory.schema import IDENTITY, OBJECTS, OUTBOX
-from holdfast.model.allowance import ALLOWANCE
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.host import HOST, Host, HostSpec
-from holdfast.model.identity import Identity
-from holdfast.model.region import Region
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.host import HOST, Host, HostSpec
+from holdfast.model.control.allowance import ALLOWANCE
+from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Outcome
 from holdfast.runtime.control import Request, Who
 from holdfast.server import syncer, syncer_target

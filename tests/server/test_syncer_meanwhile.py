@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.inventory.edit import Wanted
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.server.syncer import Reign
 from holdfast.testing.fault import fault
 from tests.inventory.things import endpoint, endpoint_key, endpoint_name

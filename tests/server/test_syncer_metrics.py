@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from holdfast.inventory.edit import Wanted
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint import ENDPOINT
 from tests.inventory.things import endpoint, endpoint_name, host
 from tests.server.syncing import realm
 

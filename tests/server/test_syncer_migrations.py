@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.inventory.edit import Wanted
 from holdfast.inventory.schema import OBJECTS
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.server.syncer import Reign
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key

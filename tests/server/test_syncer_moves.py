@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.inventory.edit import Wanted
 from holdfast.inventory.schema import OUTBOX
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import Owned
 from holdfast.server.syncer import Reign
 from holdfast.store.api import Entry

@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 
 from holdfast.inventory import rules
 from holdfast.inventory.edit import Wanted, wanted
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.host import HOST, Host, HostSpec
-from holdfast.model.region import Region
-from holdfast.model.time import seconds
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.calico.host import HOST, Host, HostSpec
 from holdfast.server.syncer import look
 from tests.inventory.things import REGION, endpoint, endpoint_key, host
 from tests.server.syncing import realm

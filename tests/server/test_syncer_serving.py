@@ -12,8 +12,8 @@ from holdfast.balancer.follower import Follower, News
 from holdfast.config.balancer import Balancer
 from holdfast.inventory.edit import Wanted
 from holdfast.inventory.manifest import read
-from holdfast.model.backend import BACKEND
-from holdfast.model.frontend import FRONTEND
+from holdfast.model.balancing.backend import BACKEND
+from holdfast.model.balancing.frontend import FRONTEND
 from holdfast.runtime.clock import SystemClock
 from tests.inventory.things import REGION
 from tests.server.syncing import Realm, realm

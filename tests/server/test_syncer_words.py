@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.inventory.edit import Wanted
-from holdfast.model.allowance import ALLOWANCE, Allowance
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.intent import INTENT
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.control.allowance import ALLOWANCE, Allowance
+from holdfast.model.control.intent import INTENT
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.allowing import Allowing

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.model.bad import Bad
-from holdfast.model.leader import LEADER, Leader
-from holdfast.model.time import Instant
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.time import Instant
+from holdfast.model.control.leader import LEADER, Leader
 from holdfast.server.leadership import Leading, Shown
 from holdfast.store.api import Entry, Event
 from holdfast.testing import World, Write

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
-from holdfast.model.host import Host
-from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.calico.host import Host
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.store.api import Delete, Operation
 from tests.agent.site import ME, REGION, Fleet
 from tests.sim.truth import Truth

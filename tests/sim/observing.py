@@ -21,12 +21,12 @@ from holdfast.inventory.edit import Editor, Wanted, wanted
 from holdfast.inventory.migrate import migrate
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model import codec
-from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
-from holdfast.model.observed import AgentSeen, EndpointSeen, Word
-from holdfast.model.time import seconds
+from holdfast.model.base import codec
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.fleet.observed import AgentSeen, EndpointSeen, Word
 from holdfast.reconcile import Away
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.vitals import Vitals

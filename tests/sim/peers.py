@@ -32,9 +32,9 @@ from holdfast.agent.claims import (
 )
 from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.following import Following
-from holdfast.model.endpoint import Endpoint
-from holdfast.model.host import HOST, Host
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.endpoint import Endpoint
+from holdfast.model.calico.host import HOST, Host
 from holdfast.store import mirror
 from holdfast.store.api import Delete, Operation, Put
 from holdfast.testing import World

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Engine
 
 from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
-from holdfast.model.backend import BACKEND, Backend
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec, read_name
-from holdfast.model.frontend import FRONTEND, Frontend, Pool, PoolMember
-from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
+from holdfast.model.balancing.backend import BACKEND, Backend
+from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
+from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec, read_name
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.calico.migration import MIGRATION, Migration
+from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 from holdfast.testing import World
 from tests.sim.servers import REGION
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.config.server import Server as Timings
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.server.leadership import Leading
 from holdfast.testing import World
 from tests.sim.judge import Broken, Judge

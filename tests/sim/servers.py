@@ -13,11 +13,11 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from holdfast.config.server import Server as Timings
-from holdfast.model.leader import LEADER, Leader
-from holdfast.model.place import own
-from holdfast.model.region import Region
-from holdfast.model.server import Server
-from holdfast.model.time import seconds
+from holdfast.model.base.keys import own
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import seconds
+from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.server import Server
 from holdfast.runtime.board import Cell
 from holdfast.server.election import Lost
 from holdfast.server.elector import Elector, Surroundings

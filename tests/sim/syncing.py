@@ -20,7 +20,7 @@ from holdfast.inventory.claims import KINDS
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
 from holdfast.inventory.sql import SqlInventory, SqlSnapshot
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.vitals import Vitals

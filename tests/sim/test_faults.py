@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.config.server import Server as Timings
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.server.election import Phase
 from holdfast.server.leadership import Leading
 from holdfast.testing import World, Write, simulate

@@ -25,10 +25,10 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
-from holdfast.model.host import HOST, Host
-from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.base.bad import Bad
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.calico.host import HOST, Host
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.testing import FakeStore, Write
 from tests.agent.site import ME, REGION
 

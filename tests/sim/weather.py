@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.server.election import Lost, Phase
 from holdfast.store.api import LeaseGone
 from holdfast.testing import Node, World, Write, storm

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.store.api import Entry, Events, Page, Snapshot, Store, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store.api import GATHER, Events, OwnKey, Snapshot, Store
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection

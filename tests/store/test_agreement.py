@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.model.bad import Bad
+from holdfast.model.base.bad import Bad
 from holdfast.reconcile import Away
 from holdfast.store.agreement import MOST, agree
 from holdfast.store.mirror import Mirror

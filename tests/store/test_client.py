@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store.api import Aspect, Compacted, Compare, Delete, Entry, Get, LeaseGone, Put, StoreError, TooLarge
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.gateway import Connection

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.store.api import (
     Aspect,
     Compacted,

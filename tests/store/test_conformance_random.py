@@ -13,7 +13,7 @@ from typing import TypeVar
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, Operation, Put, Store, StoreError
 from holdfast.testing.etcd import Cluster
 from tests.store.conformance import EtcdGround, FakeGround, Ground, pages, watching

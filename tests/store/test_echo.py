@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import OwnKey
 from holdfast.store.echo import Echo, OwnWrites
 

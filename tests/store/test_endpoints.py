@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import StoreAway
 from holdfast.store.embedded import EmbeddedEtcd
 from holdfast.store.endpoints import GONE_AFTER, Endpoints, Floor

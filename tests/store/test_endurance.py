@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store.api import Compacted, Delete, Put, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.gateway import Connection

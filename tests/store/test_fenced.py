@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.store.api import (
     Aspect,
     Compare,

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast.model.bad import Bad
-from holdfast.model.identity import Identity
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.control.identity import Identity
 from holdfast.store import identity
 from holdfast.store.api import Conflict
 from holdfast.store.fenced import FencedStore

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import LeaseGone, Store
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.bad import Bad, BadReason
-from holdfast.model.endpoint_status import ENDPOINT_STATUS
-from holdfast.model.kind import Kind
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.bad import Bad, BadReason
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.time import Duration, Instant
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS
 from holdfast.store.api import GATHER, Events, OwnKey, Put, Snapshot, StoreAway, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd
@@ -309,7 +309,7 @@ def raise_on_rubbish(kind: Kind[object, object], key: bytes, value: bytes) -> ob
     return kind._decoder.decode(value)
 
 
-@fault("C13", without="holdfast.model.kind:Kind.decode", by="tests.store.test_mirror:raise_on_rubbish")
+@fault("C13", without="holdfast.model.base.kind:Kind.decode", by="tests.store.test_mirror:raise_on_rubbish")
 def test_C13_a_status_that_is_json_but_no_object_does_not_stop_its_neighbours() -> None:
     async def main() -> None:
         fake = FakeStore()

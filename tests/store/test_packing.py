@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store.api import Aspect, Compare, Delete, Put
 from holdfast.store.packing import FEWEST_OPERATIONS, MOST_BYTES, MOST_OPERATIONS, Packing, Window, Write
 

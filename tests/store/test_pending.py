@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.store.pending import Pending, Waiting
 
 KEYS = [b"a", b"b", b"c", b"d"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.identity import Identity
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.control.identity import Identity
 from holdfast.store.api import NoSpace, Refused, StoreAway, StoreError, TooLarge
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd

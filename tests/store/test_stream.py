@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store.http import Endpoint
 from holdfast.store.stream import FULL_READ, MOST_BUFFERED, Stream
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store.api import OwnKey, Put, Snapshot, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import EmbeddedEtcd

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.store.api import (
     Aspect,
     Compacted,

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.model.bad import Bad
-from holdfast.model.time import seconds
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.time import seconds
 from holdfast.store.lease import LeaseKeeper
 from holdfast.store.mirror import Mirror
 from holdfast.testing import Node, World, simulate

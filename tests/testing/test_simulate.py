@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.store.api import StoreAway
 from holdfast.testing import FakeStore, Stuck, World, first_failure, simulate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.model.time import Instant, seconds
+from holdfast.model.base.time import Instant, seconds
 from holdfast.store.api import Aspect, Compare, LeaseGone, Put, StoreAway
 from holdfast.testing import Node, World, first_failure, simulate
 from holdfast.testing.simulate import Scenario

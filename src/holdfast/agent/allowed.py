@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from holdfast.agent.claims import Claim, Key
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Brake, Change, Closed, Kinds, Limits, Op, Outcome, Plan
 
 Allowed = Callable[[Change[Key, Claim]], bool]

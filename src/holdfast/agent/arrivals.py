@@ -17,9 +17,9 @@ from random import Random
 from holdfast.agent.claims import Key
 from holdfast.agent.demand import Demand
 from holdfast.agent.questions import Question
-from holdfast.model.endpoint import EndpointName
-from holdfast.model.region import Region
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration, Instant
+from holdfast.model.calico.endpoint import EndpointName
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import Get, Store, StoreError

@@ -15,8 +15,8 @@ import structlog
 from holdfast.agent.claims import Claim, Key
 from holdfast.agent.following import Following
 from holdfast.agent.journal import Offload
-from holdfast.model.identity import Identity
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
+from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Away, Change, Closed, Op, Reason
 from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import StoreError

@@ -16,10 +16,10 @@ from holdfast.agent.moves import Arrival
 from holdfast.agent.standing import About, Moment, Standing
 from holdfast.agent.telling import Picture
 from holdfast.agent.tracing import trace
-from holdfast.model.address import AddressRefused, interface
-from holdfast.model.endpoint import Endpoint, EndpointName
-from holdfast.model.endpoint_status import State
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.address import AddressRefused, interface
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.calico.endpoint import Endpoint, EndpointName
+from holdfast.model.calico.endpoint_status import State
 from holdfast.reconcile import Owned, Story
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who

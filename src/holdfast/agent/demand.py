@@ -17,10 +17,10 @@ from holdfast.agent.moves import Arrival, Move, Moves, hostless, moved
 from holdfast.agent.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
 from holdfast.agent.questions import Question
 from holdfast.agent.rivals import Contest, Presence, Rival, Rivals, Wanted, contest
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.host import Host
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.host import Host
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Owned
 
 Revision = Callable[[bytes], int]

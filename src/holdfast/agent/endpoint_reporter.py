@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import EndpointName
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
-from holdfast.model.name import escape
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.name import escape
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.endpoint import EndpointName
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
 from holdfast.reconcile import Away
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.boottime import Now, boot_now

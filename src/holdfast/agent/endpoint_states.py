@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.agent.claims import Claim, Key, Shape
 from holdfast.agent.peers import local_routes
-from holdfast.model.endpoint import Endpoint, EndpointName
-from holdfast.model.endpoint_status import State
+from holdfast.model.calico.endpoint import Endpoint, EndpointName
+from holdfast.model.calico.endpoint_status import State
 from holdfast.reconcile import Owned, Story
 
 Obstacle = Callable[[Key, Shape], str | None]

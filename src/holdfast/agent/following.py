@@ -18,15 +18,15 @@ from holdfast.agent.arrivals import Arrivals
 from holdfast.agent.claims import Claim, Key
 from holdfast.agent.demand import Demand
 from holdfast.agent.peers import Here
-from holdfast.model.allowance import ALLOWANCE
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.host import HOST
-from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION
-from holdfast.model.region import Region
-from holdfast.model.scope import Target
-from holdfast.model.time import Duration
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.host import HOST
+from holdfast.model.calico.migration import MIGRATION
+from holdfast.model.control.allowance import ALLOWANCE
+from holdfast.model.control.scope import Target
 from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.store.agreement import agree

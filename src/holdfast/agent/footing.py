@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, Key, leans_on
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Op, Owned, Reason
 
 _AT_A_TIME = 1_000

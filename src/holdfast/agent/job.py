@@ -32,9 +32,9 @@ from holdfast.agent.target import Kernel
 from holdfast.agent.way import WayToStore
 from holdfast.config.agent import Agent as Configuration
 from holdfast.config.root import Config
-from holdfast.model.agent_report import AGENT_REPORT
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.reconcile import Away, Limits
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.connect import open_store

@@ -30,7 +30,7 @@ from holdfast.agent.sources import Precedence, Sources
 from holdfast.agent.target import Kernel
 from holdfast.agent.waiting import Obstacles, Readiness
 from holdfast.agent.wanted import WantedClaims
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, Change, Intent, Limits, Sync
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from ipaddress import IPv6Address
 
-from holdfast.model.host import Host
+from holdfast.model.calico.host import Host
 
 
 def tunnel_mac(host: str, family: int) -> str:

@@ -15,7 +15,7 @@ from google_crc32c import extend
 
 from holdfast.agent.claims import Key, Local, Remote, Shape, Sort, nexthop
 from holdfast.agent.dataplane import ClaimChange, Description
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away
 from holdfast.runtime.paths import write_atomically
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.model.endpoint import Endpoint, EndpointName
-from holdfast.model.name import join
+from holdfast.model.base.name import join
+from holdfast.model.calico.endpoint import Endpoint, EndpointName
 
 
 class Move(NamedTuple):

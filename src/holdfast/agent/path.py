@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address
 
 from holdfast.agent.claims import Claim, Key, Sort, leans_on
 from holdfast.agent.footing import Present
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Change, Closed, Op, Reason
 
 HOLD_DOWN = Duration(seconds=30)

@@ -31,9 +31,9 @@ from holdfast.agent.claims import (
     route,
 )
 from holdfast.agent.mac import link_local, mac_of
-from holdfast.model.address import family
-from holdfast.model.endpoint import Endpoint
-from holdfast.model.host import Bgp, Host
+from holdfast.model.base.address import family
+from holdfast.model.calico.endpoint import Endpoint
+from holdfast.model.calico.host import Bgp, Host
 
 FAMILIES = (4, 6)
 

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.agent.moves import Move
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
-from holdfast.model.migration import MIGRATION
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.calico.migration import MIGRATION
 
 PATIENCE = Duration(seconds=30)
 

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from holdfast.agent import reporting
 from holdfast.agent.reporting import Due, Tempo, Told
-from holdfast.model.agent_report import AGENT_REPORT, AgentReport, fitted
-from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
-from holdfast.model.bad import Bad
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
+from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport, fitted
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.memory import MemoryUnreadable

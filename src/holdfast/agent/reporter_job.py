@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from holdfast.agent.reporter import Around, Host, Reporter
 from holdfast.agent.reporting import Tempo
 from holdfast.config.root import Config
-from holdfast.model.agent_report import AgentReport
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.fleet.agent_report import AgentReport
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.memory import StoreMemory

@@ -17,8 +17,8 @@ from enum import Enum
 
 from msgspec.structs import replace
 
-from holdfast.model.agent_report import AgentReport
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.fleet.agent_report import AgentReport
 
 STEADY = frozenset({"peers", "programmed"})
 """Counts that every host's agent changes when the fleet does: they ride on the next sign of life."""

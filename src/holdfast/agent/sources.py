@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, Key, Owner, Shape
 from holdfast.agent.demand import Demand
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Change, Closed, Op, Owned, Reason, Sync
 
 OWN = "agent"

@@ -14,8 +14,8 @@ from datetime import datetime
 import msgspec
 
 from holdfast.agent.claims import Claim, Key
-from holdfast.model.agent_report import TROUBLE_LIMIT, AgentReport, GateReport, Trouble
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
+from holdfast.model.fleet.agent_report import TROUBLE_LIMIT, AgentReport, GateReport, Trouble
 from holdfast.reconcile import Owned, Story, Synced
 
 AgentStory = Story[Key, Claim]

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.agent.claims import Claim, Key, Local, Mode, Nexthop, Sort
 from holdfast.agent.deletions import Status
 from holdfast.agent.moves import Arrival, hostless
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Op, Owned, Story
 
 AgentStory = Story[Key, Claim]

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.agent.claims import Claim, Forwarding, Key, Local, Mode, Nexthop, Remote, Sort, leans_on
 from holdfast.agent.telling import ObjectRow, Picture
-from holdfast.model.address import prefix_order
+from holdfast.model.base.address import prefix_order
 from holdfast.reconcile import Owned
 
 _BITS = {4: 32, 6: 128}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.agent.claims import Claim, Key
 from holdfast.agent.dataplane import Dataplane, Handler
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Op, Reason
 
 

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 
 LOOK = Duration(seconds=60)
 LOOK_AGAIN = Duration(seconds=1)

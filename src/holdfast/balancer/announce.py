@@ -18,8 +18,8 @@ import msgspec
 from holdfast.balancer.gates import HealthReason
 from holdfast.balancer.health import State
 from holdfast.balancer.warmup import WarmUpReason
-from holdfast.model.address import address_order
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.address import address_order
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Change, Closed, Kinds, Op, Reason
 from holdfast.reconcile.intent import IntentReason
 

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from holdfast.balancer.announce import KINDS, STALE_AFTER, Announcements, Outlook, Spot
 from holdfast.balancer.announce_target import Addresses
 from holdfast.balancer.keeper import NAME as KEEPER
-from holdfast.model.time import NEVER, Duration
+from holdfast.model.base.time import NEVER, Duration
 from holdfast.reconcile import Away, Intent, Owned, Story, Sync, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Request, ask

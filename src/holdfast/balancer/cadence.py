@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from holdfast.balancer.results import Pace, Settings
-from holdfast.model.time import nanoseconds
+from holdfast.model.base.time import nanoseconds
 
 _GOLDEN = 0.6180339887498949
 _MILLISECOND = 1_000_000

@@ -20,17 +20,17 @@ from holdfast.config.frontend import Backend as BackendConfig
 from holdfast.config.frontend import Frontend as FrontendConfig
 from holdfast.config.group import unfit
 from holdfast.config.healthcheck import HealthCheck as HealthCheckConfig
-from holdfast.model.backend import BACKEND
-from holdfast.model.bad import Bad, BadReason, glimpse
-from holdfast.model.endpoint import Endpoint
-from holdfast.model.frontend import FRONTEND
-from holdfast.model.healthcheck import HEALTH_CHECK
-from holdfast.model.host import Host
-from holdfast.model.intent import Intent, What
-from holdfast.model.kind import Kind
-from holdfast.model.place import own
-from holdfast.model.region import Region
-from holdfast.model.scope import Scope, Target
+from holdfast.model.balancing.backend import BACKEND
+from holdfast.model.balancing.frontend import FRONTEND
+from holdfast.model.balancing.healthcheck import HEALTH_CHECK
+from holdfast.model.base.bad import Bad, BadReason, glimpse
+from holdfast.model.base.keys import own
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import Endpoint
+from holdfast.model.calico.host import Host
+from holdfast.model.control.intent import Intent, What
+from holdfast.model.control.scope import Scope, Target
 
 _SECTIONS: tuple[tuple[Kind[Any, str], type[Section], str], ...] = (
     (HEALTH_CHECK, HealthCheckConfig, "healthchecks"),

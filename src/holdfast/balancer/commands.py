@@ -20,9 +20,9 @@ from holdfast.balancer.view import View
 from holdfast.balancer.vip import Key
 from holdfast.balancer.wishes import Wishes
 from holdfast.config.text import duration
-from holdfast.model.intent import Intent, IntentName, What
-from holdfast.model.scope import Scope, Target
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
+from holdfast.model.control.intent import Intent, IntentName, What
+from holdfast.model.control.scope import Scope, Target
 from holdfast.reconcile import Intent as Gate
 from holdfast.reconcile import Pause
 from holdfast.runtime.clock import Clock

@@ -21,9 +21,9 @@ from holdfast.balancer.results import Assignment, Pace, Report, Result
 from holdfast.balancer.roster import Backend, Frontend, Roster, carry
 from holdfast.balancer.vip import Entry, Key, Value, Vip
 from holdfast.balancer.warmup import Trigger, WarmUp
-from holdfast.model.intent import Intent, What
-from holdfast.model.scope import Target as ScopeTarget
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
+from holdfast.model.control.intent import Intent, What
+from holdfast.model.control.scope import Target as ScopeTarget
 
 _HOLDS = {What.PAUSE: State.PAUSED, What.DISABLE: State.DISABLED}
 _ENTERS = {State.PAUSED: Event.PAUSE, State.DISABLED: Event.DISABLE}

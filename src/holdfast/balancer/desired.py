@@ -15,7 +15,7 @@ from holdfast.balancer.health import Health, State
 from holdfast.balancer.pools import Member, Serving, serving
 from holdfast.balancer.roster import Backend, Frontend
 from holdfast.balancer.vip import Entry, Key, Value
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 
 
 @dataclass(frozen=True, slots=True)

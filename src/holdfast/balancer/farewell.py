@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from holdfast.balancer.announce import Spot
 from holdfast.balancer.vip import Key, Value, Vip
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Brake, Change, Closed, Op, Reason
 
 SILENT_AFTER = Duration(seconds=30)

@@ -13,7 +13,7 @@ from holdfast.balancer import checks
 from holdfast.balancer.cadence import interval, tolerance
 from holdfast.balancer.checks import Carrier, Conversation, Unusable, Verdict
 from holdfast.balancer.results import Code, Pace, Target
-from holdfast.model.time import nanoseconds
+from holdfast.model.base.time import nanoseconds
 
 
 class Way(Protocol):

@@ -21,12 +21,12 @@ from holdfast.balancer import catalog
 from holdfast.balancer.catalog import Fleet, Item
 from holdfast.balancer.roster import Roster, roster
 from holdfast.config.balancer import Balancer as Configuration
-from holdfast.model.endpoint import ENDPOINT, Endpoint
-from holdfast.model.host import HOST
-from holdfast.model.identity import Identity
-from holdfast.model.intent import INTENT, Intent, IntentName
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
+from holdfast.model.calico.host import HOST
+from holdfast.model.control.identity import Identity
+from holdfast.model.control.intent import INTENT, Intent, IntentName
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Value, Vip
 from holdfast.balancer.warmup import WarmUp
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Intent, Op, Reason
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from holdfast.balancer.results import Pace
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.time import NEVER, Instant
 
 
 class State(Enum):

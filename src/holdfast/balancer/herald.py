@@ -13,9 +13,9 @@ from collections.abc import Callable
 import structlog
 
 from holdfast.balancer.digest import INPUTS, Digests
-from holdfast.model.balancer_report import BALANCER_REPORT, BalancerReport
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.fleet.balancer_report import BALANCER_REPORT, BalancerReport
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import OwnKey, Store, StoreError

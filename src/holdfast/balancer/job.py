@@ -23,9 +23,9 @@ from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warmup import WarmUp
 from holdfast.balancer.wishes import WishesFile
 from holdfast.config.balancer import Balancer as Configuration
-from holdfast.model.balancer_report import BalancerReport
-from holdfast.model.region import Region
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration, Instant
+from holdfast.model.fleet.balancer_report import BalancerReport
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.intents import Intents
 from holdfast.runtime.worker import Spec, Worker

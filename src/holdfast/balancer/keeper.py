@@ -31,7 +31,7 @@ from holdfast.balancer.source import WantedVips
 from holdfast.balancer.target import Moved, Vips
 from holdfast.balancer.vip import KINDS, Entry, Key, Value
 from holdfast.balancer.warmup import Phase
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, Brake, Intent, Sync, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import Decision, DecisionLog

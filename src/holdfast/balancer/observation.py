@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.balancer.results import Result
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 
 WINDOW = 100
 _MILLISECOND = Duration(milliseconds=1)

@@ -9,7 +9,7 @@ from holdfast.balancer.keeper import Keeper
 from holdfast.balancer.roster import Announcement, Frontend
 from holdfast.balancer.vip import Key, Settings
 from holdfast.balancer.warmup import Phase
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 
 
 def outlook(keeper: Keeper, now: Instant) -> Outlook:

@@ -30,7 +30,7 @@ from holdfast.balancer.echoes import Echoes
 from holdfast.balancer.flight import Flight, Lane, Way
 from holdfast.balancer.results import Code, Pace, Result, Target
 from holdfast.balancer.streams import Streams
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 
 _STARTS_PER_TURN = 64
 _EVENTS_PER_TURN = 1_024

@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import Metric
 from holdfast.balancer.line import ProberEnd
 from holdfast.balancer.prober import Prober
 from holdfast.balancer.results import REPORT_EVERY, Assignment, Order, Report, Result
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away
 from holdfast.runtime.namespace import Whereabouts
 from holdfast.runtime.worker import Spec, Worker

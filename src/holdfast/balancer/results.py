@@ -12,7 +12,7 @@ from enum import Enum, StrEnum
 
 import msgspec
 
-from holdfast.model.time import Duration, Instant, seconds
+from holdfast.model.base.time import Duration, Instant, seconds
 
 REPORT_EVERY = seconds(0.25)
 """A prober that has something to say says it at once; with nothing to say it reports this often."""

@@ -20,7 +20,7 @@ from holdfast.config.balancer import Balancer as Configuration
 from holdfast.config.frontend import Backend as BackendConfig
 from holdfast.config.frontend import Frontend as FrontendConfig
 from holdfast.config.healthcheck import HealthCheck
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 
 _UNPROBED = (State.PAUSED, State.DISABLED, State.REMOVED)
 

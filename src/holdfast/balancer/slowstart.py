@@ -7,7 +7,7 @@ Steps, not a slope: every step moves flows, and a restart must meet exactly the 
 
 from __future__ import annotations
 
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 
 STEPS = 10
 

@@ -12,7 +12,7 @@ from holdfast.balancer.keeper import Keeper
 from holdfast.balancer.roster import Backend, Frontend
 from holdfast.balancer.target import predicted
 from holdfast.balancer.vip import Entry, Key, shown
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 
 
 class View:

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from holdfast.balancer.maglev import Identity
-from holdfast.model.address import address_order
+from holdfast.model.base.address import address_order
 from holdfast.reconcile import Kinds
 
 PROTOCOLS: Mapping[str, int] = {"any": 0, "tcp": 6, "udp": 17}

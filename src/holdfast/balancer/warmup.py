@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Closed, Reason
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.model.intent import Intent, IntentName
+from holdfast.model.control.intent import Intent, IntentName
 from holdfast.runtime.paths import write_atomically
 
 

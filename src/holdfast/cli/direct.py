@@ -15,7 +15,7 @@ from holdfast.cli.configuration import effective
 from holdfast.cli.daemon import LAB_FOLDER
 from holdfast.config import Flag, Layer
 from holdfast.lab import fleet
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
 from holdfast.runtime.configuration import SecretRefused
 from holdfast.runtime.connect import connection
 from holdfast.store.api import StoreAway, StoreError

@@ -15,9 +15,9 @@ from holdfast.cli import doctor_balancer
 from holdfast.cli.direct import Reach, asked, state_folder, store_flags
 from holdfast.cli.finding import Finding, Mark
 from holdfast.config.text import printable
-from holdfast.model.bad import Bad, BadReason
+from holdfast.model.base.bad import Bad, BadReason
+from holdfast.model.base.region import Region
 from holdfast.model.kinds import KINDS
-from holdfast.model.region import Region
 from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Status, Store, StoreAway, StoreError
 from holdfast.store.binary import objection, parse_version

@@ -16,7 +16,7 @@ from holdfast.inventory.api import DatabaseAway, Noted
 from holdfast.inventory.claims import KINDS
 from holdfast.inventory.connect import configured_engine
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
 from holdfast.runtime.configuration import SecretRefused
 from holdfast.server.layout import Layout
 

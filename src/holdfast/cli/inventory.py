@@ -27,10 +27,10 @@ from holdfast.inventory.edit import Did, Edit, Editor, Held, Refused, Wanted
 from holdfast.inventory.manifest import ManifestRefused, read
 from holdfast.inventory.migrate import migrate
 from holdfast.inventory.sql import SqlInventory
-from holdfast.model.bad import Bad
-from holdfast.model.identity import Identity
-from holdfast.model.kind import Kind
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.control.identity import Identity
 from holdfast.runtime.configuration import SecretRefused
 from holdfast.store.identity import read_identity
 

@@ -12,10 +12,10 @@ import msgspec
 from holdfast.cli.daemon import runtime_flag, tell, workers
 from holdfast.cli.direct import Reach, store_flags
 from holdfast.cli.text import short
-from holdfast.model.bad import Bad
-from holdfast.model.leader import LEADER, Leader
-from holdfast.model.leadership import LEADERSHIP, Leadership, Reign
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.leader_history import LEADERSHIP, Leadership, Reign
 from holdfast.store.api import Store
 
 NOBODY_LEADS = 1

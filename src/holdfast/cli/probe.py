@@ -22,7 +22,7 @@ from holdfast.balancer.prober import Prober
 from holdfast.balancer.results import Result, Settings, Target
 from holdfast.cli.configuration import effective
 from holdfast.cli.probe_view import Screen, table
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 
 FAILED = 1
 NOTHING_TO_PROBE = 2

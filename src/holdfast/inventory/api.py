@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.inventory.changing import Past
-from holdfast.model.kind import Kind
+from holdfast.model.base.kind import Kind
 from holdfast.reconcile.change import Away
 
 

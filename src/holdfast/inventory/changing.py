@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from holdfast.inventory.claims import Thing
-from holdfast.model.kind import Kind
+from holdfast.model.base.kind import Kind
 
 
 class Refused(Exception):

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.model.backend import BACKEND, Backend
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName
-from holdfast.model.frontend import FRONTEND, Frontend
-from holdfast.model.healthcheck import HEALTH_CHECK, HealthCheck
-from holdfast.model.host import HOST, Host
-from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.network import NETWORK, Network, network_of
-from holdfast.model.region import Region
-from holdfast.model.subnet import SUBNET, Subnet
+from holdfast.model.balancing.backend import BACKEND, Backend
+from holdfast.model.balancing.frontend import FRONTEND, Frontend
+from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
+from holdfast.model.calico.host import HOST, Host
+from holdfast.model.calico.migration import MIGRATION, Migration
+from holdfast.model.calico.subnet import SUBNET, Subnet
+from holdfast.model.fleet.network import NETWORK, Network, network_of
 
 SERVING: tuple[Kind[Any, Any], ...] = (HEALTH_CHECK, BACKEND, FRONTEND)
 """What balancers serve; these make sense together only."""

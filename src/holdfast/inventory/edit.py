@@ -24,13 +24,13 @@ from holdfast.inventory.engine import reading, writing
 from holdfast.inventory.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
 from holdfast.inventory.sql import SqlInventory, called, portions
 from holdfast.inventory.wake import CHANNEL
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT, Endpoint
-from holdfast.model.host import HOST
-from holdfast.model.kind import Kind
-from holdfast.model.migration import Migration
-from holdfast.model.region import Region
-from holdfast.model.wall import written
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.base.timestamps import written
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
+from holdfast.model.calico.host import HOST
+from holdfast.model.calico.migration import Migration
 
 __all__ = ["Did", "Edit", "Editor", "Held", "Past", "Refused", "Wanted", "wanted"]
 

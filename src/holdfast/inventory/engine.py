@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceEr
 from sqlalchemy.pool import QueuePool
 
 from holdfast.inventory.api import DatabaseAway
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 
 _UTF8 = {"client_encoding": "utf8"}
 """Also where the server has no encoding at all (SQL_ASCII): text would come as bytes."""

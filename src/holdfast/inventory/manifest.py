@@ -29,14 +29,14 @@ from holdfast.config.text import closest
 from holdfast.inventory import serving
 from holdfast.inventory.claims import KINDS, REGION_LABEL, SERVING, Thing, name_of
 from holdfast.inventory.edit import Wanted, wanted
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec, read_name
-from holdfast.model.host import HOST, Host, HostSpec
-from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.name import NameRefused, join
-from holdfast.model.network import NETWORK, NETWORK_LABEL, Network
-from holdfast.model.region import Region
-from holdfast.model.subnet import Subnet
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.name import NameRefused, join
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec, read_name
+from holdfast.model.calico.host import HOST, Host, HostSpec
+from holdfast.model.calico.migration import MIGRATION, Migration
+from holdfast.model.calico.subnet import Subnet
+from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 
 
 class Course(msgspec.Struct, frozen=True):

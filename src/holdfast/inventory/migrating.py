@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Row
 from holdfast.inventory.changing import Did, Edit, Refused, Wanted
 from holdfast.inventory.claims import host_of
 from holdfast.inventory.sql import called
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.migration import MIGRATION, Migration
 
 
 def begun(connection: Connection, wishes: Sequence[Wanted], region: Region) -> Sequence[Wanted]:

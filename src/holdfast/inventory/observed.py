@@ -1,7 +1,7 @@
 """The inventory's other side, as the status workers see it: what is really up, beside what is wanted.
 
-Keys are bytes in the order of bytes, documents the canonical JSON of `holdfast.model.observed`. Writes are fenced like
-all of a leader's. Calls block: whoever has an event loop makes them in a thread.
+Keys are bytes in the order of bytes, documents the canonical JSON of `holdfast.model.fleet.observed`. Writes are fenced
+like all of a leader's. Calls block: whoever has an event loop makes them in a thread.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from holdfast.inventory.fence import fenced
 from holdfast.inventory.observed import Seen, Touched
 from holdfast.inventory.schema import CHANGES, OBJECTS, OBSERVED
 from holdfast.inventory.sql import portions
-from holdfast.model.bad import Bad
-from holdfast.model.host import HOST
+from holdfast.model.base.bad import Bad
+from holdfast.model.calico.host import HOST
 from holdfast.store.api import prefix_end
 
 T = TypeVar("T")

@@ -17,13 +17,13 @@ from holdfast.inventory.changing import Did, Edit, Refused, Wanted
 from holdfast.inventory.claims import SERVING, addresses_of, belongs, host_of, network_named
 from holdfast.inventory.schema import ADDRESSES, OBJECTS
 from holdfast.inventory.sql import called, portions
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.host import HOST
-from holdfast.model.kind import Kind
-from holdfast.model.migration import Migration
-from holdfast.model.network import NETWORK, Network
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.host import HOST
+from holdfast.model.calico.migration import Migration
+from holdfast.model.fleet.network import NETWORK, Network
 
 DOCUMENT_LIMIT = 1 << 20
 """Bytes. etcd refuses requests above 1.5 MiB, and a document is not all of one."""

@@ -16,10 +16,10 @@ from holdfast.config.field import Section
 from holdfast.config.frontend import Backend, Frontend
 from holdfast.config.group import unfit
 from holdfast.config.healthcheck import HealthCheck
-from holdfast.model.backend import BACKEND
-from holdfast.model.frontend import FRONTEND
-from holdfast.model.healthcheck import HEALTH_CHECK
-from holdfast.model.kind import Kind
+from holdfast.model.balancing.backend import BACKEND
+from holdfast.model.balancing.frontend import FRONTEND
+from holdfast.model.balancing.healthcheck import HEALTH_CHECK
+from holdfast.model.base.kind import Kind
 
 SECTIONS: Mapping[str, type[Section]] = {
     HEALTH_CHECK.name: HealthCheck,

@@ -16,8 +16,8 @@ from holdfast.inventory.api import DatabaseAway, Fence, Noted, Row
 from holdfast.inventory.changing import Past
 from holdfast.inventory.engine import Limits, answered, is_postgres, reading, snapshot_options
 from holdfast.inventory.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.kind import Kind
+from holdfast.model.base.kind import Kind
+from holdfast.model.calico.endpoint import ENDPOINT
 
 KEYS_PER_QUESTION = 500
 

@@ -15,12 +15,12 @@ import yaml
 
 from holdfast.config.text import show_duration
 from holdfast.inventory.claims import REGION_LABEL, host_of
-from holdfast.model.endpoint import Endpoint
-from holdfast.model.host import Host
-from holdfast.model.kind import Kind
-from holdfast.model.migration import Migration
-from holdfast.model.network import NETWORK_LABEL
-from holdfast.model.subnet import Subnet
+from holdfast.model.base.kind import Kind
+from holdfast.model.calico.endpoint import Endpoint
+from holdfast.model.calico.host import Host
+from holdfast.model.calico.migration import Migration
+from holdfast.model.calico.subnet import Subnet
+from holdfast.model.fleet.network import NETWORK_LABEL
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """A fleet is a long file; libyaml writes it ten times as fast, where there is one."""

@@ -16,7 +16,7 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 
 log = structlog.get_logger(__name__)
 

@@ -20,10 +20,10 @@ from holdfast.agent.memory import load
 from holdfast.lab import fleet, inventory, netns
 from holdfast.lab.agents import ROLE, held_file, kernel_file
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
-from holdfast.model.agent_status import AGENT_STATUS
-from holdfast.model.host import HOST
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.agent_status import AGENT_STATUS
+from holdfast.model.calico.host import HOST
 from holdfast.runtime.control import Request, ask
 from holdfast.store.api import Entry
 from holdfast.store.client import EtcdStore

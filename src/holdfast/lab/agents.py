@@ -19,7 +19,7 @@ import structlog
 
 from holdfast.lab import member
 from holdfast.lab.member import DIE_WITH, run_member, tied
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.report import report

@@ -24,7 +24,7 @@ from holdfast.lab.dataplane import VipsFile
 from holdfast.lab.netns import Programmed
 from holdfast.lab.site import FALL, INTERVAL, SERVERS, WEIGHT
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Request, ask
 from holdfast.testing.flows import Counts
 

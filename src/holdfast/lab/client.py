@@ -17,7 +17,7 @@ from holdfast.lab import netns
 from holdfast.lab.balancer import BALANCER
 from holdfast.lab.dataplane import VipsFile
 from holdfast.lab.site import ADDRESS, HOME, VIP, vips_file
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.namespace import enter
 from holdfast.runtime.worker import Spec, Worker

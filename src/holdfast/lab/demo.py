@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away, Brake, Change, Intent, Kinds, Outcome, Owned, Sync, Synced, one_kind
 from holdfast.runtime.intents import Intents
 from holdfast.runtime.paths import write_atomically

@@ -20,7 +20,7 @@ from holdfast.lab import demo, inventory, member, netns, site
 from holdfast.lab.balancer import BALANCER, ON_KERNEL
 from holdfast.lab.client import CLIENT
 from holdfast.lab.site import WEB
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.worker import Spec, Worker
 from holdfast.store.embedded import EmbeddedEtcd, free_ports

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.lab.writer import Entry, writes_prefix
-from holdfast.model.leader import LEADER
-from holdfast.model.place import own
-from holdfast.model.region import Region
+from holdfast.model.base.keys import own
+from holdfast.model.base.region import Region
+from holdfast.model.control.leader import LEADER
 from holdfast.store.api import prefix_end
 
 _PATIENCE = 20.0

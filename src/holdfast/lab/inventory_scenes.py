@@ -19,9 +19,9 @@ from holdfast.inventory.sql import SqlInventory
 from holdfast.lab import fleet
 from holdfast.lab.reach import database_of, store_of
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, until
-from holdfast.model.network import NETWORK, Network
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.fleet.network import NETWORK, Network
 from holdfast.runtime.board import BoardError
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.report import report

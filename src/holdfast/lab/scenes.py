@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from holdfast.lab import agent_scenes, balancer_scenes, fleet, host_scenes, inventory_scenes, status_scenes
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.lab.writer import Counts
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.server.leadership import Leading
 
 TTL = Duration(seconds=5)

@@ -14,9 +14,9 @@ from holdfast.inventory.edit import Editor, Wanted, wanted
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
 from holdfast.lab.inventory import WORKLOADS, database, hosts
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.worker import Worker
 
 log = structlog.get_logger(__name__)

@@ -19,7 +19,7 @@ import structlog
 
 from holdfast.balancer.vip import Key, Vip, backend
 from holdfast.lab import netns
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.worker import Spec, Worker

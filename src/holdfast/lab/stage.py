@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.lab import fleet
 from holdfast.lab.writer import Counts, writes_prefix
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
 from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask

@@ -16,9 +16,9 @@ from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.lab import fleet
 from holdfast.lab.reach import database_of, store_of
 from holdfast.lab.stage import CLOCK, Broken, Lab, Say, Scene, promise, until
-from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.runtime.control import Request, ask
 from holdfast.store.api import prefix_end
 from holdfast.store.client import EtcdStore

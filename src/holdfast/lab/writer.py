@@ -14,10 +14,10 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from holdfast.model.leader import LEADER
-from holdfast.model.place import own
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Duration
+from holdfast.model.base.keys import own
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Duration
+from holdfast.model.control.leader import LEADER
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.worker import Spec, Worker

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.model.address import shown
-from holdfast.model.agent_report import AGENT_REPORT
-from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS
-from holdfast.model.allowance import ALLOWANCE
-from holdfast.model.backend import BACKEND
-from holdfast.model.bad import Bad
-from holdfast.model.balancer_report import BALANCER_REPORT
-from holdfast.model.cluster import CLUSTER, FELIX_CONFIGURATION
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.endpoint_status import ENDPOINT_STATUS
-from holdfast.model.frontend import FRONTEND
-from holdfast.model.healthcheck import HEALTH_CHECK
-from holdfast.model.host import HOST
-from holdfast.model.identity import IDENTITY
-from holdfast.model.intent import INTENT
-from holdfast.model.kind import Kind
-from holdfast.model.leader import LEADER, NEUTRON_LEADER
-from holdfast.model.leadership import LEADERSHIP
-from holdfast.model.migration import MIGRATION
-from holdfast.model.network import NETWORK
-from holdfast.model.policy import POLICY
-from holdfast.model.region import Region
-from holdfast.model.server import SERVER
-from holdfast.model.subnet import SUBNET
+from holdfast.model.balancing.backend import BACKEND
+from holdfast.model.balancing.frontend import FRONTEND
+from holdfast.model.balancing.healthcheck import HEALTH_CHECK
+from holdfast.model.base.address import shown
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS
+from holdfast.model.calico.cluster import CLUSTER, FELIX_CONFIGURATION
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS
+from holdfast.model.calico.host import HOST
+from holdfast.model.calico.migration import MIGRATION
+from holdfast.model.calico.policy import POLICY
+from holdfast.model.calico.subnet import SUBNET
+from holdfast.model.control.allowance import ALLOWANCE
+from holdfast.model.control.identity import IDENTITY
+from holdfast.model.control.intent import INTENT
+from holdfast.model.control.leader import LEADER, NEUTRON_LEADER
+from holdfast.model.control.leader_history import LEADERSHIP
+from holdfast.model.control.server import SERVER
+from holdfast.model.fleet.agent_report import AGENT_REPORT
+from holdfast.model.fleet.balancer_report import BALANCER_REPORT
+from holdfast.model.fleet.network import NETWORK
 
 KINDS: tuple[Kind[Any, Any], ...] = (
     HOST,

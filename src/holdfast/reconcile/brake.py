@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic
 
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile.change import Change, K, Op, Outcome, V
 from holdfast.reconcile.gate import Closed, Kinds, Plan, Reason
 

@@ -13,7 +13,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import Generic, Protocol, runtime_checkable
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.reconcile.change import Change, K, Op, V
 
 _OP = attrgetter("op")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.reconcile.change import Change, K, Op, V
 from holdfast.reconcile.gate import Closed, Reason
 

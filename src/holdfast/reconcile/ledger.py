@@ -15,7 +15,7 @@ from typing import Generic
 
 import msgspec
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile.change import Change, K, Op, Outcome, V
 from holdfast.reconcile.gate import Closed, Kinds, Plan, Reason
 

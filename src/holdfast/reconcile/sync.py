@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile.change import Change, K, Op, V
 from holdfast.reconcile.gate import Closed, Reason
 

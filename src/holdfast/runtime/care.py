@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from holdfast.config.pulse import Pulse as Bounds
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime.pulse import ACTIONS, Action, Verdict
 
 _REMEMBERED = 999  # restarts of the last day that are kept for counting

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 
 
 class Clock(Protocol):

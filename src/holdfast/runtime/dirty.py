@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Set
 from typing import Generic
 
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile.change import K
 from holdfast.runtime.clock import Clock
 

@@ -11,7 +11,7 @@ from typing import Any, Generic
 import msgspec
 import structlog
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Brake, Intent, Pause, Sync
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.reconcile import Brake, Change, Gate, Kinds, Op, Outcome, Owned
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.moves import Moves

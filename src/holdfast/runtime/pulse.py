@@ -16,7 +16,7 @@ from enum import Enum
 import msgspec
 
 from holdfast.config.pulse import Pulse as Bounds
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 
 START_WITHIN = Duration(seconds=30)
 """A fresh interpreter on a busy machine may need long before its first beat. It has as long again whenever it is seen

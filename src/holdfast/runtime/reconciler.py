@@ -18,7 +18,7 @@ from typing import Any, Generic
 
 import structlog
 
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import (
     BACKOFF,
     Away,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.runtime.board import Board
 from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.sheet import Sheet

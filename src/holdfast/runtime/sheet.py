@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.config.pulse import Pulse as Bounds
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.time import NEVER, Instant
 from holdfast.runtime.care import Care
 from holdfast.runtime.pulse import Verdict
 

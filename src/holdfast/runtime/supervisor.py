@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from holdfast.config.root import Config, dump
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime import log as logging
 from holdfast.runtime.board import Board, Cell
 from holdfast.runtime.care import Care, Effect, Look, Phase, step

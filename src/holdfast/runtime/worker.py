@@ -23,7 +23,7 @@ from typing import Any, NoReturn, Protocol, cast
 import structlog
 
 from holdfast.config.root import Config, restore
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime import log as logging
 from holdfast.runtime.board import Board
 from holdfast.runtime.clock import Clock, SystemClock

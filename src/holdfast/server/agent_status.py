@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from holdfast.model.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.bad import Bad, BadReason
-from holdfast.model.observed import AGENT, AgentSeen
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad, BadReason
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.model.fleet.observed import AGENT, AgentSeen
 from holdfast.reconcile import Change
 from holdfast.store.pending import Delta
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from holdfast.model.allowance import Allowance
+from holdfast.model.control.allowance import Allowance
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decisions import Decision

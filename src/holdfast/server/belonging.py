@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.model.bad import Bad
-from holdfast.model.identity import Identity
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.time import NEVER, Instant
+from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
 from holdfast.store.identity import ADOPT, Found, Founding, Remembered, Verdict, founding

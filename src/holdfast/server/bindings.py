@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 
 WORKLOAD = b"/workload/"
 _STATUS = b"/status"

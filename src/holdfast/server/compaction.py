@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 
 TRIGGER = b"/calico/compaction/v1/trigger"
 LAST = b"/calico/compaction/v1/last"

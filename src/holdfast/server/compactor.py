@@ -13,9 +13,9 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from holdfast.config.compaction import Compaction
-from holdfast.model.host import HOST
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.calico.host import HOST
 from holdfast.runtime.clock import Clock
 from holdfast.server import compaction
 from holdfast.server.compaction import LAST, TRIGGER, Checked, Notes, Verdict, Why

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from holdfast.config.server import Server as Timings
-from holdfast.model.leader import Leader
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.control.leader import Leader
 
 _REST_FIRST = Duration(seconds=60)
 _REST_MOST = Duration(seconds=600)

@@ -16,12 +16,12 @@ import msgspec
 import structlog
 
 from holdfast.config.server import Server as Timings
-from holdfast.model.bad import Bad
-from holdfast.model.leader import LEADER, Leader
-from holdfast.model.leadership import LEADERSHIP, Reign
-from holdfast.model.leadership import Leadership as History
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.leader_history import LEADERSHIP, Reign
+from holdfast.model.control.leader_history import Leadership as History
 from holdfast.runtime.clock import Clock
 from holdfast.server import election
 from holdfast.server.election import (

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State
-from holdfast.model.observed import ENDPOINT, EndpointSeen, Word
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State
+from holdfast.model.fleet.observed import ENDPOINT, EndpointSeen, Word
 from holdfast.server.agent_status import NOT_OURS, is_report_of_agent
 from holdfast.server.bindings import WORKLOAD, Bindings, Bound
 from holdfast.store.pending import Delta

@@ -11,9 +11,9 @@ from typing import Any
 
 from holdfast.inventory.api import Row
 from holdfast.inventory.changing import Past
-from holdfast.model.endpoint import ENDPOINT, EndpointName
-from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION, Migration
+from holdfast.model.base.kind import Kind
+from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Closed, Op, Owned
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.layout import Layout

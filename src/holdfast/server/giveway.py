@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.model.server import Server
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.control.server import Server
 
 PATIENCE = Duration(seconds=60)
 

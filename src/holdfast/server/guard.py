@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from holdfast.model.identity import Identity
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Instant
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Instant
+from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.memory import StoreMemory

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.model.endpoint import ENDPOINT
+from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import Away, Op
 from holdfast.runtime.control import Handler, Request, Who
 from holdfast.server.resync import network_in

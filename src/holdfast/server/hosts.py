@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.agent_report import AGENT_REPORT, AgentReport
-from holdfast.model.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.host import HOST, Host
-from holdfast.model.kind import Kind, T
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind, T
+from holdfast.model.base.region import Region
+from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.host import HOST, Host
+from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
 from holdfast.store.api import Store
 
 

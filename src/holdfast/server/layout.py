@@ -12,12 +12,12 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from holdfast.inventory.claims import REGION_LABEL, region_of
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.host import HOST
-from holdfast.model.kind import Kind
-from holdfast.model.migration import MIGRATION
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.host import HOST
+from holdfast.model.calico.migration import MIGRATION
 from holdfast.reconcile import Kinds
 from holdfast.store.api import Entry
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.board import Cell

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from holdfast.model.region import Region
-from holdfast.model.time import Instant
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Instant
 from holdfast.server.leadership import Shown, is_fresh
 
 Now = Callable[[], Instant]

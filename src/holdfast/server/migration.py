@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
-from holdfast.model.migration import Migration
-from holdfast.model.name import join
-from holdfast.model.region import Region
+from holdfast.model.base.name import join
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.migration import Migration
 from holdfast.server.bindings import agent_of
 
 KIND = "migration"

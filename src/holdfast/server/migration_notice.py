@@ -15,10 +15,10 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from holdfast.inventory.api import Fence
-from holdfast.model.bad import Bad
-from holdfast.model.migration import MIGRATION, Migration
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned, one_kind
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.place import Deed, Pace, Place

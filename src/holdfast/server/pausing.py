@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from holdfast.model.intent import Intent, What
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
+from holdfast.model.control.intent import Intent, What
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.model.leader import Leader
-from holdfast.model.server import Server
+from holdfast.model.control.leader import Leader
+from holdfast.model.control.server import Server
 
 
 def certainly_dead(other: Leader | Server, me: Leader, is_gone: Callable[[int], bool]) -> bool:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from holdfast.model.bad import Bad
-from holdfast.model.region import Region
-from holdfast.model.server import SERVER, Server
-from holdfast.model.time import Duration
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.control.server import SERVER, Server
 from holdfast.store.api import Aspect, Compare, Delete, Entry, LeaseGone, Put, Store, StoreAway, StoreError
 
 log = structlog.get_logger(__name__)

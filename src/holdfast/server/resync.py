@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.inventory.claims import name_of
-from holdfast.model.bad import Bad
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.network import NETWORK_LABEL
+from holdfast.model.base.bad import Bad
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.fleet.network import NETWORK_LABEL
 from holdfast.reconcile import Away, Change, Op, Owned, Sync, diff
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.reconciler import Reconciler

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-from holdfast.model.agent_status import Unclear
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.calico.agent_status import Unclear
 
 NOTHING = Duration(0)
 STEADY = Duration(seconds=5)

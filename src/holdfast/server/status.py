@@ -21,7 +21,7 @@ from holdfast.inventory.api import Fence
 from holdfast.inventory.aside import Aside
 from holdfast.inventory.observed import Observed
 from holdfast.inventory.wake import Waker
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Intent, Pause, Story, Sync, one_kind
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog

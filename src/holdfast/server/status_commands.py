@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from holdfast.model.observed import AgentSeen
+from holdfast.model.fleet.observed import AgentSeen
 from holdfast.reconcile import Intent
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import Decision

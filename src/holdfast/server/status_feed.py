@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from holdfast.model.agent_status import AgentStatus
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.runtime.clock import Clock
 from holdfast.server.mass_loss import MassLoss
 from holdfast.server.staleness import Behind, Late, Staleness

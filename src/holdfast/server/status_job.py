@@ -4,7 +4,7 @@ say that; what they would need is not even loaded then.
 
 from __future__ import annotations
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.runtime.worker import Worker
 
 _IDLE = Duration(seconds=1)

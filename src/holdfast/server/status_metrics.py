@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.server.staleness import Behind, Cause, Staleness
 
 

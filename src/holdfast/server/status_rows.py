@@ -13,9 +13,9 @@ from typing import Protocol
 
 from holdfast.inventory.aside import Aside
 from holdfast.inventory.observed import Observed, Touched
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.host import HOST
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.host import HOST
 from holdfast.server.agent_status import Agents
 from holdfast.server.bindings import Bindings
 from holdfast.server.endpoint_status import Endpoints

@@ -15,9 +15,9 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.model.bad import Bad
-from holdfast.model.region import Region
-from holdfast.model.time import Instant
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Away, Change, Owned
 from holdfast.server.mass_loss import MassLoss
 from holdfast.server.status_rows import Rows

@@ -20,7 +20,7 @@ import msgspec
 from holdfast.inventory.api import Fence
 from holdfast.inventory.aside import Aside
 from holdfast.inventory.observed import Observed
-from holdfast.model import codec
+from holdfast.model.base import codec
 from holdfast.reconcile import Change, Outcome, Owned, alike
 from holdfast.runtime.clock import Clock
 from holdfast.store.garbage import resting

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.inventory.aside import Aside
 from holdfast.inventory.observed import Observed
-from holdfast.model.agent_status import AgentStatus
-from holdfast.model.observed import AgentSeen, EndpointSeen
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.agent_status import AgentStatus
+from holdfast.model.fleet.observed import AgentSeen, EndpointSeen
 from holdfast.runtime.clock import Clock
 from holdfast.server.agent_status import Agents
 from holdfast.server.endpoint_status import Endpoints, Said

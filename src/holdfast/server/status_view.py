@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.model.observed import AgentSeen
+from holdfast.model.fleet.observed import AgentSeen
 from holdfast.server.status import Reign
 
 NAMED = 20

@@ -20,12 +20,12 @@ from holdfast.inventory.connect import configured_engine
 from holdfast.inventory.observed_sql import SqlObserved
 from holdfast.inventory.sql import SqlInventory
 from holdfast.inventory.wake import waker
-from holdfast.model.identity import Identity
-from holdfast.model.leader import LEADER
-from holdfast.model.observed import ENDPOINT
-from holdfast.model.region import Region
-from holdfast.model.scope import Scope, Target
-from holdfast.model.time import NEVER, Duration, Instant
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.control.identity import Identity
+from holdfast.model.control.leader import LEADER
+from holdfast.model.control.scope import Scope, Target
+from holdfast.model.fleet.observed import ENDPOINT
 from holdfast.reconcile import Away
 from holdfast.runtime.configuration import read_secret
 from holdfast.runtime.connect import open_store

@@ -21,12 +21,12 @@ import structlog
 from holdfast.inventory.api import Fence, Inventory
 from holdfast.inventory.aside import Aside
 from holdfast.inventory.wake import Waker
-from holdfast.model.endpoint import ENDPOINT
-from holdfast.model.identity import Identity
-from holdfast.model.leader import LEADER
-from holdfast.model.migration import MIGRATION
-from holdfast.model.region import Region
-from holdfast.model.time import Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.migration import MIGRATION
+from holdfast.model.control.identity import Identity
+from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Away, Intent, Op, Sync
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decisions import DecisionLog

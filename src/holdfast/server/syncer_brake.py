@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 from holdfast.reconcile import Brake, BrakeReason, Change, Closed, Kinds, Limits, Op, Outcome, Plan
 from holdfast.store.api import Entry
 

@@ -15,9 +15,9 @@ from holdfast.inventory.aside import Thread
 from holdfast.inventory.connect import configured_engine
 from holdfast.inventory.sql import SqlInventory
 from holdfast.inventory.wake import waker
-from holdfast.model.leader import LEADER
-from holdfast.model.region import Region
-from holdfast.model.time import NEVER, Duration
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import NEVER, Duration
+from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Away, Intent
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Handler, Request, Who

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
-from holdfast.model.bad import Bad
+from holdfast.model.base.bad import Bad
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned
 from holdfast.server.layout import Layout
 from holdfast.server.syncer_source import NAME

@@ -13,12 +13,12 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.model.allowance import ALLOWANCE, Allowance, AllowanceName
-from holdfast.model.bad import Bad
-from holdfast.model.intent import INTENT, Intent, IntentName, What
-from holdfast.model.region import Region
-from holdfast.model.scope import Scope, Target
-from holdfast.model.time import Instant
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Instant
+from holdfast.model.control.allowance import ALLOWANCE, Allowance, AllowanceName
+from holdfast.model.control.intent import INTENT, Intent, IntentName, What
+from holdfast.model.control.scope import Scope, Target
 from holdfast.reconcile import Away, Pause
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import Entry, Get, Store, StoreError

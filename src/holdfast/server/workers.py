@@ -15,11 +15,11 @@ import structlog
 from holdfast import __version__
 from holdfast.config.root import Config
 from holdfast.config.store import Store as StoreConfig
-from holdfast.model.leader import LEADER, Leader
-from holdfast.model.name import NameRefused
-from holdfast.model.region import Region
-from holdfast.model.server import Server, WorkerHealth
-from holdfast.model.time import Duration
+from holdfast.model.base.name import NameRefused
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration
+from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.server import Server, WorkerHealth
 from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decisions import Decision

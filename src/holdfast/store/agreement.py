@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.reconcile.change import Away
 from holdfast.store.api import Get, Store, StoreError
 from holdfast.store.mirror import Mirror

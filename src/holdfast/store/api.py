@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.reconcile.change import Away
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 
 Now = Callable[[], Instant]
 

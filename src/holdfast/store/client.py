@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.store import wire
 from holdfast.store.api import (
     GATHER,

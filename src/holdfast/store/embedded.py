@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store import binary
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.client import EtcdStore

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.store import explain, wire
 from holdfast.store.api import Refused, StoreAway, StoreError
 from holdfast.store.auth import Tokens

@@ -13,9 +13,9 @@ from enum import Enum
 
 import msgspec
 
-from holdfast.model.bad import Bad
-from holdfast.model.identity import IDENTITY, Identity
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.store.api import Aspect, Compare, Conflict, Put, Store, StoreError, TxnResult
 from holdfast.store.fenced import FencedStore
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import LeaseGone, Store, StoreAway, StoreError
 from holdfast.store.boottime import Now, boot_now
 

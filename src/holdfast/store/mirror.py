@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from holdfast.model.bad import Bad, BadReason
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.bad import Bad, BadReason
+from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import GATHER, Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.garbage import resting

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store.api import Compare, Delete, Put
 
 MOST_OPERATIONS = 127

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.model.time import Instant
+from holdfast.model.base.time import Instant
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import asyncio
 
 import h11
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store.api import GATHER
 from holdfast.store.chunks import ChunkedLines
 from holdfast.store.http import Endpoint, Lost

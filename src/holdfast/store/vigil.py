@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store import wire
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.echo import Echo

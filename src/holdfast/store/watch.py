@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
 from holdfast.store import explain, wire
 from holdfast.store.api import GATHER, Compacted, Event, Events, OwnKey, Refused, Snapshot, StoreAway, StoreError
 from holdfast.store.echo import Echo, OwnWrites

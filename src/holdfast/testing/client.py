@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.store.api import (
     GATHER,
     Compare,

@@ -30,9 +30,9 @@ from holdfast.inventory.changing import Wanted
 from holdfast.inventory.edit import Editor, wanted
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
-from holdfast.model.endpoint import ENDPOINT, Endpoint, EndpointSpec
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.region import Region
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.control import Request, ask
 from holdfast.testing.etcd import etcd_binary
 from holdfast.testing.netns import Namespace, Network

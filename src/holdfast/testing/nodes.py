@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 from holdfast.testing.client import FakeClient
 from holdfast.testing.virtual_loop import LIFE, never_before
 

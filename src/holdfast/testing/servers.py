@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.model.bad import Bad
-from holdfast.model.leader import LEADER, Leader
-from holdfast.model.leadership import LEADERSHIP, Leadership, Reign
-from holdfast.model.region import Region
+from holdfast.model.base.bad import Bad
+from holdfast.model.base.region import Region
+from holdfast.model.control.leader import LEADER, Leader
+from holdfast.model.control.leader_history import LEADERSHIP, Leadership, Reign
 from holdfast.runtime.board import Board
 from holdfast.runtime.control import Answer, Request, ask
 from holdfast.runtime.pulse import Pulse

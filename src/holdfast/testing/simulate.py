@@ -23,7 +23,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.virtual_loop import Stuck, VirtualLoop
 from holdfast.testing.world import Trace, World
 

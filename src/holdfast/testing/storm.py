@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.link import Fate, fair_weather
 from holdfast.testing.nodes import Node
 from holdfast.testing.world import World

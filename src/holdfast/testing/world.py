@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.client import FakeClient
 from holdfast.testing.nodes import Node, NodeClock, ProcessLife
 from holdfast.testing.store import FakeStore, Write

@@ -14,8 +14,8 @@ from holdfast.agent.journal import Journal
 from holdfast.agent.keeper import Around, Keeper, Settings
 from holdfast.agent.peers import Encapsulation, Here
 from holdfast.agent.target import Kernel
-from holdfast.model.host import HOST, Bgp, Host, HostSpec
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.memory import StoreMemory

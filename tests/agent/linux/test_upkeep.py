@@ -17,9 +17,9 @@ from holdfast.agent.claims import Remote, route
 from holdfast.agent.commands import Commands
 from holdfast.agent.endpoint_reporter import EndpointReporter
 from holdfast.agent.keeper import Keeper
-from holdfast.model.endpoint import EndpointName
-from holdfast.model.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
-from holdfast.model.time import Duration
+from holdfast.model.base.time import Duration
+from holdfast.model.calico.endpoint import EndpointName
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.namespace import inside
 from holdfast.runtime.netlink import links

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.balancer.announce import Announcements, Outlook, Spot, Stand
 from holdfast.balancer.health import State
-from holdfast.model.time import Duration, Instant, seconds
+from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.reconcile import Change, Closed, Op, Owned
 
 START = Instant(1_000_000_000_000)

@@ -6,9 +6,9 @@ from holdfast.balancer import catalog
 from holdfast.balancer.catalog import Item
 from holdfast.balancer.roster import Announcement, roster
 from holdfast.config.balancer import Balancer
-from holdfast.model.frontend import FRONTEND, Announce, Frontend
-from holdfast.model.region import Region
-from holdfast.model.time import seconds
+from holdfast.model.balancing.frontend import FRONTEND, Announce, Frontend
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import seconds
 from tests.balancer.site import simple
 
 WANTED = Announcement("anycast0", seconds(3))

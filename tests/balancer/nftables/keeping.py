@@ -16,7 +16,7 @@ from holdfast.balancer.roster import roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warmup import WarmUp
 from holdfast.config.balancer import Balancer as Configuration
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics

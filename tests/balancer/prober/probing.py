@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from holdfast.balancer.prober import Prober
 from holdfast.balancer.results import Pace, Result, Settings, Target
-from holdfast.model.time import Duration, Instant, seconds
+from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.runtime.clock import SystemClock
 from holdfast.testing.processes import wait_until
 

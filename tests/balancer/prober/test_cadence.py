@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.balancer import cadence
 from holdfast.balancer.cadence import Absences, first, hastened, interval, moved, resumed, spread, tolerance
 from holdfast.balancer.results import Pace, Settings
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from holdfast.testing.fault import fault
 
 MS = 1_000_000

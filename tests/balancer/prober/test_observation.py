@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.balancer.observation import WINDOW, Observation
 from holdfast.balancer.outside import Url
 from holdfast.balancer.results import Code, Result, Settings
-from holdfast.model.time import Duration, Instant
+from holdfast.model.base.time import Duration, Instant
 
 
 def passed(milliseconds: int, by: str = "") -> Result:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from holdfast.balancer.results import Code, Pace, Result, Settings, Target
-from holdfast.model.time import Duration, Instant, seconds
+from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE

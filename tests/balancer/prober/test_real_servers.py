@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.balancer.results import Code, Settings, Target
-from holdfast.model.time import Duration, seconds
+from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.netns import Network
@@ -106,7 +106,7 @@ def test_an_address_that_nobody_has_fails(namespaces: Network) -> None:
     here, there = namespaces.namespace("here"), namespaces.namespace("there")
     namespaces.cable(here, there, "10.9.0.1/24", "10.9.0.2/24")
     script = """
-from holdfast.model.time import seconds
+from holdfast.model.base.time import seconds
 from tests.balancer.prober.probing import PATIENT, hand, probe
 for type in ("tcp", "icmp"):
     print(probe("10.9.0.77", 80, type=type, timeout=seconds(0.5)).passed)

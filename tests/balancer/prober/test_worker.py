@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast.balancer.line import frame
 from holdfast.balancer.prober_job import Overload
 from holdfast.balancer.results import Assignment, Code, Pace, Result, Settings, Target
-from holdfast.model.time import Duration, Instant, seconds
+from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.netns import Network
 from holdfast.testing.processes import run, tool

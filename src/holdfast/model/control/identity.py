@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.model.kind import Column, Kind
-from holdfast.model.number import Natural
-from holdfast.model.place import own, single
+from holdfast.model.base.keys import own, single
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.number import Natural
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.calico import Resource, carry_identity, full_name
-from holdfast.model.kind import Column, Kind
-from holdfast.model.place import calico, named
+from holdfast.model.base.keys import calico, named
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.calico.resource import Resource, carry_identity, full_name
 
 DEFAULT = "default"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.kind import Column, Kind
-from holdfast.model.number import Natural
-from holdfast.model.place import own, single
-from holdfast.model.wall import Moment, utc, written
+from holdfast.model.base.keys import own, single
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.number import Natural
+from holdfast.model.base.timestamps import Moment, utc, written
 
 KEPT = 50
 

@@ -6,8 +6,8 @@ from enum import Enum
 
 import msgspec
 
-from holdfast.model.address import shown
-from holdfast.model.name import NameRefused, escape, segments, unescape
+from holdfast.model.base.address import shown
+from holdfast.model.base.name import NameRefused, escape, segments, unescape
 
 
 class Target(Enum):

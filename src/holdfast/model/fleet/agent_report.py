@@ -12,12 +12,12 @@ from typing import Literal
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from holdfast.model import codec
-from holdfast.model.address import interface, mac
-from holdfast.model.kind import Column, Kind
-from holdfast.model.number import Natural
-from holdfast.model.place import named, own
-from holdfast.model.wall import Moment, utc
+from holdfast.model.base import codec
+from holdfast.model.base.address import interface, mac
+from holdfast.model.base.keys import named, own
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.number import Natural
+from holdfast.model.base.timestamps import Moment, utc
 
 TROUBLE_LIMIT = 50
 """Failed or held objects that a report names."""

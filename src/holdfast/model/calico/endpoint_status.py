@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.model.endpoint import EndpointName
-from holdfast.model.kind import Column, Kind
-from holdfast.model.name import NameRefused, escape, segments, unescape
-from holdfast.model.place import Place, felix
-from holdfast.model.region import Region
+from holdfast.model.base.keys import Place, felix
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.name import NameRefused, escape, segments, unescape
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import EndpointName
 
 
 class State(StrEnum):

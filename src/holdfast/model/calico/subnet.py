@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.address import address, prefix
-from holdfast.model.kind import Column, Kind
-from holdfast.model.place import named
+from holdfast.model.base.address import address, prefix
+from holdfast.model.base.keys import named
+from holdfast.model.base.kind import Column, Kind
 
 
 class StaticRoute(msgspec.Struct, frozen=True, gc=False):

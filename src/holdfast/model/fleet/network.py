@@ -8,9 +8,9 @@ from ipaddress import ip_network
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.address import prefixes
-from holdfast.model.kind import Column, Kind
-from holdfast.model.place import named, own
+from holdfast.model.base.address import prefixes
+from holdfast.model.base.keys import named, own
+from holdfast.model.base.kind import Column, Kind
 
 NETWORK_LABEL = "holdfast/network"
 """The label of an endpoint that names its network."""

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.kind import Column, Kind
-from holdfast.model.name import NameRefused, segment
-from holdfast.model.number import Natural
-from holdfast.model.place import Place, own
-from holdfast.model.scope import Scope
-from holdfast.model.wall import Moment, utc, written
+from holdfast.model.base.keys import Place, own
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.name import NameRefused, segment
+from holdfast.model.base.number import Natural
+from holdfast.model.base.timestamps import Moment, utc, written
+from holdfast.model.control.scope import Scope
 
 
 class AllowanceName(NamedTuple):

@@ -13,13 +13,13 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.address import address, mac, prefixes, shown
-from holdfast.model.calico import Metadata, Resource, carry_identity, full_name
-from holdfast.model.kind import Column, Kind
-from holdfast.model.name import NameRefused, join, split
-from holdfast.model.number import Natural
-from holdfast.model.place import Place, namespaced
-from holdfast.model.region import Region
+from holdfast.model.base.address import address, mac, prefixes, shown
+from holdfast.model.base.keys import Place, namespaced
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.name import NameRefused, join, split
+from holdfast.model.base.number import Natural
+from holdfast.model.base.region import Region
+from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
 
 Orchestrator = Literal["openstack", "holdfast"]
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.kind import Column, Kind
-from holdfast.model.number import Natural
-from holdfast.model.place import named, own
-from holdfast.model.wall import Moment, utc, written
+from holdfast.model.base.keys import named, own
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.number import Natural
+from holdfast.model.base.timestamps import Moment, utc, written
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.model.kind import Column, Kind
-from holdfast.model.place import named, own
+from holdfast.model.base.keys import named, own
+from holdfast.model.base.kind import Column, Kind
 
 
 class BalancerReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.address import address
-from holdfast.model.kind import Column, Kind
-from holdfast.model.number import Natural
-from holdfast.model.place import named, own
+from holdfast.model.base.address import address
+from holdfast.model.base.keys import named, own
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.number import Natural
 
 
 class Backend(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):

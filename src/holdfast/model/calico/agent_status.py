@@ -12,10 +12,10 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.model.kind import Column, Kind
-from holdfast.model.name import segment
-from holdfast.model.place import Place, felix
-from holdfast.model.wall import read, written
+from holdfast.model.base.keys import Place, felix
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.name import segment
+from holdfast.model.base.timestamps import read, written
 
 
 class Unclear(Enum):

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from holdfast.model.address import shown
+from holdfast.model.base.address import shown
 
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?").fullmatch
 _NO_REGION = "no-region"

@@ -12,10 +12,10 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.kind import Column, Kind
-from holdfast.model.number import Natural
-from holdfast.model.place import own, single
-from holdfast.model.wall import Moment, utc, written
+from holdfast.model.base.keys import own, single
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.number import Natural
+from holdfast.model.base.timestamps import Moment, utc, written
 
 _HOST_AND_PID = re.compile(rb"([!-9;-~]{1,253}):([0-9]{1,10})").fullmatch
 

@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.address import prefixes
-from holdfast.model.calico import Metadata, Resource, carry_identity, full_name
-from holdfast.model.kind import Column, Kind
-from holdfast.model.name import segment
-from holdfast.model.place import named, namespaced
-from holdfast.model.region import Region
+from holdfast.model.base.address import prefixes
+from holdfast.model.base.keys import named, namespaced
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.name import segment
+from holdfast.model.base.region import Region
+from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
 
 GROUP = "ossg.default."
 """What the name of a security group's policy begins with."""

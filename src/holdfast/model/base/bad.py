@@ -10,8 +10,8 @@ from enum import Enum
 
 import msgspec
 
-from holdfast.model.address import AddressRefused
-from holdfast.model.name import NameRefused
+from holdfast.model.base.address import AddressRefused
+from holdfast.model.base.name import NameRefused
 
 GLIMPSE = 80
 """Characters of an error message that are passed on; anything quoted in it is shorter still."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from holdfast.model.address import shown
+from holdfast.model.base.address import shown
 
 _HIDDEN = "\0"
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]").search

@@ -12,12 +12,12 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.address import shown
-from holdfast.model.kind import Column, Kind
-from holdfast.model.name import NameRefused
-from holdfast.model.place import Place, own
-from holdfast.model.scope import Scope
-from holdfast.model.wall import Moment, utc, written
+from holdfast.model.base.address import shown
+from holdfast.model.base.keys import Place, own
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.name import NameRefused
+from holdfast.model.base.timestamps import Moment, utc, written
+from holdfast.model.control.scope import Scope
 
 
 class What(Enum):

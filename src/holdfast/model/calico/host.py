@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.address import address, family, interface, mac
-from holdfast.model.calico import Metadata, Resource, carry_identity, full_name
-from holdfast.model.kind import Column, Kind
-from holdfast.model.name import segment
-from holdfast.model.place import calico, named
+from holdfast.model.base.address import address, family, interface, mac
+from holdfast.model.base.keys import calico, named
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.name import segment
+from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
 
 
 class HostAddress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from holdfast.model.name import segment
-from holdfast.model.region import Region
+from holdfast.model.base.name import segment
+from holdfast.model.base.region import Region
 
 N = TypeVar("N")
 

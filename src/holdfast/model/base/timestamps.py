@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.model.address import shown
+from holdfast.model.base.address import shown
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 """A wall-clock time in a value of our own."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.calico import Metadata, Resource, carry_identity, full_name
-from holdfast.model.endpoint import EndpointName, Orchestrator, read_name
-from holdfast.model.kind import Column, Kind
-from holdfast.model.name import NameRefused, join
-from holdfast.model.place import Place, namespaced
-from holdfast.model.region import Region
+from holdfast.model.base.keys import Place, namespaced
+from holdfast.model.base.kind import Column, Kind
+from holdfast.model.base.name import NameRefused, join
+from holdfast.model.base.region import Region
+from holdfast.model.calico.endpoint import EndpointName, Orchestrator, read_name
+from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
 
 
 class Side(

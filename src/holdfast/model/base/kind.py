@@ -12,11 +12,11 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.model import codec
-from holdfast.model.bad import Bad, BadReason, blame, glimpse
-from holdfast.model.name import NameRefused
-from holdfast.model.place import Place
-from holdfast.model.region import Region
+from holdfast.model.base import codec
+from holdfast.model.base.bad import Bad, BadReason, blame, glimpse
+from holdfast.model.base.keys import Place
+from holdfast.model.base.name import NameRefused
+from holdfast.model.base.region import Region
 
 T = TypeVar("T")
 N = TypeVar("N")

@@ -1,0 +1,1 @@
+"""Load-balancing kinds: frontends, backends, health checks."""

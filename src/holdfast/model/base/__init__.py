@@ -1,0 +1,1 @@
+"""Building blocks of every kind: names, addresses, times, keys, codecs."""

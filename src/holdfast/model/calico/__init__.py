@@ -1,0 +1,1 @@
+"""Calico v3 resources, as far as Holdfast reads or writes them."""

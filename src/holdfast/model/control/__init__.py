@@ -1,0 +1,1 @@
+"""Kinds that control Holdfast itself: leader, intents, allowances, servers."""

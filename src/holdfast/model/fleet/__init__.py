@@ -1,0 +1,1 @@
+"""Reports of the fleet's daemons, and observed state."""
