@@ -5,7 +5,7 @@ from __future__ import annotations
 from sphinx.application import Sphinx
 
 import holdfast
-from holdfast.config.reference import reference
+from holdfast.config.output.reference import reference
 
 project = "Holdfast"
 author = "the Holdfast authors"

@@ -28,8 +28,8 @@ from bench.benchmark import Benchmark, Unmeasurable
 from holdfast.balancer.line import BalancerEnd
 from holdfast.balancer.prober_job import LINE, PROBER
 from holdfast.balancer.results import Assignment, Settings, Target
-from holdfast.config.paths import Paths as Folders
 from holdfast.config.root import Config, dump
+from holdfast.config.sections.paths import Paths as Folders
 from holdfast.model.base.time import seconds
 from holdfast.runtime.board import Board
 from holdfast.runtime.control import Request, ask

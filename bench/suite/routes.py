@@ -44,7 +44,7 @@ from holdfast.agent.linux import LinuxDataplane
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.picture import Picture, take, take_routes
 from holdfast.agent.mac import tunnel_mac
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 from holdfast.reconcile import Change, Op, Owned, diff
 from holdfast.runtime.namespace import inside
 from holdfast.runtime.netlink.socket import Netlink

@@ -14,7 +14,7 @@ from holdfast.balancer.source import WantedVips
 from holdfast.balancer.vip import Vip, shown
 from holdfast.balancer.warmup import WarmUp
 from holdfast.config import Loaded, Source, resolve
-from holdfast.config.balancer import Balancer as Configuration
+from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.decisions import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics

@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.balancer.job import BalancerJob
 from holdfast.balancer.vip import shown
 from holdfast.config import Config
-from holdfast.config.balancer import Balancer as Configuration
-from holdfast.config.paths import Paths as Folders
+from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.config.sections.paths import Paths as Folders
 from holdfast.model.balancing.backend import BACKEND, Backend
 from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck

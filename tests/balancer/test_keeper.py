@@ -17,7 +17,7 @@ from holdfast.balancer.results import Result
 from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
 from holdfast.balancer.warmup import WarmUp
 from holdfast.config import Loaded, Source, resolve
-from holdfast.config.balancer import Balancer as Configuration
+from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, What
 from holdfast.model.control.scope import Scope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from holdfast.config.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import Instant
 from holdfast.runtime.pulse import Signs, Verdict
 from holdfast.server.syncer_source import Outbox

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, insert, update
 from holdfast.cli import main
 from holdfast.cli.doctor_inventory import examine
 from holdfast.cli.finding import Mark
-from holdfast.config.inventory import Inventory as InventoryConfig
+from holdfast.config.sections.inventory import Inventory as InventoryConfig
 from holdfast.inventory.edit import Editor
 from holdfast.inventory.engine import writing
 from holdfast.inventory.schema import CHANGES, OUTBOX

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.config.agent import Agent, Dataplane
+from holdfast.config.sections.agent import Agent, Dataplane
 
 
 @pytest.mark.parametrize(

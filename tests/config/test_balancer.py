@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import Config, Loaded, Rejected, Source, dump, resolve, restore
-from holdfast.config.balancer import TABLE_SIZES
-from holdfast.config.field import Group, Leaf, groups, own_leaves
-from holdfast.config.reference import reference
-from holdfast.config.resolve import GROUPS
-from holdfast.config.show import as_json, as_table, as_yaml
+from holdfast.config.loading.resolve import GROUPS
+from holdfast.config.output.reference import reference
+from holdfast.config.output.show import as_json, as_table, as_yaml
+from holdfast.config.schema.field import Group, Leaf, groups, own_leaves
+from holdfast.config.sections.balancer import TABLE_SIZES
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "balancer.yaml"
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config import Config, Rejected, Source, resolve
-from holdfast.config.document import LARGEST, Scalar, Table, parse
-from holdfast.config.field import sections
+from holdfast.config.loading.yaml import LARGEST, Scalar, Table, parse
+from holdfast.config.schema.field import sections
 
 SECTIONS = ", ".join(sections(Config))
 

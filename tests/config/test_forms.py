@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config import Config, Loaded, Source, dump, resolve, restore
-from holdfast.config.log import Log
-from holdfast.config.paths import Paths
-from holdfast.config.pulse import Pulse
-from holdfast.config.reference import reference
-from holdfast.config.resolve import LEAVES
-from holdfast.config.show import as_json, as_table, as_yaml
-from holdfast.config.store import Store
+from holdfast.config.loading.resolve import LEAVES
+from holdfast.config.output.reference import reference
+from holdfast.config.output.show import as_json, as_table, as_yaml
+from holdfast.config.sections.log import Log
+from holdfast.config.sections.paths import Paths
+from holdfast.config.sections.pulse import Pulse
+from holdfast.config.sections.store import Store
 
 WORDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
 HOSTS = st.from_regex(r"[a-z][a-z0-9-]{0,10}[a-z0-9]", fullmatch=True)
@@ -113,6 +113,9 @@ def test_the_reference_describes_every_field(name: str) -> None:
 
 def test_the_reference_is_printed_by_the_module() -> None:
     printed = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "holdfast.config.reference"], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "error", "-m", "holdfast.config.output.reference"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert printed.stdout == reference()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config import Config, Flag, Layer, Loaded, Origin, Rejected, Source, resolve
-from holdfast.config.resolve import LEAVES, RESERVED, VARIABLES
+from holdfast.config.loading.resolve import LEAVES, RESERVED, VARIABLES
 
 
 def good(file: str | None = None, environ: Mapping[str, str] | None = None, *flags: Flag) -> Loaded:

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from holdfast.config import Config
-from holdfast.config.field import Leaf
-from holdfast.config.paths import Paths
-from holdfast.config.pulse import Pulse
-from holdfast.config.resolve import LEAVES
-from holdfast.config.store import Store
+from holdfast.config.loading.resolve import LEAVES
+from holdfast.config.schema.field import Leaf
+from holdfast.config.sections.paths import Paths
+from holdfast.config.sections.pulse import Pulse
+from holdfast.config.sections.store import Store
 
 
 def seconds(value: float) -> timedelta:

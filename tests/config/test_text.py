@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import text
-from holdfast.config.text import Unfit
+from holdfast.config.schema import scalars as text
+from holdfast.config.schema.scalars import Unfit
 
 
 def refusal(read: Callable[[str], object], written: str) -> str:

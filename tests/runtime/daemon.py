@@ -21,10 +21,10 @@ from typing import Any
 
 import click
 
-from holdfast.config.log import Log
-from holdfast.config.paths import Paths as Folders
-from holdfast.config.pulse import Pulse as Bounds
 from holdfast.config.root import Config
+from holdfast.config.sections.log import Log
+from holdfast.config.sections.paths import Paths as Folders
+from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.runtime import log as logging
 from holdfast.runtime import supervisor
 from holdfast.runtime.board import Board, BoardError

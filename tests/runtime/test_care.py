@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import Instant, seconds
 from holdfast.runtime.care import TRANSITIONS, Care, Effect, Look, Phase, backoff, step
 from holdfast.runtime.pulse import ACTIONS, Action, Verdict

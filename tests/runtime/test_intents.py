@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.log import Log
 from holdfast.config.root import Config
+from holdfast.config.sections.log import Log
 from holdfast.model.base.time import seconds
 from holdfast.reconcile import Synced
 from holdfast.runtime.board import Board

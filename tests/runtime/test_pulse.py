@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import NEVER, Instant, seconds
 from holdfast.runtime.pulse import ACTIONS, START_WITHIN, Action, Pulse, Signs, Verdict, came_back, evidence, judge
 from holdfast.runtime.vitals import Vitals

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.reconcile import Change, Op, Outcome, OutOfOrder, Owned, Pause, Synced
 from holdfast.runtime.clock import SystemClock

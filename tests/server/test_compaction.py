@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
-from holdfast.config.compaction import Compaction
+from holdfast.config.sections.compaction import Compaction
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, seconds
 from holdfast.model.calico.host import HOST

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.config.status import Status
+from holdfast.config.sections.status import Status
 from holdfast.inventory.observed import Touched
 from holdfast.model.base.time import NEVER, Duration, seconds
 from holdfast.server.endpoint_status import Endpoints

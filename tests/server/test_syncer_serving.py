@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.balancer.follower import Follower, News
-from holdfast.config.balancer import Balancer
+from holdfast.config.sections.balancer import Balancer
 from holdfast.inventory.edit import Wanted
 from holdfast.inventory.manifest import read
 from holdfast.model.balancing.backend import BACKEND

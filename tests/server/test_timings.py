@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holdfast.config.server import Server
+from holdfast.config.sections.server import Server
 
 
 def refusals(**seconds: float) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.status import Status
+from holdfast.config.sections.status import Status
 from holdfast.runtime.configuration import read_secret
 from holdfast.server import webhook as module
 from holdfast.server.webhook import Webhook

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from unittest.mock import patch
 
-from holdfast.config.server import Server as Timings
+from holdfast.config.sections.server import Server as Timings
 from holdfast.model.base.time import Instant, nanoseconds, seconds
 from holdfast.server import election, leadership, predecessor
 from holdfast.server.election import CampaignFailed, Effect, Election, Event, Phase, Renew, Resign, Resigned, Won

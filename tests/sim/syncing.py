@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sqlalchemy import Engine
 
-from holdfast.config.server import Server as Timings
+from holdfast.config.sections.server import Server as Timings
 from holdfast.inventory.claims import KINDS
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate

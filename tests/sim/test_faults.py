@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config.server import Server as Timings
+from holdfast.config.sections.server import Server as Timings
 from holdfast.model.base.time import seconds
 from holdfast.server.election import Phase
 from holdfast.server.leadership import Leading

@@ -30,8 +30,8 @@ from holdfast.agent.reporter_job import REPORTER, ROLE, SPEAKER, host_name
 from holdfast.agent.standing import About, Moment, Standing
 from holdfast.agent.target import Kernel
 from holdfast.agent.way import WayToStore
-from holdfast.config.agent import Agent as Configuration
 from holdfast.config.root import Config
+from holdfast.config.sections.agent import Agent as Configuration
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.agent_report import AGENT_REPORT

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.balancer import Balancer as Configuration
-from holdfast.config.field import Section
-from holdfast.config.frontend import Backend as BackendConfig
-from holdfast.config.frontend import Frontend as FrontendConfig
-from holdfast.config.group import unfit
-from holdfast.config.healthcheck import HealthCheck as HealthCheckConfig
+from holdfast.config.loading.group import unfit
+from holdfast.config.schema.field import Section
+from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.config.sections.frontend import Backend as BackendConfig
+from holdfast.config.sections.frontend import Frontend as FrontendConfig
+from holdfast.config.sections.healthcheck import HealthCheck as HealthCheckConfig
 from holdfast.model.balancing.backend import BACKEND
 from holdfast.model.balancing.frontend import FRONTEND
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK

@@ -19,7 +19,7 @@ from holdfast.balancer.tracing import trace
 from holdfast.balancer.view import View
 from holdfast.balancer.vip import Key
 from holdfast.balancer.wishes import Wishes
-from holdfast.config.text import duration
+from holdfast.config.schema.scalars import duration
 from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, IntentName, What
 from holdfast.model.control.scope import Scope, Target

@@ -20,7 +20,7 @@ import structlog
 from holdfast.balancer import catalog
 from holdfast.balancer.catalog import Fleet, Item
 from holdfast.balancer.roster import Roster, roster
-from holdfast.config.balancer import Balancer as Configuration
+from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint

@@ -22,7 +22,7 @@ from holdfast.balancer.roster import Roster, roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warmup import WarmUp
 from holdfast.balancer.wishes import WishesFile
-from holdfast.config.balancer import Balancer as Configuration
+from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.fleet.balancer_report import BalancerReport

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.balancer.checks import registry
 from holdfast.balancer.results import Settings, Target
-from holdfast.config.frontend import Frontend
+from holdfast.config.sections.frontend import Frontend
 
 _PORTS = {"http": 80, "https": 443}
 

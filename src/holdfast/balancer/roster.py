@@ -16,10 +16,10 @@ from holdfast.balancer.maglev import Identity
 from holdfast.balancer.results import Settings as CheckSettings
 from holdfast.balancer.results import Target
 from holdfast.balancer.vip import Settings, Vip, backend
-from holdfast.config.balancer import Balancer as Configuration
-from holdfast.config.frontend import Backend as BackendConfig
-from holdfast.config.frontend import Frontend as FrontendConfig
-from holdfast.config.healthcheck import HealthCheck
+from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.config.sections.frontend import Backend as BackendConfig
+from holdfast.config.sections.frontend import Frontend as FrontendConfig
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant
 
 _UNPROBED = (State.PAUSED, State.DISABLED, State.REMOVED)

@@ -14,7 +14,7 @@ import click
 from holdfast.cli import doctor_balancer
 from holdfast.cli.direct import Reach, asked, state_folder, store_flags
 from holdfast.cli.finding import Finding, Mark
-from holdfast.config.text import printable
+from holdfast.config.schema.scalars import printable
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.region import Region
 from holdfast.model.kinds import KINDS

@@ -12,7 +12,7 @@ from holdfast.balancer.dataplane.choice import refusal
 from holdfast.cli.balancer import WORKER
 from holdfast.cli.daemon import tell
 from holdfast.cli.finding import Finding, Mark
-from holdfast.config.balancer import Balancer
+from holdfast.config.sections.balancer import Balancer
 
 _FORWARDING = {
     4: ("net.ipv4.ip_forward", Path("/proc/sys/net/ipv4/ip_forward")),

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast.cli.finding import Finding, Mark
 from holdfast.cli.text import short
-from holdfast.config.inventory import Inventory as InventoryConfig
-from holdfast.config.text import printable
+from holdfast.config.schema.scalars import printable
+from holdfast.config.sections.inventory import Inventory as InventoryConfig
 from holdfast.inventory.api import DatabaseAway, Noted
 from holdfast.inventory.claims import KINDS
 from holdfast.inventory.connect import configured_engine

@@ -6,16 +6,16 @@
 Pure: texts are handed in, `holdfast.runtime.configuration` reads the files. Precedence is flag, environment, file,
 default.
 
-To add a section: write one file with a frozen `Section` whose fields carry their documentation (`config/log.py` is a
-short example), and add one line to `Config` in `config/root.py`. The file's keys, the environment variables, `config
-show` and the reference page follow from that. Checks between fields go into `conflicts`.
+To add a section: write one file with a frozen `Section` whose fields carry their documentation
+(`config/sections/log.py` is a short example), and add one line to `Config` in `config/root.py`. The file's keys, the
+environment variables, `config show` and the reference page follow from that. Checks between fields go into `conflicts`.
 
 Things that there can be any number of are a group: a field that is a mapping of names to sections, or a tuple of them
-(`config/balancer.py`). They come from the file alone; `group` reads them.
+(`config/sections/balancer.py`). They come from the file alone; `loading.group` reads them.
 """
 
-from holdfast.config.origin import Layer, Origin, Problem, Rejected
-from holdfast.config.resolve import Flag, Loaded, Source, resolve
+from holdfast.config.loading.origin import Layer, Origin, Problem, Rejected
+from holdfast.config.loading.resolve import Flag, Loaded, Source, resolve
 from holdfast.config.root import Config, dump, restore
 
 __all__ = [

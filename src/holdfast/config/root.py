@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.config.agent import Agent
-from holdfast.config.balancer import Balancer
-from holdfast.config.compaction import Compaction
-from holdfast.config.field import Section
-from holdfast.config.inventory import Inventory
-from holdfast.config.log import Log
-from holdfast.config.paths import Paths
-from holdfast.config.pulse import Pulse
-from holdfast.config.server import Server
-from holdfast.config.status import Status
-from holdfast.config.store import Store
+from holdfast.config.schema.field import Section
+from holdfast.config.sections.agent import Agent
+from holdfast.config.sections.balancer import Balancer
+from holdfast.config.sections.compaction import Compaction
+from holdfast.config.sections.inventory import Inventory
+from holdfast.config.sections.log import Log
+from holdfast.config.sections.paths import Paths
+from holdfast.config.sections.pulse import Pulse
+from holdfast.config.sections.server import Server
+from holdfast.config.sections.status import Status
+from holdfast.config.sections.store import Store
 
 
 class Config(Section, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import os
 
 from sqlalchemy import Engine
 
-from holdfast.config.inventory import Inventory as InventoryConfig
+from holdfast.config.sections.inventory import Inventory as InventoryConfig
 from holdfast.inventory.engine import database_url, open_engine
 from holdfast.runtime.configuration import read_secret
 

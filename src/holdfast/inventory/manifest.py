@@ -22,10 +22,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.document import Fault, Items, Node, Scalar, Table, parse
-from holdfast.config.group import Notes, read_member
-from holdfast.config.reading import Unsound
-from holdfast.config.text import closest
+from holdfast.config.loading.group import Notes, read_member
+from holdfast.config.loading.value import Unsound
+from holdfast.config.loading.yaml import Fault, Items, Node, Scalar, Table, parse
+from holdfast.config.schema.scalars import closest
 from holdfast.inventory import serving
 from holdfast.inventory.claims import KINDS, REGION_LABEL, SERVING, Thing, name_of
 from holdfast.inventory.edit import Wanted, wanted

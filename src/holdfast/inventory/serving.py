@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.balancer import Balancer
-from holdfast.config.field import Section
-from holdfast.config.frontend import Backend, Frontend
-from holdfast.config.group import unfit
-from holdfast.config.healthcheck import HealthCheck
+from holdfast.config.loading.group import unfit
+from holdfast.config.schema.field import Section
+from holdfast.config.sections.balancer import Balancer
+from holdfast.config.sections.frontend import Backend, Frontend
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.balancing.backend import BACKEND
 from holdfast.model.balancing.frontend import FRONTEND
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK

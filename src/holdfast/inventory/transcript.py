@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from holdfast.config.text import show_duration
+from holdfast.config.schema.scalars import show_duration
 from holdfast.inventory.claims import REGION_LABEL, host_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import Endpoint

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.agent.linux.events import Ear
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 from holdfast.lab import hosts, netns
 from holdfast.lab.agents import ROLE
 from holdfast.lab.stage import Broken, Lab, Say, Scene, promise, send, until

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
 from holdfast.balancer.dataplane.nftables.kernel import Kernel
 from holdfast.balancer.vip import Entry, shown
-from holdfast.config.balancer import Dataplane
+from holdfast.config.sections.balancer import Dataplane
 from holdfast.lab import hosts
 from holdfast.runtime.namespace import inside
 from holdfast.runtime.paths import write_atomically

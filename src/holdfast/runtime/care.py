@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from holdfast.config.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime.pulse import ACTIONS, Action, Verdict
 

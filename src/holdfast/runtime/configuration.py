@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.config import Flag, Layer, Loaded, Origin, Problem, Rejected, Source, resolve
-from holdfast.config.document import LARGEST
-from holdfast.config.text import CREDENTIAL, printable
+from holdfast.config.loading.yaml import LARGEST
+from holdfast.config.schema.scalars import CREDENTIAL, printable
 
 DEFAULT_FILE = "/etc/holdfast/holdfast.yaml"
 

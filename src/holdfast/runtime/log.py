@@ -8,7 +8,7 @@ import sys
 import structlog
 from structlog.typing import Processor
 
-from holdfast.config.log import Log
+from holdfast.config.sections.log import Log
 
 
 def setup(config: Log, *, role: str, worker: str) -> None:

@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from holdfast.config.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant
 
 START_WITHIN = Duration(seconds=30)

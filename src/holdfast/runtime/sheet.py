@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.config.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import NEVER, Instant
 from holdfast.runtime.care import Care
 from holdfast.runtime.pulse import Verdict

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.config.text import duration
+from holdfast.config.schema.scalars import duration
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.paths import Paths, write_atomically

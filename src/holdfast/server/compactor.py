@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from holdfast.config.compaction import Compaction
+from holdfast.config.sections.compaction import Compaction
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.host import HOST

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from holdfast.config.server import Server as Timings
+from holdfast.config.sections.server import Server as Timings
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.leader import Leader
 

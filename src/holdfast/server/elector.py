@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from holdfast.config.server import Server as Timings
+from holdfast.config.sections.server import Server as Timings
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant

@@ -14,7 +14,7 @@ import structlog
 
 from holdfast import __version__
 from holdfast.config.root import Config
-from holdfast.config.store import Store as StoreConfig
+from holdfast.config.sections.store import Store as StoreConfig
 from holdfast.model.base.name import NameRefused
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 from holdfast.runtime.netlink.routes import DESTINATION, DEVICE, FIXED, NEW, TABLE, Mark, Route
 from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
 

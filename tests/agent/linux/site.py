@@ -23,7 +23,7 @@ from holdfast.agent.claims import (
 from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.linux import LinuxDataplane
 from holdfast.agent.mac import tunnel_mac
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.runtime.namespace import inside
 from holdfast.testing.netns import Namespace, Network

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.balancer import catalog
 from holdfast.balancer.catalog import Item
 from holdfast.balancer.roster import Announcement, roster
-from holdfast.config.balancer import Balancer
+from holdfast.config.sections.balancer import Balancer
 from holdfast.model.balancing.frontend import FRONTEND, Announce, Frontend
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds

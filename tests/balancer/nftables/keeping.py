@@ -15,7 +15,7 @@ from holdfast.balancer.results import Assignment, Code, Pace, Report, Result
 from holdfast.balancer.roster import roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warmup import WarmUp
-from holdfast.config.balancer import Balancer as Configuration
+from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.decisions import DecisionLog

@@ -12,8 +12,8 @@ from pathlib import Path
 from holdfast.balancer.line import BalancerEnd
 from holdfast.balancer.prober_job import LINE, PROBER
 from holdfast.balancer.results import Report, Result
-from holdfast.config.paths import Paths as Folders
 from holdfast.config.root import Config, dump
+from holdfast.config.sections.paths import Paths as Folders
 from holdfast.runtime.board import Board
 from holdfast.runtime.paths import Paths
 from holdfast.runtime.pulse import Pulse

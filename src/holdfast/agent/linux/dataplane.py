@@ -28,7 +28,7 @@ from holdfast.agent.linux.picture import Picture
 from holdfast.agent.linux.routing import straight_device
 from holdfast.agent.linux.settings import FAMILIES, own
 from holdfast.agent.mac import tunnel_mac
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 from holdfast.reconcile import Away
 from holdfast.runtime.netlink import socket as netlink
 from holdfast.runtime.steps import Steps, at_once, in_turns

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.agent.linux.settings import OWNED, device_name, mtu
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 from holdfast.runtime.netlink import links, networks
 from holdfast.runtime.netlink.addresses import mac_octets
 from holdfast.runtime.netlink.links import Link, Vxlan

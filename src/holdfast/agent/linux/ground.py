@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from holdfast.agent.claims import Key
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.picture import Picture
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 from holdfast.runtime.netlink.addresses import SIZES
 from holdfast.runtime.netlink.socket import Netlink, is_gone
 from holdfast.runtime.netlink.wire import Batch

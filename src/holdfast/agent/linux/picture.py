@@ -15,7 +15,7 @@ from holdfast.agent.claims import Forwarding, Key, Local, Mode, Neighbour, Nexth
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.numbers import Numbers
 from holdfast.agent.linux.settings import FAMILIES
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 from holdfast.runtime.netlink import neighbours, nexthops, routes, rules
 from holdfast.runtime.netlink.addresses import SIZES, mac_text, text
 from holdfast.runtime.netlink.routes import Mark

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.agent.claims import Key, Rule, Shape, rule
-from holdfast.config.linux import Linux
+from holdfast.config.sections.linux import Linux
 
 FAMILIES = (4, 6)
 OWNED = "holdfast: owned by its agent"

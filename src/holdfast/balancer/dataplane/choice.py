@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.balancer.dataplane import Dataplane
 from holdfast.balancer.dataplane.dryrun import DryRun
 from holdfast.balancer.dataplane.nftables import Nftables, Shape, refusal_of_nftables
-from holdfast.config.balancer import Dataplane as Configuration
+from holdfast.config.sections.balancer import Dataplane as Configuration
 
 
 def open_dataplane(config: Configuration) -> Dataplane:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.field import About, Address, Conflict, File, Kind, Regex, Section
-from holdfast.config.text import Unfit, quote
+from holdfast.config.schema.field import About, Address, Conflict, File, Kind, Regex, Section
+from holdfast.config.schema.scalars import Unfit, quote
 
 _WEB = ("http", "https")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from holdfast.config.field import About, Section, Size
+from holdfast.config.schema.field import About, Section, Size
 
 MIB = 2**20
 

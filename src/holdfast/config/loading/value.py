@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.document import Fault, Items, Node, Scalar, Table, Unusable, parse
-from holdfast.config.field import Leaf
-from holdfast.config.text import Unfit
+from holdfast.config.loading.yaml import Fault, Items, Node, Scalar, Table, Unusable, parse
+from holdfast.config.schema.field import Leaf
+from holdfast.config.schema.scalars import Unfit
 
 
 class Unsound:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.field import About, Address, Conflict, Name, Section
+from holdfast.config.schema.field import About, Address, Conflict, Name, Section
 
 _WEIGHT = {"small": "a weight is not negative", "big": "a hundred is the whole share", "least": 0, "most": 100}
 

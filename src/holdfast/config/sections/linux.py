@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from holdfast.config.field import About, Conflict, Kind, Name, Section
-from holdfast.config.text import Unfit, whole
+from holdfast.config.schema.field import About, Conflict, Kind, Name, Section
+from holdfast.config.schema.scalars import Unfit, whole
 
 LONGEST_DEVICE = 14
 

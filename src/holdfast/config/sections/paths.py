@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from holdfast.config.field import About, Conflict, Folder, Section
+from holdfast.config.schema.field import About, Conflict, Folder, Section
 
 
 class Paths(Section, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 import msgspec
 
-from holdfast.config import text
+from holdfast.config.schema import scalars as text
 
 ENVIRONMENT_PREFIX = "HOLDFAST_"
 

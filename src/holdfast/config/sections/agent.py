@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.field import About, Conflict, File, Name, Section
-from holdfast.config.linux import Linux
-from holdfast.config.text import show_duration
+from holdfast.config.schema.field import About, Conflict, File, Name, Section
+from holdfast.config.schema.scalars import show_duration
+from holdfast.config.sections.linux import Linux
 
 
 def _seconds(value: float) -> timedelta:

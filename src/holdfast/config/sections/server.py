@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.field import About, Conflict, Name, Section
-from holdfast.config.text import show_duration
+from holdfast.config.schema.field import About, Conflict, Name, Section
+from holdfast.config.schema.scalars import show_duration
 
 
 def _seconds(value: float) -> timedelta:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.field import About, Conflict, Section
-from holdfast.config.text import show_duration
+from holdfast.config.schema.field import About, Conflict, Section
+from holdfast.config.schema.scalars import show_duration
 
 
 def _seconds(value: float) -> timedelta:

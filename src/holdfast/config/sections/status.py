@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from holdfast.config.field import About, Conflict, SecretFile, Section
-from holdfast.config.text import is_loopback
+from holdfast.config.schema.field import About, Conflict, SecretFile, Section
+from holdfast.config.schema.scalars import is_loopback
 
 _SECRET_WORDS = ("token", "secret", "password", "key=", "sig=")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.field import Leaf
-from holdfast.config.group import plain_group
-from holdfast.config.origin import Origin
-from holdfast.config.resolve import GROUPS, LEAVES, Loaded
+from holdfast.config.loading.group import plain_group
+from holdfast.config.loading.origin import Origin
+from holdfast.config.loading.resolve import GROUPS, LEAVES, Loaded
+from holdfast.config.schema.field import Leaf
 
 
 def rows(loaded: Loaded) -> Iterator[tuple[Leaf, Any, Origin]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.field import About, Conflict, Endpoint, File, Name, SecretFile, Section
-from holdfast.config.text import is_loopback
+from holdfast.config.schema.field import About, Conflict, Endpoint, File, Name, SecretFile, Section
+from holdfast.config.schema.scalars import is_loopback
 
 
 class Store(Section, frozen=True, kw_only=True):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.config.document import Fault, Items, Mark, Node, Scalar, Table, Unusable
-from holdfast.config.field import Group, Leaf, Section, Shape, children, groups, own_leaves
-from holdfast.config.reading import UNSOUND, Unsound, check_bounds, read
-from holdfast.config.text import Unfit, closest, name, printable
+from holdfast.config.loading.value import UNSOUND, Unsound, check_bounds, read
+from holdfast.config.loading.yaml import Fault, Items, Mark, Node, Scalar, Table, Unusable
+from holdfast.config.schema.field import Group, Leaf, Section, Shape, children, groups, own_leaves
+from holdfast.config.schema.scalars import Unfit, closest, name, printable
 
 
 @dataclass

@@ -11,13 +11,23 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.config.document import Document, Fault, Mark, Node, Scalar, Table, Unusable, decode, parse
-from holdfast.config.field import ENVIRONMENT_PREFIX, SECRET, Group, Leaf, Section, children, groups, leaves, sections
-from holdfast.config.group import Notes, field_name, read_group
-from holdfast.config.origin import Layer, Origin, Problem, Rejected, reject
-from holdfast.config.reading import UNSOUND, node_of, read
+from holdfast.config.loading.group import Notes, field_name, read_group
+from holdfast.config.loading.origin import Layer, Origin, Problem, Rejected, reject
+from holdfast.config.loading.value import UNSOUND, node_of, read
+from holdfast.config.loading.yaml import Document, Fault, Mark, Node, Scalar, Table, Unusable, decode, parse
 from holdfast.config.root import Config
-from holdfast.config.text import closest, nearest, printable
+from holdfast.config.schema.field import (
+    ENVIRONMENT_PREFIX,
+    SECRET,
+    Group,
+    Leaf,
+    Section,
+    children,
+    groups,
+    leaves,
+    sections,
+)
+from holdfast.config.schema.scalars import closest, nearest, printable
 
 # Variables that the command line reads for itself.
 RESERVED = ("HOLDFAST_CONFIG", "HOLDFAST_ETCD", "HOLDFAST_SERVER", "HOLDFAST_TOKEN")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from holdfast.config.text import printable
+from holdfast.config.schema.scalars import printable
 
 LARGEST = 256 * 1024
 DEEPEST = 16

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.field import About, Conflict, SecretFile, Section
+from holdfast.config.schema.field import About, Conflict, SecretFile, Section
 
 _SCHEMES = ("sqlite:///", "postgresql://")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.field import About, Section, Size
+from holdfast.config.schema.field import About, Section, Size
 
 GIB = 2**30
 

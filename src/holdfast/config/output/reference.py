@@ -1,4 +1,6 @@
-"""The configuration reference, in Markdown, from the structs alone. `python -m holdfast.config.reference` prints it."""
+"""The configuration reference, in Markdown, from the structs alone. `python -m holdfast.config.output.reference` prints
+it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 
-from holdfast.config.field import Group, Leaf, Section, Shape, groups, own_leaves, sections
-from holdfast.config.resolve import GROUPS, LEAVES, RESERVED
+from holdfast.config.loading.resolve import GROUPS, LEAVES, RESERVED
 from holdfast.config.root import Config
+from holdfast.config.schema.field import Group, Leaf, Section, Shape, groups, own_leaves, sections
 
 _HEAD = """\
 # Configuration reference

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.field import About, Conflict, Kind, Name, Section
-from holdfast.config.frontend import Backend, Frontend
-from holdfast.config.healthcheck import HealthCheck
-from holdfast.config.text import Unfit, closest, quote, show_duration
+from holdfast.config.schema.field import About, Conflict, Kind, Name, Section
+from holdfast.config.schema.scalars import Unfit, closest, quote, show_duration
+from holdfast.config.sections.frontend import Backend, Frontend
+from holdfast.config.sections.healthcheck import HealthCheck
 
 TABLE_SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65537, 131071)
 """Primes: only then does every step width visit every bucket."""

@@ -1,0 +1,1 @@
+"""Output: `config show` and the generated reference page."""

@@ -1,0 +1,1 @@
+"""Schema: documented fields and the scalar types they hold."""

@@ -1,0 +1,1 @@
+"""Sections: the settings, one file per section."""
