@@ -18,7 +18,7 @@ from bench.benchmark import Unmeasurable
 from bench.cost import Cost, Work
 from bench.gauges import Stopwatch
 from holdfast.store.api import Put, prefix_end
-from holdfast.store.http import Endpoint
+from holdfast.store.transport.http import Endpoint
 
 OPERATIONS = 127
 """As many as a fenced transaction has."""

@@ -21,7 +21,7 @@ from bench.benchmark import Benchmark, Unmeasurable
 from bench.machine import facts
 from bench.quiet import logs_to_stderr
 from holdfast.store.api import StoreAway, StoreError
-from holdfast.store.binary import NoEtcd
+from holdfast.store.embedded.binary import NoEtcd
 
 SUITE = Path(__file__).parent / "suite"
 DIGITS = 4

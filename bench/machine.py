@@ -7,7 +7,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from holdfast.store import binary
+from holdfast.store.embedded import binary
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.store.embedded.server import EmbeddedEtcd
 
 MEMORY = Path("/dev/shm")
 

@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.store import binary
-from holdfast.store.binary import NoEtcd
+from holdfast.store.embedded import binary
+from holdfast.store.embedded.binary import NoEtcd
 
 FETCHED = Path(__file__).resolve().parent.parent / ".tools" / "usr" / "bin" / "etcd"
 SYSTEM_FOLDERS: tuple[str, ...] = ("/usr/local/sbin", "/usr/sbin")  # often not on a normal user's PATH

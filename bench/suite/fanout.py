@@ -29,8 +29,8 @@ from holdfast.runtime.process import cpu_s
 from holdfast.store.api import Snapshot, Store
 from holdfast.store.boottime import boot_now
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.gateway import Connection
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.transport.gateway import Connection
 
 CHANGES_PER_S = 10
 PATIENCE = Duration(seconds=60)

@@ -43,7 +43,7 @@ from holdfast.server.leadership import Found, Leadership, Shown
 from holdfast.server.syncer import Reign, Surroundings, look
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 
 T = TypeVar("T")
 REGION = Region()

@@ -57,9 +57,9 @@ from holdfast.server.staleness import Behind
 from holdfast.server.status import Around, Reign, Topic
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
-from holdfast.store.fenced import FencedStore
-from holdfast.store.gateway import Connection
-from holdfast.store.packing import Write
+from holdfast.store.fenced.packing import Write
+from holdfast.store.fenced.store import FencedStore
+from holdfast.store.transport.gateway import Connection
 
 T = TypeVar("T")
 LEADER_KEY = LEADER.key(REGION, "leader")

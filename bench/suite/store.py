@@ -34,10 +34,10 @@ from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.store.api import Events, Put, Snapshot, Store
 from holdfast.store.client import EtcdStore
-from holdfast.store.fenced import FencedStore
-from holdfast.store.gateway import Connection
-from holdfast.store.mirror import Mirror
-from holdfast.store.packing import Write
+from holdfast.store.fenced.packing import Write
+from holdfast.store.fenced.store import FencedStore
+from holdfast.store.mirror.mirror import Mirror
+from holdfast.store.transport.gateway import Connection
 
 ROUNDS = 3
 SINGLE_PUTS = 10_000

@@ -30,7 +30,7 @@ from holdfast.runtime.control import Request, ask
 from holdfast.runtime.report import WorkerReport, report
 from holdfast.store.api import Entry
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.processes import Process, folder, wait_until
 

@@ -25,7 +25,7 @@ from holdfast.model.base.time import seconds
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.control import Request, ask
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.processes import Process, folder, reserved_ports, wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.store import binary
+from holdfast.store.embedded import binary
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from holdfast.model.base.time import Instant
 from holdfast.runtime.pulse import Signs, Verdict
 from holdfast.server.syncer_source import Outbox
 from holdfast.store.api import Compare, Operation, TxnResult
-from holdfast.store.endpoints import Endpoints
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
+from holdfast.store.transport.endpoints import Endpoints
 
 
 async def write_without_fence(

@@ -36,7 +36,7 @@ from holdfast.server.leadership import Found, Leadership, Leading, Shown
 from holdfast.server.syncer import Reign, Surroundings, begin
 from holdfast.server.syncer_source import NAME
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 from tests.server.syncing import Slot
 
 OBJECTS = 30

@@ -18,8 +18,8 @@ from holdfast.server.compaction import LAST, TRIGGER
 from holdfast.server.compactor import Compactor
 from holdfast.store.api import Compacted, NoSpace, Put
 from holdfast.store.client import EtcdStore
-from holdfast.store.fenced import FencedStore
-from holdfast.store.gateway import Connection
+from holdfast.store.fenced.store import FencedStore
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.processes import wait_until

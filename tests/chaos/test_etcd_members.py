@@ -37,7 +37,11 @@ def test_leader_work_goes_on_when_a_member_of_etcd_dies_or_hangs(
     wait_until(lambda: any(counts(one).accepted > done[one.name] + 5 for one in fleet.members), "leader work goes on")
 
 
-@fault("C23", without="holdfast.store.endpoints:Endpoints.order", by="tests.chaos.removals:always_the_first_member")
+@fault(
+    "C23",
+    without="holdfast.store.transport.endpoints:Endpoints.order",
+    by="tests.chaos.removals:always_the_first_member",
+)
 def test_C23_when_both_leaders_die_at_once_the_fleet_is_led_again_within_twice_the_ttl_and_3_seconds(
     cluster: Cluster,
 ) -> None:

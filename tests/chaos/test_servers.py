@@ -84,7 +84,7 @@ def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbe
             assert counts(second).accepted == 0
 
 
-@fault("C2", without="holdfast.store.fenced:FencedStore.txn", by="tests.chaos.removals:write_without_fence")
+@fault("C2", without="holdfast.store.fenced.store:FencedStore.txn", by="tests.chaos.removals:write_without_fence")
 def test_C2_a_server_whose_board_says_leader_cannot_write_once_the_store_says_otherwise(cluster: Cluster) -> None:
     # The board is believed for long enough that a busy writer has a write refused before its deadline ends its work.
     with servers(cluster, 2, settings={"server.ttl": "8s", "server.renew_deadline": "6s"}) as fleet:

@@ -19,7 +19,7 @@ from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatu
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.inventory import fresh_engine
 from holdfast.testing.processes import wait_until

@@ -26,7 +26,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.control.leader import LEADER
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
 from holdfast.testing.inventory import fresh_engine

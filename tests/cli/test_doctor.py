@@ -20,8 +20,8 @@ from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.memory import StoreMemory
 from holdfast.server.guard import Guard
 from holdfast.store.api import NoSpace
-from holdfast.store.gateway import Connection
 from holdfast.store.identity import Remembered, Verdict, identity_key
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.etcd import Cluster, Member, etcd_cluster
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.processes import reserved_ports, tool

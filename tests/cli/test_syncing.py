@@ -18,7 +18,7 @@ from holdfast.inventory.sql import SqlInventory
 from holdfast.lab import member
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.inventory import fresh_engine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store import binary
-from holdfast.store.binary import NoEtcd
+from holdfast.store.embedded import binary
+from holdfast.store.embedded.binary import NoEtcd
 from tools import find_etcd
 
 

@@ -15,7 +15,7 @@ from holdfast.server.syncer_brake import SyncerBrake
 from holdfast.server.syncer_source import Outbox
 from holdfast.server.syncer_target import EtcdTarget
 from holdfast.store.api import Aspect, Compare, Entry
-from holdfast.store.fenced import Result
+from holdfast.store.fenced.store import Result
 
 
 async def everything_goes(_self: Reconciler[Any, Any], batch: Sequence[Change[Any, Any]]) -> list[Change[Any, Any]]:

@@ -17,7 +17,7 @@ from holdfast.model.calico.host import HOST
 from holdfast.model.fleet.observed import AgentSeen
 from holdfast.server.status import Reign
 from holdfast.store.api import Deposed
-from holdfast.store.pending import Delta
+from holdfast.store.mirror.pending import Delta
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, host
 from tests.server.observing import Observatory, agent_key, observatory, status_key

@@ -19,7 +19,7 @@ from holdfast.model.control.leader import LEADER
 from holdfast.server.compaction import LAST, TRIGGER, Checked, Notes, Verdict, Why, judge, period, read_last
 from holdfast.server.compactor import Compactor
 from holdfast.store.api import Compacted
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import FakeStore
 from holdfast.testing.client import FakeClient
 from holdfast.testing.link import Fate

@@ -15,7 +15,7 @@ from holdfast.inventory.edit import Wanted
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.endpoint_status import State
 from holdfast.model.fleet.observed import EndpointSeen
-from holdfast.store import garbage
+from holdfast.store.mirror import gc_pause as garbage
 from tests.inventory.things import endpoint, endpoint_name, host
 from tests.server.observing import Observatory, Working, observatory, status_key
 

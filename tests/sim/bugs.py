@@ -18,7 +18,7 @@ from holdfast.server import election, leadership, predecessor
 from holdfast.server.election import CampaignFailed, Effect, Election, Event, Phase, Renew, Resign, Resigned, Won
 from holdfast.server.elector import Elector
 from holdfast.store.api import Compare, Delete, Operation, Put, TxnResult
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 from holdfast.testing.nodes import NodeClock
 
 Bug = Callable[[], contextlib.AbstractContextManager[object]]

@@ -35,8 +35,8 @@ from holdfast.agent.following import Following
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import Endpoint
 from holdfast.model.calico.host import HOST, Host
-from holdfast.store import mirror
 from holdfast.store.api import Delete, Operation, Put
+from holdfast.store.mirror import mirror
 from holdfast.testing import World
 from holdfast.testing.kernel import FakeKernel
 from tests.agent.site import ME, REGION, Fleet, Ids, Site, another_store

@@ -25,7 +25,7 @@ from holdfast.server.leadership import Found, Leadership, Leading, NotLeading, S
 from holdfast.server.predecessor import certainly_dead
 from holdfast.server.registrar import Around, Registrar
 from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import Node, World
 from holdfast.testing.nodes import ProcessLife
 from holdfast.testing.outside import later

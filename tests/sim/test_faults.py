@@ -87,7 +87,7 @@ def test_C1_workers_of_an_elector_that_died_silently_stop_by_themselves() -> Non
     tell(tale)
 
 
-@fault("C1", without="holdfast.store.fenced:FencedStore.txn", by="tests.sim.bugs:_unfenced")
+@fault("C1", without="holdfast.store.fenced.store:FencedStore.txn", by="tests.sim.bugs:_unfenced")
 def test_C1_a_write_under_an_old_belief_is_refused_by_the_fence() -> None:
     async def tale(pair: Pair) -> None:
         """The elector is dead, and the machine stood still with its clock: nothing but the fence can know."""

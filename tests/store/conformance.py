@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast.model.base.time import seconds
 from holdfast.store.api import Entry, Events, Page, Snapshot, Store, StoreError
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing import World, simulate
 from holdfast.testing.etcd import Cluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.fixtures import or_skip
 

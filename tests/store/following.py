@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from holdfast.model.base.time import Duration
 from holdfast.store.api import GATHER, Events, OwnKey, Snapshot, Store
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 
 PATIENCE = 30.0
 

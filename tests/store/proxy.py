@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from holdfast.store.gateway import Connection
-from holdfast.store.http import Endpoint
+from holdfast.store.transport.gateway import Connection
+from holdfast.store.transport.http import Endpoint
 
 _BEGINNING = 5
 """Turns of the loop from a client's connect to the first step of its handler: select, accept, transport, protocol,

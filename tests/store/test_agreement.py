@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.model.base.bad import Bad
 from holdfast.reconcile import Away
-from holdfast.store.agreement import MOST, agree
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
+from holdfast.store.mirror.verify import MOST, agree
 from holdfast.testing import World, simulate
 from holdfast.testing.client import FakeClient
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.store.chunks import ChunkedLines
+from holdfast.store.watch.chunks import ChunkedLines
 
 
 def chunked(body: bytes, sizes: list[int]) -> bytes:

@@ -11,8 +11,8 @@ import pytest
 from holdfast.model.base.time import Duration
 from holdfast.store.api import Aspect, Compacted, Compare, Delete, Entry, Get, LeaseGone, Put, StoreError, TooLarge
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.http import USER_TIMEOUT_MS, Endpoint, HttpConnection, connect
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.transport.http import USER_TIMEOUT_MS, Endpoint, HttpConnection, connect
 
 
 def run(etcd: EmbeddedEtcd, scenario: Callable[[EtcdStore], Awaitable[None]]) -> None:

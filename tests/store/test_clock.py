@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.model.base.time import Instant
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.gateway import Connection
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.transport.gateway import Connection
 
 
 def test_a_member_of_etcd_says_what_its_clock_shows(etcd: EmbeddedEtcd) -> None:

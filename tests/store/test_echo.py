@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import OwnKey
-from holdfast.store.echo import Echo, OwnWrites
+from holdfast.store.watch.own_writes import Echo, OwnWrites
 
 OWN = OwnKey(b"own", Duration(seconds=10))
 NOW = Instant(10**12)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.api import StoreError
-from holdfast.store.binary import NoEtcd, Version, find, objection, read_version
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.listening import listening_pids
+from holdfast.store.embedded.binary import NoEtcd, Version, find, objection, read_version
+from holdfast.store.embedded.port_owner import listening_pids
+from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.testing.processes import wait_until
 from tests.store.following import opened
 from tests.store.servers import some_web_server
@@ -76,7 +76,7 @@ def test_an_etcd_that_does_not_start_says_why_and_where_its_log_is(folder: Path)
 ORPHAN = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.store.embedded.server import EmbeddedEtcd
 
 async def main():
     async with EmbeddedEtcd(Path(sys.argv[1])) as etcd:

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import StoreAway
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.endpoints import GONE_AFTER, Endpoints, Floor
-from holdfast.store.gateway import Connection
-from holdfast.store.http import Endpoint
-from holdfast.store.wire import Header
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.transport.endpoints import GONE_AFTER, Endpoints, Floor
+from holdfast.store.transport.gateway import Connection
+from holdfast.store.transport.http import Endpoint
+from holdfast.store.transport.wire import Header
 from holdfast.testing.fault import fault
 from holdfast.testing.processes import reserved_ports
 from tests.store.following import opened
@@ -145,7 +145,7 @@ def test_an_ipv6_endpoint_is_understood() -> None:
     assert (endpoint.host, endpoint.port, endpoint.authority) == ("fd00::1", 2379, "[fd00::1]:2379")
 
 
-@fault("C29", without="holdfast.store.endpoints:Floor.objection", returns=None)
+@fault("C29", without="holdfast.store.transport.endpoints:Floor.objection", returns=None)
 def test_C29_a_member_that_was_restored_is_left(folder: Path) -> None:
     async def main() -> None:
         async with (

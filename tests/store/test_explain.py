@@ -7,9 +7,9 @@ import ssl
 
 import pytest
 
-from holdfast.store import explain
 from holdfast.store.api import Compacted, LeaseGone, NoSpace, StoreError, TooLarge
-from holdfast.store.explain import Failed, Login, StaleToken
+from holdfast.store.transport import failures as explain
+from holdfast.store.transport.failures import Failed, Login, StaleToken
 
 URL = "https://etcd-1:2379"
 NOBODY = Login()

@@ -24,9 +24,9 @@ from holdfast.store.api import (
     TooLarge,
 )
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.fenced import FencedStore
-from holdfast.store.packing import Write
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.fenced.packing import Write
+from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
 from holdfast.testing.link import Fate
@@ -172,7 +172,7 @@ async def no_look(fenced: FencedStore, plan: object) -> None:
     """Stands in for the look at the alarms."""
 
 
-@fault("C35", without="holdfast.store.fenced:FencedStore._look_for_space", by="tests.store.test_fenced:no_look")
+@fault("C35", without="holdfast.store.fenced.store:FencedStore._look_for_space", by="tests.store.test_fenced:no_look")
 def test_C35_a_store_out_of_space_loses_nothing_to_a_plan_of_moves_and_deletes(folder: Path) -> None:
     async def main() -> None:
         async with (

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from holdfast.store.garbage import WORTH_IT, resting
+from holdfast.store.mirror.gc_pause import WORTH_IT, resting
 
 
 def test_it_rests_while_a_large_snapshot_is_taken_in() -> None:

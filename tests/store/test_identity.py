@@ -11,7 +11,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.control.identity import Identity
 from holdfast.store import identity
 from holdfast.store.api import Conflict
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import (
     Found,
     Founding,

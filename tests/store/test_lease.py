@@ -11,7 +11,7 @@ import pytest
 from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import LeaseGone, Store
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
+from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.lease import Lease, LeaseKeeper
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault

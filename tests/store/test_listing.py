@@ -7,11 +7,11 @@ import itertools
 
 import msgspec
 
-from holdfast.store import wire
 from holdfast.store.api import Put, Snapshot
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.gateway import Gateway, Question
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.transport import wire
+from holdfast.store.transport.gateway import Gateway, Question
 from holdfast.testing.fault import fault
 from tests.store.following import opened
 
@@ -24,7 +24,7 @@ async def unpinned(gateway: Gateway, request: wire.RangeRequest) -> wire.RangeRe
     return await gateway.call(Question(wire.RANGE, body, _RANGE))
 
 
-@fault("C17", without="holdfast.store.listing:read_range", by="tests.store.test_listing:unpinned")
+@fault("C17", without="holdfast.store.watch.listing:read_range", by="tests.store.test_listing:unpinned")
 def test_C17_a_snapshot_in_ascending_pages_is_of_one_moment(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     """Writers keep all values equal by one transaction each; a list of two moments would see two values."""
     names = [prefix + b"%04d" % i for i in range(0, 2_400, 100)]

@@ -18,11 +18,11 @@ from holdfast.model.base.time import Duration, Instant
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS
 from holdfast.store.api import GATHER, Events, OwnKey, Put, Snapshot, StoreAway, StoreError
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.gateway import Gateway
-from holdfast.store.listing import full_list
-from holdfast.store.mirror import Mirror, _State
-from holdfast.store.pending import Delta
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.mirror.mirror import Mirror, _State
+from holdfast.store.mirror.pending import Delta
+from holdfast.store.transport.gateway import Gateway
+from holdfast.store.watch.listing import full_list
 from holdfast.testing import FakeStore, watching
 from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
@@ -168,7 +168,7 @@ class Opaque:
     value: bytes
 
 
-@fault("C15", without="holdfast.store.mirror:_Held.__getitem__", returns=-1)
+@fault("C15", without="holdfast.store.mirror.mirror:_Held.__getitem__", returns=-1)
 def test_C15_a_second_snapshot_reports_nothing_that_has_not_changed(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def main() -> None:
         async with (
@@ -212,7 +212,7 @@ def absent_if_bad(mirror: Mirror[str], into: _State[str], bad: Bad, key: bytes, 
     into.objects.pop(key, None)
 
 
-@fault("C39", without="holdfast.store.mirror:Mirror._leave", by="tests.store.test_mirror:absent_if_bad")
+@fault("C39", without="holdfast.store.mirror.mirror:Mirror._leave", by="tests.store.test_mirror:absent_if_bad")
 def test_C39_a_value_that_cannot_be_decoded_leaves_the_last_good_object() -> None:
     async def main() -> None:
         ground = Ground()
@@ -433,7 +433,7 @@ async def half_a_list(gateway: Gateway, prefix: bytes) -> AsyncGenerator[Snapsho
         yield Snapshot(last.revision, [], first=False, more=False)
 
 
-@fault("C14", without="holdfast.store.watch:full_list", by="tests.store.test_mirror:half_a_list")
+@fault("C14", without="holdfast.store.watch.watch:full_list", by="tests.store.test_mirror:half_a_list")
 def test_C14_a_snapshot_that_breaks_half_way_changes_nothing(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def fill(store: EtcdStore, values: bytes) -> None:
         for start in range(0, 4_000, 100):

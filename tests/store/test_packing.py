@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import Aspect, Compare, Delete, Put
-from holdfast.store.packing import FEWEST_OPERATIONS, MOST_BYTES, MOST_OPERATIONS, Packing, Window, Write
+from holdfast.store.fenced.packing import FEWEST_OPERATIONS, MOST_BYTES, MOST_OPERATIONS, Packing, Window, Write
 
 QUICK, SLOW = Duration(milliseconds=5), Duration(milliseconds=150)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.base.time import Instant
-from holdfast.store.pending import Pending, Waiting
+from holdfast.store.mirror.pending import Pending, Waiting
 
 KEYS = [b"a", b"b", b"c", b"d"]
 STEPS = st.lists(

@@ -13,10 +13,10 @@ from holdfast.model.base.time import Duration
 from holdfast.model.control.identity import Identity
 from holdfast.store.api import NoSpace, Refused, StoreAway, StoreError, TooLarge
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.fenced import FencedStore
-from holdfast.store.gateway import Connection
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import Remembered, Verdict, create_identity, judge, read_identity
+from holdfast.store.transport.gateway import Connection
 from holdfast.testing.processes import reserved_ports
 from tests.store.certificates import CLIENT, SERVER, Authority
 from tests.store.following import opened, until

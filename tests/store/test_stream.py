@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.model.base.time import Duration
-from holdfast.store.http import Endpoint
-from holdfast.store.stream import FULL_READ, MOST_BUFFERED, Stream
+from holdfast.store.transport.http import Endpoint
+from holdfast.store.watch.stream import FULL_READ, MOST_BUFFERED, Stream
 
 GATHER = Duration(milliseconds=50)
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from holdfast.store import wire
 from holdfast.store.boottime import boot_now
-from holdfast.store.gateway import Connection, Gateway
-from holdfast.store.http import Endpoint
-from holdfast.store.stream import Stream
-from holdfast.store.vigil import Vigil
+from holdfast.store.transport import wire
+from holdfast.store.transport.gateway import Connection, Gateway
+from holdfast.store.transport.http import Endpoint
+from holdfast.store.watch.liveness import Vigil
+from holdfast.store.watch.stream import Stream
 
 URL = "http://127.0.0.1:2379"
 MEMBER, OTHER = 7, 8

@@ -11,8 +11,8 @@ import pytest
 from holdfast.model.base.time import Duration
 from holdfast.store.api import OwnKey, Put, Snapshot, StoreAway
 from holdfast.store.client import EtcdStore
-from holdfast.store.embedded import EmbeddedEtcd
-from holdfast.store.mirror import Mirror
+from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.mirror.mirror import Mirror
 from holdfast.testing.fault import fault
 from holdfast.testing.processes import reserved_ports
 from tests.store.following import Follower, opened, run, until
@@ -82,7 +82,7 @@ def test_a_broken_stream_is_resumed_after_the_last_event(etcd: EmbeddedEtcd, pre
     asyncio.run(main())
 
 
-@fault("C18", without="holdfast.store.watch:Watch._ended", returns=None)
+@fault("C18", without="holdfast.store.watch.watch:Watch._ended", returns=None)
 def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def main() -> None:
         async with (
@@ -106,7 +106,7 @@ def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, pre
     asyncio.run(main())
 
 
-@fault("C38", without="holdfast.store.echo:Echo.missing", returns=0)
+@fault("C38", without="holdfast.store.watch.own_writes:Echo.missing", returns=0)
 def test_C38_a_half_open_stream_is_noticed_by_own_writes_that_do_not_come_back(
     etcd: EmbeddedEtcd, prefix: bytes
 ) -> None:
@@ -197,7 +197,7 @@ def test_a_store_that_is_away_keeps_the_watch_silent(folder: Path) -> None:
         asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.watch:Watch._probe", by="tests.store.test_watch:trust_any_member")
+@fault("C29", without="holdfast.store.watch.watch:Watch._probe", by="tests.store.test_watch:trust_any_member")
 def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
     async def main() -> None:
         etcd = EmbeddedEtcd(folder / "first", port=port)
@@ -216,7 +216,7 @@ def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
         asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.landmark:Landmark.found", returns=True)
+@fault("C29", without="holdfast.store.watch.continuity:Landmark.found", returns=True)
 @pytest.mark.parametrize("last", ["snapshot", "put", "delete"])
 def test_C29_a_store_that_was_wiped_and_written_beyond_our_revision_unseen_gives_a_new_snapshot(
     folder: Path, last: str
@@ -243,7 +243,7 @@ def test_C29_a_store_that_was_wiped_and_written_beyond_our_revision_unseen_gives
     asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.landmark:Landmark.found", returns=True)
+@fault("C29", without="holdfast.store.watch.continuity:Landmark.found", returns=True)
 @pytest.mark.parametrize("forgotten", ["before the wipe", "after the wipe"])
 def test_C29_where_history_was_compacted_a_wiped_store_is_known_by_the_value_seen_last(
     folder: Path, forgotten: str
@@ -325,7 +325,7 @@ def test_a_stream_that_is_opened_again_at_the_same_store_goes_on_without_a_list(
 
 async def trust_any_member(watch: object, url: str, timeout: float) -> object:
     """Stands in for the look at where a member stands before it is watched."""
-    from holdfast.store import wire
+    from holdfast.store.transport import wire
 
     return wire.RangeReply(wire.Header())
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.time import seconds
 from holdfast.store.lease import LeaseKeeper
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
 from holdfast.testing import Node, World, simulate
 from holdfast.testing.storm import FAULTS, storm, suspend
 

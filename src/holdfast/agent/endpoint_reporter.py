@@ -20,7 +20,7 @@ from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatu
 from holdfast.reconcile import Away
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 

@@ -29,9 +29,9 @@ from holdfast.model.control.allowance import ALLOWANCE
 from holdfast.model.control.scope import Target
 from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
-from holdfast.store.agreement import agree
 from holdfast.store.api import OwnKey, Store
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
+from holdfast.store.mirror.verify import agree
 
 log = structlog.get_logger(__name__)
 

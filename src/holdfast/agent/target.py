@@ -25,7 +25,7 @@ from holdfast.agent.journal import Journal, JournalUnwritable
 from holdfast.agent.order import in_order, portions
 from holdfast.reconcile import Away, Op, Outcome, Owned
 from holdfast.runtime.steps import Steps, in_turns
-from holdfast.store.garbage import resting
+from holdfast.store.mirror.gc_pause import resting
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from holdfast.agent.order import in_order
 from holdfast.agent.sources import Sources
 from holdfast.reconcile import Owned, Sync
 from holdfast.runtime.steps import in_turns
-from holdfast.store.garbage import resting
+from holdfast.store.mirror.gc_pause import resting
 
 
 class WantedClaims:

@@ -32,10 +32,10 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined
 from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.runtime.paths import write_atomically
-from holdfast.store.agreement import agree
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.identity import Remembered, Verdict, judge, read_identity
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
+from holdfast.store.mirror.verify import agree
 
 log = structlog.get_logger(__name__)
 

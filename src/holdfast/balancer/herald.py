@@ -20,7 +20,7 @@ from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import OwnKey, Store, StoreError
 from holdfast.store.lease import LeaseKeeper
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 

@@ -20,7 +20,7 @@ from holdfast.runtime.configuration import SecretRefused
 from holdfast.runtime.connect import connection
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.kinds import KINDS
 from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Status, Store, StoreAway, StoreError
-from holdfast.store.binary import objection, parse_version
+from holdfast.store.embedded.binary import objection, parse_version
 from holdfast.store.identity import Found, Judgement, Verdict, judge, read_identity
 
 CANNOT_TELL = 2

@@ -27,7 +27,7 @@ from holdfast.model.calico.host import HOST
 from holdfast.runtime.control import Request, ask
 from holdfast.store.api import Entry
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 
 if TYPE_CHECKING:
     from holdfast.inventory.edit import Wanted

@@ -23,7 +23,7 @@ from holdfast.lab.site import WEB
 from holdfast.model.base.time import Duration
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.worker import Spec, Worker
-from holdfast.store.embedded import EmbeddedEtcd, free_ports
+from holdfast.store.embedded.server import EmbeddedEtcd, free_ports
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from holdfast.lab import fleet
 from holdfast.lab.inventory import database
 from holdfast.lab.stage import Broken, Lab
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 
 
 @contextlib.asynccontextmanager

@@ -23,7 +23,7 @@ from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.worker import Spec, Worker
-from holdfast.store.embedded import free_ports
+from holdfast.store.embedded.server import free_ports
 
 log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from holdfast.runtime.report import report
 from holdfast.server.leadership import Leading, Shown, judge
 from holdfast.server.workers import LEADERSHIP_CELL
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 
 CLOCK = SystemClock()
 PATIENCE = Duration(seconds=60)

@@ -24,7 +24,7 @@ from holdfast.runtime.worker import Spec, Worker
 from holdfast.server.leadership import Leading, while_leading
 from holdfast.server.workers import leadership, server_name
 from holdfast.store.api import Deposed, Store, StoreAway, StoreError
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 
 log = structlog.get_logger(__name__)
 

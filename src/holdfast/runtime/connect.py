@@ -8,7 +8,7 @@ from holdfast.config.sections.store import Store as StoreConfig
 from holdfast.runtime.configuration import SecretRefused, file_path, read_secret, secret_file
 from holdfast.store.api import Refused
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
+from holdfast.store.transport.gateway import Connection
 
 
 def connection(config: StoreConfig) -> Connection:

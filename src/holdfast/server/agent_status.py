@@ -14,7 +14,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.fleet.observed import AGENT, AgentSeen
 from holdfast.reconcile import Change
-from holdfast.store.pending import Delta
+from holdfast.store.mirror.pending import Delta
 
 NOT_OURS = Bad(b"", BadReason.OTHER_KIND, "not the status of an agent")
 _STATUS = b"/status"

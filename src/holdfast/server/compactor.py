@@ -32,7 +32,7 @@ from holdfast.store.api import (
     StoreAway,
     StoreError,
 )
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 
 log = structlog.get_logger(__name__)
 

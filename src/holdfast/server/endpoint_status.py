@@ -15,7 +15,7 @@ from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatu
 from holdfast.model.fleet.observed import ENDPOINT, EndpointSeen, Word
 from holdfast.server.agent_status import NOT_OURS, is_report_of_agent
 from holdfast.server.bindings import WORKLOAD, Bindings, Bound
-from holdfast.store.pending import Delta
+from holdfast.store.mirror.pending import Delta
 
 _WORDS = {State.UP: Word.ACTIVE, State.DOWN: Word.DOWN, State.ERROR: Word.ERROR}
 _SEEN = {state: EndpointSeen(word) for state, word in _WORDS.items()}

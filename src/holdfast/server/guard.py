@@ -21,7 +21,7 @@ from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.memory import StoreMemory
 from holdfast.store.api import Conflict, Store
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import ADOPT, Judgement, Remembered, Verdict, create_identity, judge, read_identity
 
 log = structlog.get_logger(__name__)

@@ -31,7 +31,7 @@ from holdfast.server.status_feed import follow
 from holdfast.server.status_target import SOURCE, ObservedTarget
 from holdfast.server.together import together
 from holdfast.store.api import Store, StoreError
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 

@@ -38,7 +38,7 @@ from holdfast.server.status_rows import Rows
 from holdfast.server.status_source import StatusSource, Subject, hear, loser
 from holdfast.server.status_target import ObservedTarget
 from holdfast.server.together import together
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 

@@ -21,8 +21,8 @@ from holdfast.server.mass_loss import MassLoss
 from holdfast.server.staleness import Behind, Late, Staleness
 from holdfast.server.status_rows import Rows
 from holdfast.server.status_source import Subject, hear
-from holdfast.store.mirror import Mirror
-from holdfast.store.pending import Delta
+from holdfast.store.mirror.mirror import Mirror
+from holdfast.store.mirror.pending import Delta
 
 log = structlog.get_logger(__name__)
 

@@ -22,9 +22,9 @@ from holdfast.reconcile import Away, Change, Owned
 from holdfast.server.mass_loss import MassLoss
 from holdfast.server.status_rows import Rows
 from holdfast.server.status_target import PAGE, SOURCE, ObservedTarget
-from holdfast.store.garbage import resting
-from holdfast.store.mirror import Mirror
-from holdfast.store.pending import Delta
+from holdfast.store.mirror.gc_pause import resting
+from holdfast.store.mirror.mirror import Mirror
+from holdfast.store.mirror.pending import Delta
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)

@@ -23,7 +23,7 @@ from holdfast.inventory.observed import Observed
 from holdfast.model.base import codec
 from holdfast.reconcile import Change, Outcome, Owned, alike
 from holdfast.runtime.clock import Clock
-from holdfast.store.garbage import resting
+from holdfast.store.mirror.gc_pause import resting
 
 V = TypeVar("V", bound=msgspec.Struct)
 

@@ -17,7 +17,7 @@ from holdfast.server.endpoint_status import Endpoints, Said
 from holdfast.server.status import Topic
 from holdfast.server.status_rows import EndpointRows, HostRows
 from holdfast.store.api import OwnKey, Store
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
 
 GATHER = Duration(milliseconds=200)
 """What is reported goes into the inventory a few times a second at most: reading it more often would only cost, on

@@ -45,7 +45,7 @@ from holdfast.server.syncer_source import InventorySource, Outbox
 from holdfast.server.syncer_target import EtcdTarget
 from holdfast.server.words import Words
 from holdfast.store.api import Deposed, Entry, Store, StoreError
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import Remembered, create_identity, read_identity
 
 log = structlog.get_logger(__name__)

@@ -30,8 +30,8 @@ from holdfast.store.api import (
     StoreAway,
     StoreError,
 )
-from holdfast.store.fenced import FencedStore, Result
-from holdfast.store.packing import Write
+from holdfast.store.fenced.packing import Write
+from holdfast.store.fenced.store import FencedStore, Result
 
 PAGE = 2_000
 KEYS_PER_LOOK = 100

@@ -22,7 +22,7 @@ from holdfast.model.control.scope import Scope, Target
 from holdfast.reconcile import Away, Pause
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import Entry, Get, Store, StoreError
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 
 SYNCER = Scope(Target.SYNCER)
 PAUSE = IntentName(What.PAUSE, SYNCER)

@@ -40,7 +40,7 @@ from holdfast.server.metrics import ElectionMetrics
 from holdfast.server.predecessor import certainly_dead
 from holdfast.server.registrar import Around, Registrar
 from holdfast.store.api import StoreAway, StoreError
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import Verdict
 
 log = structlog.get_logger(__name__)

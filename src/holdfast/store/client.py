@@ -13,7 +13,6 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 
 from holdfast.model.base.time import Duration, Instant
-from holdfast.store import wire
 from holdfast.store.api import (
     GATHER,
     Compare,
@@ -32,12 +31,13 @@ from holdfast.store.api import (
     TxnResult,
 )
 from holdfast.store.boottime import Now, boot_now
-from holdfast.store.echo import OwnWrites
-from holdfast.store.explain import Failed
-from holdfast.store.gateway import Connection, Gateway, Question, verdict
 from holdfast.store.lease import MIN_TTL
-from holdfast.store.listing import FIRST_PAGE, next_page, read_range
-from holdfast.store.watch import RELIST_SPREAD, Watch
+from holdfast.store.transport import wire
+from holdfast.store.transport.failures import Failed
+from holdfast.store.transport.gateway import Connection, Gateway, Question, verdict
+from holdfast.store.watch.listing import FIRST_PAGE, next_page, read_range
+from holdfast.store.watch.own_writes import OwnWrites
+from holdfast.store.watch.watch import RELIST_SPREAD, Watch
 
 _PUT = wire.decoder(wire.PutReply)
 _DELETE = wire.decoder(wire.DeleteReply)

@@ -17,7 +17,7 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.store.api import Aspect, Compare, Conflict, Put, Store, StoreError, TxnResult
-from holdfast.store.fenced import FencedStore
+from holdfast.store.fenced.store import FencedStore
 
 ADOPT = "holdfast store adopt --reason WHY"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.agent.claims import Key, Mode, Neighbour, Nexthop, Remote, Shape, neighbour, nexthop, route
 from holdfast.agent.linux import LinuxDataplane
-from holdfast.store.garbage import WORTH_IT, resting
+from holdfast.store.mirror.gc_pause import WORTH_IT, resting
 from holdfast.testing.fault import fault
 from holdfast.testing.processes import Process, wait_until
 from tests.agent.linux.agent import Machine, joins_6, settled

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.store.wire import Header
+from holdfast.store.transport.wire import Header
 
 AVOID_FIRST = Duration(seconds=1)
 AVOID_MOST = Duration(seconds=30)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from holdfast.store import wire
 from holdfast.store.api import Entry, Event, Snapshot
+from holdfast.store.transport import wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.store.api import Compacted, LeaseGone, NoSpace, StoreError, TooLarge
-from holdfast.store.wire import ErrorBody, VersionReply, decoder
+from holdfast.store.transport.wire import ErrorBody, VersionReply, decoder
 
 CANCELLED, UNKNOWN, DEADLINE, PERMISSION, EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = (
     1,

@@ -20,16 +20,17 @@ import msgspec
 import structlog
 
 from holdfast.model.base.time import Duration
-from holdfast.store import explain, wire
 from holdfast.store.api import GATHER, Compacted, Event, Events, OwnKey, Refused, Snapshot, StoreAway, StoreError
-from holdfast.store.echo import Echo, OwnWrites
-from holdfast.store.explain import Failed, StaleToken
-from holdfast.store.gateway import Gateway, Question, verdict
-from holdfast.store.http import Endpoint, Lost, NotSent, connect
-from holdfast.store.landmark import NOWHERE, Landmark, Listed, at_event, at_snapshot
-from holdfast.store.listing import changed_list, full_list, whole
-from holdfast.store.stream import Rejected, Stream
-from holdfast.store.vigil import Vigil
+from holdfast.store.transport import failures as explain
+from holdfast.store.transport import wire
+from holdfast.store.transport.failures import Failed, StaleToken
+from holdfast.store.transport.gateway import Gateway, Question, verdict
+from holdfast.store.transport.http import Endpoint, Lost, NotSent, connect
+from holdfast.store.watch.continuity import NOWHERE, Landmark, Listed, at_event, at_snapshot
+from holdfast.store.watch.listing import changed_list, full_list, whole
+from holdfast.store.watch.liveness import Vigil
+from holdfast.store.watch.own_writes import Echo, OwnWrites
+from holdfast.store.watch.stream import Rejected, Stream
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MOST_S = 5.0

@@ -16,13 +16,14 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast.model.base.time import Duration, Instant
-from holdfast.store import explain, wire
 from holdfast.store.api import Refused, StoreAway, StoreError
-from holdfast.store.auth import Tokens
 from holdfast.store.boottime import Now
-from holdfast.store.endpoints import Endpoints, Floor
-from holdfast.store.explain import Failed, Login
-from holdfast.store.http import Endpoint, Lost, NotSent, Pool, Reply
+from holdfast.store.transport import failures as explain
+from holdfast.store.transport import wire
+from holdfast.store.transport.auth import Tokens
+from holdfast.store.transport.endpoints import Endpoints, Floor
+from holdfast.store.transport.failures import Failed, Login
+from holdfast.store.transport.http import Endpoint, Lost, NotSent, Pool, Reply
 
 
 class _Headed(Protocol):

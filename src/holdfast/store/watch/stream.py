@@ -13,8 +13,8 @@ import h11
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import GATHER
-from holdfast.store.chunks import ChunkedLines
-from holdfast.store.http import Endpoint, Lost
+from holdfast.store.transport.http import Endpoint, Lost
+from holdfast.store.watch.chunks import ChunkedLines
 
 BUFFER = 256 << 10
 FULL_READ = 64 << 10

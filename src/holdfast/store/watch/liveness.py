@@ -11,12 +11,12 @@ import asyncio
 from dataclasses import dataclass
 
 from holdfast.model.base.time import Duration
-from holdfast.store import wire
 from holdfast.store.api import StoreAway, StoreError
-from holdfast.store.echo import Echo
-from holdfast.store.explain import Failed
-from holdfast.store.gateway import Gateway, Question
-from holdfast.store.stream import Stream
+from holdfast.store.transport import wire
+from holdfast.store.transport.failures import Failed
+from holdfast.store.transport.gateway import Gateway, Question
+from holdfast.store.watch.own_writes import Echo
+from holdfast.store.watch.stream import Stream
 
 CHECK_INTERVAL = Duration(seconds=10)
 SILENT_CHECKS = 2

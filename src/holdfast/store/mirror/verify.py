@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.model.base.time import Duration
 from holdfast.reconcile.change import Away
 from holdfast.store.api import Get, Store, StoreError
-from holdfast.store.mirror import Mirror
+from holdfast.store.mirror.mirror import Mirror
 
 PAUSE = Duration(milliseconds=100)
 LOOKS = 10

@@ -18,8 +18,8 @@ from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import GATHER, Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
-from holdfast.store.garbage import resting
-from holdfast.store.pending import Delta, Pending, Waiting
+from holdfast.store.mirror.gc_pause import resting
+from holdfast.store.mirror.pending import Delta, Pending, Waiting
 
 T = TypeVar("T")
 

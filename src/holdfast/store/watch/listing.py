@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
-from holdfast.store import wire
 from holdfast.store.api import Entry, Snapshot
-from holdfast.store.gateway import Gateway, Question
+from holdfast.store.transport import wire
+from holdfast.store.transport.gateway import Gateway, Question
 
 FIRST_PAGE = 1_000
 PAGE = 5_000

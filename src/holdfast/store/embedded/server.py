@@ -19,11 +19,11 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.model.base.time import Duration
-from holdfast.store import binary
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.client import EtcdStore
-from holdfast.store.gateway import Connection
-from holdfast.store.listening import listening_pids
+from holdfast.store.embedded import binary
+from holdfast.store.embedded.port_owner import listening_pids
+from holdfast.store.transport.gateway import Connection
 
 START_WITHIN = Duration(seconds=20)
 STOP_WITHIN = Duration(seconds=5)

@@ -32,8 +32,8 @@ from holdfast.store.api import (
     TxnResult,
 )
 from holdfast.store.boottime import Now, boot_now
-from holdfast.store.compare import holds
-from holdfast.store.packing import Packing, Window, Write
+from holdfast.store.fenced.compare import holds
+from holdfast.store.fenced.packing import Packing, Window, Write
 
 IN_FLIGHT = 4
 TRIES = 3

@@ -1,0 +1,1 @@
+"""Fenced writes: accepted only while the writer's term leads."""

@@ -1,0 +1,1 @@
+"""Transport to etcd's gateway: endpoints, HTTP, wire format, failures."""

@@ -1,0 +1,1 @@
+"""Watch that loses no event, or delivers a new snapshot."""
