@@ -25,7 +25,7 @@ from bench.gauges import CPU_STEP_S
 from bench.parts import Part, started
 from bench.server import etcd_in_memory
 from holdfast.model.base.time import Duration
-from holdfast.runtime.process import cpu_s
+from holdfast.runtime.daemon.process import cpu_s
 from holdfast.store.api import Snapshot, Store
 from holdfast.store.boottime import boot_now
 from holdfast.store.client import EtcdStore

@@ -28,7 +28,7 @@ from holdfast.balancer.dataplane.nftables.picture import table_of
 from holdfast.balancer.dataplane.nftables.structure import Shape
 from holdfast.balancer.maglev import QUANTUM, Identity
 from holdfast.balancer.vip import Vip
-from holdfast.runtime.namespace import inside
+from holdfast.netlink.netns import inside
 from holdfast.testing.netns import network
 from holdfast.testing.processes import Unavailable
 

@@ -31,10 +31,10 @@ from holdfast.balancer.results import Assignment, Settings, Target
 from holdfast.config.root import Config, dump
 from holdfast.config.sections.paths import Paths as Folders
 from holdfast.model.base.time import seconds
-from holdfast.runtime.board import Board
 from holdfast.runtime.control import Request, ask
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.process import cpu_s
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.process import cpu_s
 
 HERE = "127.0.0.1"
 START_WITHIN_S = 60.0
@@ -193,7 +193,7 @@ async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proces
     Board.create(paths.board, ["supervisor", PROBER.name])
     words = ("balancer", PROBER.name, PROBER.entry, str(paths.runtime), str(os.getpid()))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "holdfast.runtime.worker", *words), stdout=sys.stderr
+        *(sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words), stdout=sys.stderr
     )
     try:
         yield process, paths

@@ -32,12 +32,12 @@ from holdfast.model.base.time import Duration, seconds
 from holdfast.model.control.identity import IDENTITY as STORE_IDENTITY
 from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
-from holdfast.runtime.board import Cell
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.board import Cell
+from holdfast.runtime.daemon.process import cpu_s
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.process import cpu_s
-from holdfast.runtime.vitals import Vitals
 from holdfast.server.belonging import Belonging
 from holdfast.server.leadership import Found, Leadership, Shown
 from holdfast.server.syncer import Reign, Surroundings, look

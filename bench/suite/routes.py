@@ -45,10 +45,10 @@ from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.picture import Picture, take, take_routes
 from holdfast.agent.mac import tunnel_mac
 from holdfast.config.sections.linux import Linux
+from holdfast.netlink.netns import inside
+from holdfast.netlink.socket import Netlink
 from holdfast.reconcile import Change, Op, Owned, diff
-from holdfast.runtime.namespace import inside
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.steps import at_once
+from holdfast.runtime.cooperative import at_once
 from holdfast.testing.netns import Namespace, network
 from holdfast.testing.processes import Unavailable
 

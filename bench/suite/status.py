@@ -45,11 +45,11 @@ from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State
 from holdfast.model.control.leader import LEADER
 from holdfast.model.fleet.observed import EndpointSeen, Word
-from holdfast.runtime.board import Cell
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.board import Cell
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.vitals import Vitals
 from holdfast.server import status_topics
 from holdfast.server.bindings import Bindings
 from holdfast.server.leadership import Found, Leadership, Shown

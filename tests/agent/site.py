@@ -29,11 +29,11 @@ from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.model.control.scope import Scope, Target
 from holdfast.reconcile import Limits
-from holdfast.runtime.decisions import DecisionLog
-from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Pace
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.place import Pace
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Delete, Operation, Put, Store
 from holdfast.testing import FakeStore, Node, World
 from holdfast.testing.client import FakeClient

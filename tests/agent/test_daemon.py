@@ -24,10 +24,10 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.report import WorkerReport, report
+from holdfast.runtime.daemon.board import Board, BoardError
+from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.store.api import Entry
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection

@@ -44,7 +44,7 @@ def test_N1_what_was_deleted_while_the_agent_was_down_goes_when_it_is_back(tmp_p
     on_a_site(scene, tmp_path, others=(ids,))
 
 
-@fault("N4", without="holdfast.runtime.reconciler:Reconciler._still_wanted", by="tests.agent.removals:as_planned")
+@fault("N4", without="holdfast.runtime.reconciler.loop:Reconciler._still_wanted", by="tests.agent.removals:as_planned")
 def test_N4_a_host_that_is_back_while_the_prune_walks_its_list_is_left_alone(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()

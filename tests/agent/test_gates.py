@@ -13,7 +13,7 @@ from holdfast.agent.sources import Precedence, PrecedenceReason
 from holdfast.agent.waiting import Obstacles, Readiness, WaitingReason
 from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, Sync, Synced
-from holdfast.runtime.steps import at_once
+from holdfast.runtime.cooperative import at_once
 from holdfast.testing.kernel import FakeHandler, FakeKernel
 from tests.agent.conformance import M1, T1, T2, U1, tunnel
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.agent.claims import Local, Remote, Rule, forwarding, neighbour, nexthop, route, rule
 from holdfast.model.base.time import seconds
 from holdfast.reconcile import Limits
-from holdfast.runtime.decisions import history
+from holdfast.runtime.decision_log import history
 from holdfast.testing import World, simulate
 from holdfast.testing.kernel import FakeKernel
 from tests.agent.conformance import tunnel

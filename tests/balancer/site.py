@@ -16,9 +16,9 @@ from holdfast.balancer.warmup import WarmUp
 from holdfast.config import Loaded, Source, resolve
 from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.time import Duration, seconds
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.vitals import Vitals
 from holdfast.testing import Node
 from holdfast.testing.dataplane import FakeDataplane
 

@@ -15,7 +15,7 @@ from holdfast.balancer.view import View
 from holdfast.balancer.wishes import WishesFile
 from holdfast.model.control.intent import What
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.runtime.decisions import DecisionLog, history
+from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
 from tests.balancer.site import Site, simple

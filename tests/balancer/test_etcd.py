@@ -21,9 +21,9 @@ from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.model.control.intent import INTENT, Intent, What
 from holdfast.model.control.scope import Scope
 from holdfast.model.control.scope import Target as ScopeTarget
-from holdfast.runtime.board import Board
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.worker import Spec, Worker
 from holdfast.testing import FakeClient, Node, World, simulate
 from holdfast.testing.dataplane import FakeDataplane
 from holdfast.testing.fault import fault

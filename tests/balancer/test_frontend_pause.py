@@ -19,7 +19,7 @@ from holdfast.cli.explain import frontend as explained
 from holdfast.model.control.intent import Intent, What
 from holdfast.model.control.scope import Scope, Target
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.runtime.decisions import DecisionLog, history
+from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
 from tests.balancer.site import Site, configuration, simple
 

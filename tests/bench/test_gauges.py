@@ -13,7 +13,7 @@ import pytest
 from bench.benchmark import Unmeasurable
 from bench.gauges import LoopBlock, PeakMemory, Stopwatch
 from bench.parts import started
-from holdfast.runtime.process import cpu_s
+from holdfast.runtime.daemon.process import cpu_s
 
 
 class Number(msgspec.Struct):

@@ -29,9 +29,9 @@ from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.control.leader import LEADER
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.vitals import Vitals
 from holdfast.server.leadership import Found, Leadership, Leading, Shown
 from holdfast.server.syncer import Reign, Surroundings, begin
 from holdfast.server.syncer_source import NAME

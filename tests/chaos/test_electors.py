@@ -46,7 +46,7 @@ def test_C1_workers_stop_believing_at_the_deadline_when_their_elector_is_silent(
         assert counts(leader).refused == 0
 
 
-@fault("C32", without="holdfast.runtime.supervisor:judge", by="tests.chaos.removals:only_exits_count")
+@fault("C32", without="holdfast.runtime.daemon.supervisor:judge", by="tests.chaos.removals:only_exits_count")
 def test_C32_a_fleet_whose_electors_all_froze_at_once_is_led_again(cluster: Cluster) -> None:
     with servers(cluster, 2, settings=WATCHFUL) as fleet:
         term, _ = wait_working(fleet)

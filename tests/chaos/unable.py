@@ -12,7 +12,7 @@ import sys
 from holdfast.lab.member import run_member
 from holdfast.lab.writer import WRITER
 from holdfast.model.base.time import Duration
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.server.workers import ElectorJob
 
 PATIENCE = Duration(seconds=1)

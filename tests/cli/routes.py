@@ -20,9 +20,9 @@ from holdfast.cli import main
 from holdfast.cli.run import run_role
 from holdfast.config import Flag
 from holdfast.lab import demo
-from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.report import WorkerReport, report
+from holdfast.runtime.daemon.board import Board, BoardError
+from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.testing.processes import tool, wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER
 from holdfast.model.calico.host import HOST
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.server.guard import Guard
 from holdfast.store.api import NoSpace
 from holdfast.store.identity import Remembered, Verdict, identity_key

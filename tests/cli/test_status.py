@@ -16,11 +16,10 @@ from click.testing import CliRunner
 from holdfast.cli import main
 from holdfast.cli.status import View, exit_code, is_well, look, render
 from holdfast.cli.text import clock, count, short
-from holdfast.runtime.board import Board
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.pulse import Pulse
-from holdfast.runtime.report import Report, WorkerReport
-from holdfast.runtime.sheet import Sheet
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.pulse import Pulse
+from holdfast.runtime.daemon.report import Report, Sheet, WorkerReport
 from holdfast.server.about import About, StoreSeen
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)

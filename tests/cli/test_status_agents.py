@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from holdfast.agent.standing import About, Keeping
 from holdfast.cli.status import View, exit_code, render
 from holdfast.cli.status_agents import agent_lines, agent_problems
-from holdfast.runtime.report import Report
+from holdfast.runtime.daemon.report import Report
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
 WELL = About(

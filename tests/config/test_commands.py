@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.config import config
-from holdfast.runtime import configuration
+from holdfast.runtime import config_file as configuration
 
 
 @pytest.fixture(autouse=True)

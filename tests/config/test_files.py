@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import Loaded, Rejected
-from holdfast.runtime import configuration
-from holdfast.runtime.configuration import SecretRefused, file_path, load, read_secret, secret_file
+from holdfast.runtime import config_file as configuration
+from holdfast.runtime.config_file import SecretRefused, file_path, load, read_secret, secret_file
 
 
 @pytest.fixture

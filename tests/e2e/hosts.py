@@ -11,7 +11,7 @@ from functools import partial
 
 from holdfast.agent.mac import link_local, tunnel_mac
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
-from holdfast.runtime.namespace import inside
+from holdfast.netlink.netns import inside
 from holdfast.testing.hosts import PATIENCE, REGION, Agent, Fleet, address, underlay
 from holdfast.testing.netns import Namespace, Network
 from holdfast.testing.processes import Process, wait_until

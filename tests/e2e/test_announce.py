@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from holdfast.balancer.announce_target import MARK
-from holdfast.runtime.namespace import inside
-from holdfast.runtime.netlink import ifaddr
-from holdfast.runtime.netlink.addresses import text
-from holdfast.runtime.netlink.socket import Netlink
+from holdfast.netlink import ifaddr
+from holdfast.netlink.addresses import text
+from holdfast.netlink.netns import inside
+from holdfast.netlink.socket import Netlink
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.netns import network
 from holdfast.testing.processes import Process, children, wait_until

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.runtime.namespace import inside
+from holdfast.netlink.netns import inside
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.flows import answered, connected
 from holdfast.testing.netns import Network

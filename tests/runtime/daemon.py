@@ -26,16 +26,16 @@ from holdfast.config.sections.log import Log
 from holdfast.config.sections.paths import Paths as Folders
 from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.runtime import log as logging
-from holdfast.runtime import supervisor
-from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Answer, Request, ask
-from holdfast.runtime.decisions import Decision, history
+from holdfast.runtime.daemon import supervisor
+from holdfast.runtime.daemon.board import Board, BoardError
+from holdfast.runtime.daemon.process import AlreadyRunning
+from holdfast.runtime.daemon.report import WorkerReport, report
+from holdfast.runtime.daemon.supervisor import Supervisor
+from holdfast.runtime.daemon.worker import Spec
+from holdfast.runtime.decision_log import Decision, history
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.process import AlreadyRunning
-from holdfast.runtime.report import WorkerReport, report
-from holdfast.runtime.supervisor import Supervisor
-from holdfast.runtime.worker import Spec
 from holdfast.testing.processes import tool, wait_until
 
 ROLE = "lab"

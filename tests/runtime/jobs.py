@@ -11,8 +11,8 @@ from pathlib import Path
 import structlog
 
 from holdfast.model.base.time import NEVER, Instant, seconds
-from holdfast.runtime.pulse import Pulse
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.daemon.pulse import Pulse
+from holdfast.runtime.daemon.worker import Worker
 
 log = structlog.get_logger(__name__)
 

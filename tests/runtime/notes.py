@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.runtime.board import Board
+from holdfast.runtime.daemon.board import Board
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, settings
 
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.reconcile import Brake, Gate, Intent, Kinds, Owned, Sync, Synced, one_kind
-from holdfast.runtime.decisions import Decision, DecisionLog, history
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.place import Pace, Place
 from holdfast.testing.memory import MemorySource, MemoryTarget
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.base.time import Instant
-from holdfast.runtime.board import Board, BoardError, Cell
-from holdfast.runtime.pulse import Pulse
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.daemon.board import Board, BoardError, Cell
+from holdfast.runtime.daemon.pulse import Pulse
+from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.testing.processes import wait_until
 from tests.runtime.notes import Note, note, whole
 from tests.runtime.place import HandClock, patient

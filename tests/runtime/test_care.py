@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import Instant, seconds
-from holdfast.runtime.care import TRANSITIONS, Care, Effect, Look, Phase, backoff, step
-from holdfast.runtime.pulse import ACTIONS, Action, Verdict
+from holdfast.runtime.daemon.pulse import ACTIONS, Action, Verdict
+from holdfast.runtime.daemon.restart import TRANSITIONS, Care, Effect, Look, Phase, backoff, step
 from tests.runtime.place import patient
 
 BOUNDS = Bounds()

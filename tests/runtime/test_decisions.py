@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.runtime.decisions import Decision, DecisionLog, history, segments, workers_in
+from holdfast.runtime.decision_log import Decision, DecisionLog, history, segments, workers_in
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -132,7 +132,7 @@ def test_a_disk_that_refuses_loses_records_counts_them_and_never_raises(tmp_path
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.decision_log import DecisionLog
 from tests.runtime.test_decisions import decision
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, resource.RLIM_INFINITY))

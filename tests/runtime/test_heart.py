@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.config.root import Config
-from holdfast.runtime.board import Board
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.pulse import Pulse
+from holdfast.runtime.daemon.worker import Heart, Spec, Worker
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.pulse import Pulse
-from holdfast.runtime.worker import Heart, Spec, Worker
 from tests.runtime.place import HandClock
 
 

@@ -12,12 +12,12 @@ from holdfast.config.root import Config
 from holdfast.config.sections.log import Log
 from holdfast.model.base.time import seconds
 from holdfast.reconcile import Synced
-from holdfast.runtime.board import Board
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.runtime.decisions import history
-from holdfast.runtime.intents import Intents
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.decision_log import history
+from holdfast.runtime.intents.commands import Intents
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.worker import Spec, Worker
 from tests.runtime.place import HandClock, Workshop, numbered
 
 ADA = Who(1_000, 77, "ada")

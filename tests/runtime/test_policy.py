@@ -29,7 +29,7 @@ def observe(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@fault("C3", without="holdfast.runtime.pulse:has_exited", returns=False)
+@fault("C3", without="holdfast.runtime.daemon.pulse:has_exited", returns=False)
 def test_C3_a_worker_that_died_is_started_again(tmp_path: Path, protection: str) -> None:
     with daemon(tmp_path, ["steady"]) as one:
         pid = one.pid_of("steady")
@@ -43,7 +43,7 @@ def test_C3_a_worker_that_died_is_started_again(tmp_path: Path, protection: str)
         assert one.said(told[0][1])
 
 
-@fault("C4", without="holdfast.runtime.pulse:is_stalled", returns=False)
+@fault("C4", without="holdfast.runtime.daemon.pulse:is_stalled", returns=False)
 def test_C4_a_worker_that_does_not_consume_its_queue_is_started_again(tmp_path: Path, protection: str) -> None:
     with daemon(tmp_path, ["steady"], bounds={"stalled_after": 1.0}) as one:
         pid = one.pid_of("steady")
@@ -56,7 +56,7 @@ def test_C4_a_worker_that_does_not_consume_its_queue_is_started_again(tmp_path: 
         assert one.said(told[0][1])
 
 
-@fault("C5", without="holdfast.runtime.pulse:is_completed", returns=False)
+@fault("C5", without="holdfast.runtime.daemon.pulse:is_completed", returns=False)
 def test_C5_a_finished_one_shot_job_is_left_alone(tmp_path: Path) -> None:
     with daemon(tmp_path, ["finishing"]) as one:
         one.until(lambda: one.decided("finishing") != [], "its end is judged")
@@ -67,7 +67,7 @@ def test_C5_a_finished_one_shot_job_is_left_alone(tmp_path: Path) -> None:
         assert (tmp_path / "state" / "finished").read_text() == "done\n"
 
 
-@fault("C25", without="holdfast.runtime.pulse:last_sign_of_consuming", by="tests.runtime.jobs:last_success")
+@fault("C25", without="holdfast.runtime.daemon.pulse:last_sign_of_consuming", by="tests.runtime.jobs:last_success")
 def test_C25_a_worker_that_waits_for_its_database_is_left_alone(tmp_path: Path) -> None:
     # Its attempts are on the board with the next heartbeat: the bound must leave room for a late one.
     with daemon(tmp_path, ["waiting"], bounds={"stalled_after": 3.5}) as one:
@@ -79,7 +79,7 @@ def test_C25_a_worker_that_waits_for_its_database_is_left_alone(tmp_path: Path) 
         assert one.decided("waiting") == []
 
 
-@fault("C26", without="holdfast.runtime.pulse:came_back", returns=False)
+@fault("C26", without="holdfast.runtime.daemon.pulse:came_back", returns=False)
 def test_C26_after_a_pause_of_the_machine_nobody_is_killed(tmp_path: Path) -> None:
     """All heartbeats are old at once, and the supervisor is the first to run again."""
     with daemon(tmp_path, ["steady"], bounds={"heartbeat_after": 3.5, "grace_after": 3.0}) as one:
@@ -95,7 +95,7 @@ def test_C26_after_a_pause_of_the_machine_nobody_is_killed(tmp_path: Path) -> No
         assert one.said("the supervisor itself was away for", "no pulse is judged by what was before")
 
 
-@fault("C26", without="holdfast.runtime.pulse:came_back", returns=False)
+@fault("C26", without="holdfast.runtime.daemon.pulse:came_back", returns=False)
 def test_C26_workers_that_run_again_first_do_not_give_up_their_supervisor(tmp_path: Path) -> None:
     with daemon(tmp_path, ["steady"], bounds={"supervisor_silent_after": 3.5, "grace_after": 3.0}) as one:
         pid = one.pid_of("steady")

@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import NEVER, Instant, seconds
-from holdfast.runtime.pulse import ACTIONS, START_WITHIN, Action, Pulse, Signs, Verdict, came_back, evidence, judge
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.daemon.pulse import (
+    ACTIONS,
+    START_WITHIN,
+    Action,
+    Pulse,
+    Signs,
+    Verdict,
+    came_back,
+    evidence,
+    judge,
+)
+from holdfast.runtime.daemon.vitals import Vitals
 from tests.runtime.place import HandClock, patient
 
 BOUNDS = Bounds()

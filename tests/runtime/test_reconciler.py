@@ -16,8 +16,8 @@ from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.reconcile import Change, Op, Outcome, OutOfOrder, Owned, Pause, Synced
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.place import Pace
-from holdfast.runtime.pulse import Signs, Verdict, judge
+from holdfast.runtime.daemon.pulse import Signs, Verdict, judge
+from holdfast.runtime.reconciler.place import Pace
 from holdfast.testing.memory import MemorySource, MemoryTarget
 from tests.runtime.place import HandClock, Workshop, numbered, owned, patient, pulse_backlog, until
 

@@ -14,10 +14,10 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.model.base.time import NEVER, Instant
-from holdfast.runtime import supervisor
-from holdfast.runtime.process import cpu_s
-from holdfast.runtime.supervisor import Charge
-from holdfast.runtime.worker import Spec
+from holdfast.runtime.daemon import supervisor
+from holdfast.runtime.daemon.process import cpu_s
+from holdfast.runtime.daemon.supervisor import Charge
+from holdfast.runtime.daemon.worker import Spec
 
 WITHIN = 60.0
 FIRST, SECOND, THIRD, FOURTH = map(Instant, (1, 2, 3, 4))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.runtime.steps import Steps, at_once, in_turns
+from holdfast.runtime.cooperative import Steps, at_once, in_turns
 
 
 def counting(upto: int, said: list[str]) -> Steps[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.board import Board
+from holdfast.runtime.daemon.board import Board
 from tests.runtime.daemon import ROOT, Daemon, Named, alive, daemon
 from tests.runtime.test_metrics import listening, samples, value
 

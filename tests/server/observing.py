@@ -24,9 +24,9 @@ from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
 from holdfast.model.control.leader import LEADER
 from holdfast.model.fleet.observed import AgentSeen, EndpointSeen
-from holdfast.runtime.decisions import Decision, DecisionLog, history
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.vitals import Vitals
 from holdfast.server import status_topics
 from holdfast.server.leadership import Found, Leadership, Shown
 from holdfast.server.status import Around, Reign, Topic

@@ -8,8 +8,8 @@ from typing import Any
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import BrakeReason, Change, Op, Outcome
-from holdfast.runtime.moves import Moves
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.reconciler.rekeying import Moves
 from holdfast.server.layout import Layout
 from holdfast.server.syncer_brake import SyncerBrake
 from holdfast.server.syncer_source import Outbox

@@ -16,10 +16,10 @@ from holdfast.inventory.sql import SqlInventory
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.model.control.leader import LEADER
-from holdfast.runtime.board import Cell
-from holdfast.runtime.decisions import DecisionLog, history
+from holdfast.runtime.daemon.board import Cell
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.vitals import Vitals
 from holdfast.server.layout import Layout
 from holdfast.server.leadership import Found, Leadership, Leading, Shown
 from holdfast.server.syncer import Reign, Surroundings, begin, look

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.server.guard import Guard
 from holdfast.store.api import Put
 from holdfast.store.identity import Verdict, identity_key

@@ -12,10 +12,10 @@ import pytest
 from holdfast.config.root import Config
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint_status import State
-from holdfast.runtime.board import Board
 from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.worker import Spec, Worker
 from holdfast.server.status import Reign
 from holdfast.server.status_commands import StatusCommands
 from holdfast.server.status_view import view

@@ -238,7 +238,7 @@ def test_C21_what_somebody_changed_meanwhile_is_looked_at_again_before_it_is_wri
 
 @fault(
     "C36",
-    without="holdfast.runtime.reconciler:Reconciler._still_wanted",
+    without="holdfast.runtime.reconciler.loop:Reconciler._still_wanted",
     by="tests.server.removals:everything_goes",
 )
 def test_C36_an_object_that_is_wanted_again_since_the_snapshot_is_not_deleted(here: Realm) -> None:

@@ -48,7 +48,7 @@ def ever_written(here: Realm, key: bytes) -> list[bytes]:
 
 @fault(
     "C22",
-    without="holdfast.runtime.reconciler:Reconciler._unchanged_since",
+    without="holdfast.runtime.reconciler.loop:Reconciler._unchanged_since",
     by="tests.server.removals:as_it_was_listed",
 )
 def test_C22_what_was_deleted_since_the_list_was_read_does_not_come_back(here: Realm) -> None:

@@ -42,7 +42,7 @@ async def moved_unheard(here: Realm, count: int, old: str, new: str) -> tuple[Re
 
 
 @pytest.mark.parametrize(("old", "new"), [("r1", "r2"), ("r2", "r1")], ids=["to a later page", "to an earlier page"])
-@fault("C35", without="holdfast.runtime.moves:Moves.kept_back", by="tests.server.removals:creates_flow")
+@fault("C35", without="holdfast.runtime.reconciler.rekeying:Moves.kept_back", by="tests.server.removals:creates_flow")
 def test_C35_a_move_that_a_resync_finds_is_one_transaction(
     here: Realm, monkeypatch: pytest.MonkeyPatch, old: str, new: str
 ) -> None:

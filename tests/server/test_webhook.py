@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.sections.status import Status
-from holdfast.runtime.configuration import read_secret
+from holdfast.runtime.config_file import read_secret
 from holdfast.server import webhook as module
 from holdfast.server.webhook import Webhook
 from tests.server.hooks import DRIP, HANG, Hook

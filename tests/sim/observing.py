@@ -28,8 +28,8 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, End
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
 from holdfast.model.fleet.observed import AgentSeen, EndpointSeen, Word
 from holdfast.reconcile import Away
+from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.vitals import Vitals
 from holdfast.server import status_topics
 from holdfast.server.leadership import Leadership, Leading
 from holdfast.server.status import Around, Reign, Topic

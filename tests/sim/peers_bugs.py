@@ -22,8 +22,8 @@ from holdfast.agent.rivals import Rivals
 from holdfast.agent.sources import Precedence
 from holdfast.agent.target import Kernel
 from holdfast.reconcile import Owned, Sync
+from holdfast.runtime.cooperative import at_once
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.steps import at_once
 from tests.agent import removals
 
 Bug = Callable[[], contextlib.AbstractContextManager[object]]

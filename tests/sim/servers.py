@@ -18,7 +18,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.server import Server
-from holdfast.runtime.board import Cell
+from holdfast.runtime.daemon.board import Cell
 from holdfast.server.election import Lost
 from holdfast.server.elector import Elector, Surroundings
 from holdfast.server.leadership import Found, Leadership, Leading, NotLeading, Shown, is_over, while_leading

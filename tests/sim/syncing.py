@@ -21,9 +21,9 @@ from holdfast.inventory.engine import database_url, open_engine
 from holdfast.inventory.migrate import migrate
 from holdfast.inventory.sql import SqlInventory, SqlSnapshot
 from holdfast.model.base.time import Duration, seconds
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.vitals import Vitals
 from holdfast.server.layout import Layout
 from holdfast.server.leadership import Leadership, Leading
 from holdfast.server.syncer import Surroundings, begin

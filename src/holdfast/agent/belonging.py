@@ -18,7 +18,7 @@ from holdfast.agent.journal import Offload
 from holdfast.model.base.time import Instant
 from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Away, Change, Closed, Op, Reason
-from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
+from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import StoreError
 from holdfast.store.identity import ADOPT, Judgement, Remembered, Verdict, judge, read_identity
 

@@ -65,7 +65,7 @@ class Present:
         self._lift(key, self.claims.pop(key, None))
 
     def replacing_all(self, claims: Mapping[Key, Owned[Claim]]) -> Generator[None, None, None]:
-        """This is all there is, as of the last of its steps (see `holdfast.runtime.steps`)."""
+        """This is all there is, as of the last of its steps (see `holdfast.runtime.cooperative`)."""
         for key in [key for key in self.claims if key not in claims]:
             self.drop(key)
         for at, (key, owned) in enumerate(claims.items()):

@@ -35,17 +35,17 @@ from holdfast.config.sections.agent import Agent as Configuration
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.agent_report import AGENT_REPORT
+from holdfast.netlink.netns import inside
 from holdfast.reconcile import Away, Limits
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Request, Who
-from holdfast.runtime.intents import Intents
-from holdfast.runtime.memory import StoreMemory
-from holdfast.runtime.namespace import inside
+from holdfast.runtime.daemon.process import boot_id, give_back_memory
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.intents.commands import Intents
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.place import Pace
-from holdfast.runtime.process import boot_id, give_back_memory
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.reconciler.place import Pace
+from holdfast.runtime.store_client import open_store
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import OwnKey, Store
 
 log = structlog.get_logger(__name__)

@@ -33,11 +33,11 @@ from holdfast.agent.wanted import WantedClaims
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, Change, Intent, Limits, Sync
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.place import Pace, Place
 
 log = structlog.get_logger(__name__)
 

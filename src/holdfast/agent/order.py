@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from holdfast.agent.claims import Key
-from holdfast.runtime.steps import Steps
+from holdfast.runtime.cooperative import Steps
 
 T = TypeVar("T")
 

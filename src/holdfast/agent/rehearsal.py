@@ -25,14 +25,14 @@ from holdfast.agent.target import Kernel
 from holdfast.agent.way import WayToStore
 from holdfast.config.root import Config
 from holdfast.runtime.clock import Clock, SystemClock
-from holdfast.runtime.decisions import DecisionLog
-from holdfast.runtime.intents import take_effect
-from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.daemon.process import boot_id
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
+from holdfast.runtime.intents.book import WishBook, Wishes
+from holdfast.runtime.intents.commands import take_effect
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.process import boot_id
-from holdfast.runtime.vitals import Vitals
-from holdfast.runtime.wishes import WishBook, Wishes
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Store
 
 

@@ -24,7 +24,7 @@ from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentS
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport, fitted
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.memory import MemoryUnreadable
+from holdfast.runtime.store_memory import MemoryUnreadable
 from holdfast.store.api import Aspect, Compare, Entry, Get, LeaseGone, Operation, Put, Store, StoreError
 from holdfast.store.identity import Remembered, Verdict, judge, read_identity
 

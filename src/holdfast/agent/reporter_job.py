@@ -13,11 +13,11 @@ from holdfast.config.root import Config
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.agent_report import AgentReport
-from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.memory import StoreMemory
-from holdfast.runtime.process import boot_id
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.process import boot_id
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.store_client import open_store
+from holdfast.runtime.store_memory import StoreMemory
 
 REPORTER = Spec("reporter", "holdfast.agent.reporter_job:report")
 SPEAKER = "peers"

@@ -24,7 +24,7 @@ from holdfast.agent.frames import Op as Entering
 from holdfast.agent.journal import Journal, JournalUnwritable
 from holdfast.agent.order import in_order, portions
 from holdfast.reconcile import Away, Op, Outcome, Owned
-from holdfast.runtime.steps import Steps, in_turns
+from holdfast.runtime.cooperative import Steps, in_turns
 from holdfast.store.mirror.gc_pause import resting
 
 log = structlog.get_logger(__name__)

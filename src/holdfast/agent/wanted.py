@@ -15,7 +15,7 @@ from holdfast.agent.footing import Present
 from holdfast.agent.order import in_order
 from holdfast.agent.sources import Sources
 from holdfast.reconcile import Owned, Sync
-from holdfast.runtime.steps import in_turns
+from holdfast.runtime.cooperative import in_turns
 from holdfast.store.mirror.gc_pause import resting
 
 

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from holdfast.runtime.netlink import ifaddr
-from holdfast.runtime.netlink.socket import Interrupted, Netlink
+from holdfast.netlink import ifaddr
+from holdfast.netlink.socket import Interrupted, Netlink
 
 MOST = 16
 """A host that serves VIPs may have thousands of addresses; a report has room for a few."""

@@ -20,15 +20,15 @@ from holdfast.balancer.announce import KINDS, STALE_AFTER, Announcements, Outloo
 from holdfast.balancer.announce_target import Addresses
 from holdfast.balancer.keeper import NAME as KEEPER
 from holdfast.model.base.time import NEVER, Duration
+from holdfast.netlink import ifaddr
+from holdfast.netlink.socket import Netlink
 from holdfast.reconcile import Away, Intent, Owned, Story, Sync, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.intents import Intents
-from holdfast.runtime.netlink import ifaddr
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.place import Pace, Place
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.intents.commands import Intents
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.reconciler.place import Pace, Place
 
 log = structlog.get_logger(__name__)
 

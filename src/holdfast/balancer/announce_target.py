@@ -17,11 +17,11 @@ from pathlib import Path
 import msgspec
 
 from holdfast.balancer.announce import Spot
+from holdfast.netlink import ifaddr, links
+from holdfast.netlink.addresses import octets, text
+from holdfast.netlink.ifaddr import Held
+from holdfast.netlink.socket import Interrupted, Netlink, NetlinkError
 from holdfast.reconcile import Away, Change, Outcome, Owned
-from holdfast.runtime.netlink import ifaddr, links
-from holdfast.runtime.netlink.addresses import octets, text
-from holdfast.runtime.netlink.ifaddr import Held
-from holdfast.runtime.netlink.socket import Interrupted, Netlink, NetlinkError
 from holdfast.runtime.paths import write_atomically
 
 MARK = 0x48

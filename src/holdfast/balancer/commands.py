@@ -27,7 +27,7 @@ from holdfast.reconcile import Intent as Gate
 from holdfast.reconcile import Pause
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.runtime.decisions import Decision, DecisionLog
+from holdfast.runtime.decision_log import Decision, DecisionLog
 
 log = structlog.get_logger(__name__)
 

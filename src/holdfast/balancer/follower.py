@@ -30,8 +30,8 @@ from holdfast.model.control.intent import INTENT, Intent, IntentName
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined
-from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
 from holdfast.runtime.paths import write_atomically
+from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.identity import Remembered, Verdict, judge, read_identity
 from holdfast.store.mirror.mirror import Mirror

@@ -26,9 +26,9 @@ from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.fleet.balancer_report import BalancerReport
-from holdfast.runtime.connect import open_store
-from holdfast.runtime.intents import Intents
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.intents.commands import Intents
+from holdfast.runtime.store_client import open_store
 from holdfast.store.api import Store
 
 log = structlog.get_logger(__name__)

@@ -34,12 +34,12 @@ from holdfast.balancer.warmup import Phase
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, Brake, Intent, Sync, Synced
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.decisions import Decision, DecisionLog
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import Decision, DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Pace as LoopPace
-from holdfast.runtime.place import Place
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.place import Pace as LoopPace
+from holdfast.runtime.reconciler.place import Place
 
 log = structlog.get_logger(__name__)
 

@@ -26,9 +26,9 @@ from holdfast.balancer.line import ProberEnd
 from holdfast.balancer.prober import Prober
 from holdfast.balancer.results import REPORT_EVERY, Assignment, Order, Report, Result
 from holdfast.model.base.time import Duration
+from holdfast.netlink.netns import Whereabouts
 from holdfast.reconcile import Away
-from holdfast.runtime.namespace import Whereabouts
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.worker import Spec, Worker
 
 log = structlog.get_logger(__name__)
 

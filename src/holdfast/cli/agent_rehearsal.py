@@ -19,8 +19,8 @@ from holdfast.cli.configuration import effective
 from holdfast.config import Config, Flag
 from holdfast.reconcile import Away
 from holdfast.runtime import log as logging
-from holdfast.runtime.connect import open_store
-from holdfast.runtime.wishes import WishesUnreadable
+from holdfast.runtime.intents.book import WishesUnreadable
+from holdfast.runtime.store_client import open_store
 from holdfast.store.api import StoreError
 
 

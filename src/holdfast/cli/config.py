@@ -9,7 +9,7 @@ import click
 from holdfast.cli.configuration import configuration_flags, effective
 from holdfast.config import Flag, Loaded
 from holdfast.config.output.show import as_json, as_table, as_yaml
-from holdfast.runtime.configuration import DEFAULT_FILE
+from holdfast.runtime.config_file import DEFAULT_FILE
 
 _FORMATS: dict[str, Callable[..., str]] = {"table": as_table, "yaml": as_yaml, "json": as_json}
 

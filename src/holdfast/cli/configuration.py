@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.config import Flag, Loaded, Rejected
-from holdfast.runtime.configuration import load
+from holdfast.runtime.config_file import load
 
 UNREADABLE = 1
 SENSELESS = 2

@@ -16,8 +16,8 @@ from holdfast.cli.daemon import LAB_FOLDER
 from holdfast.config import Flag, Layer
 from holdfast.lab import fleet
 from holdfast.model.base.region import Region
-from holdfast.runtime.configuration import SecretRefused
-from holdfast.runtime.connect import connection
+from holdfast.runtime.config_file import SecretRefused
+from holdfast.runtime.store_client import connection
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection

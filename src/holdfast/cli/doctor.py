@@ -18,7 +18,7 @@ from holdfast.config.schema.scalars import printable
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.region import Region
 from holdfast.model.kinds import KINDS
-from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
+from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Status, Store, StoreAway, StoreError
 from holdfast.store.embedded.binary import objection, parse_version
 from holdfast.store.identity import Found, Judgement, Verdict, judge, read_identity

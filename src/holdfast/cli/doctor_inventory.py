@@ -17,7 +17,7 @@ from holdfast.inventory.claims import KINDS
 from holdfast.inventory.connect import configured_engine
 from holdfast.inventory.sql import SqlInventory
 from holdfast.model.base.region import Region
-from holdfast.runtime.configuration import SecretRefused
+from holdfast.runtime.config_file import SecretRefused
 from holdfast.server.layout import Layout
 
 _PORTION = 5_000

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.daemon import answer, nobody, roles, runtime_flag
 from holdfast.cli.explain_inventory import about, changes
 from holdfast.runtime.control import Request
-from holdfast.runtime.decisions import Decision
+from holdfast.runtime.decision_log import Decision
 
 
 @click.command()

@@ -31,7 +31,7 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import Identity
-from holdfast.runtime.configuration import SecretRefused
+from holdfast.runtime.config_file import SecretRefused
 from holdfast.store.identity import read_identity
 
 file_flag = click.option(

@@ -12,11 +12,11 @@ import click
 from holdfast.cli.configuration import effective
 from holdfast.config import Config, Flag, Rejected
 from holdfast.runtime import log as logging
-from holdfast.runtime.configuration import load
+from holdfast.runtime.config_file import load
+from holdfast.runtime.daemon.process import AlreadyRunning
+from holdfast.runtime.daemon.supervisor import Supervisor
+from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.paths import FolderError, Paths
-from holdfast.runtime.process import AlreadyRunning
-from holdfast.runtime.supervisor import Supervisor
-from holdfast.runtime.worker import Spec
 
 
 def run_role(

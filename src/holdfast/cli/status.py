@@ -24,10 +24,10 @@ from holdfast.cli.daemon import CANNOT_TELL, CannotTell, label, nobody, roles, r
 from holdfast.cli.problem import Problem
 from holdfast.cli.status_agents import agent_lines, agent_problems
 from holdfast.cli.text import clock, count, short
-from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.report import Report, WorkerReport, report
+from holdfast.runtime.daemon.board import Board, BoardError
+from holdfast.runtime.daemon.report import Report, WorkerReport, report
 from holdfast.server.about import About
 
 NEEDS_YOU = 1

@@ -7,7 +7,7 @@ import click
 from holdfast.cli.direct import Reach, state_folder, store_flags, who
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import Identity
-from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
+from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Store
 from holdfast.store.identity import Remembered, Verdict, judge, raise_epoch, read_identity
 

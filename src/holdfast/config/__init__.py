@@ -3,7 +3,7 @@
     /etc/holdfast/holdfast.yaml ─► document (text with places) ─► reading (one value) ─┐
     HOLDFAST_SECTION_FIELD, flags ─────────────────────────────► reading ──────────────┴► resolve ─► Loaded | Rejected
 
-Pure: texts are handed in, `holdfast.runtime.configuration` reads the files. Precedence is flag, environment, file,
+Pure: texts are handed in, `holdfast.runtime.config_file` reads the files. Precedence is flag, environment, file,
 default.
 
 To add a section: write one file with a frozen `Section` whose fields carry their documentation

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from holdfast.config.sections.inventory import Inventory as InventoryConfig
 from holdfast.inventory.engine import database_url, open_engine
-from holdfast.runtime.configuration import read_secret
+from holdfast.runtime.config_file import read_secret
 
 
 class NoInventory(Exception):

@@ -20,10 +20,10 @@ import structlog
 from holdfast.lab import member
 from holdfast.lab.member import DIE_WITH, run_member, tied
 from holdfast.model.base.time import Duration
-from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.report import report
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.board import Board, BoardError
+from holdfast.runtime.daemon.report import report
+from holdfast.runtime.daemon.worker import Spec, Worker
 
 log = structlog.get_logger(__name__)
 

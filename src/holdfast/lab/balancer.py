@@ -18,7 +18,7 @@ from holdfast.balancer.prober_job import LINE, PROBER
 from holdfast.lab.dataplane import VipsFile
 from holdfast.lab.member import run_member, tied
 from holdfast.lab.site import vips_file
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.worker import Spec, Worker
 
 ROLE = "balancer"
 BALANCER = "lb-1"

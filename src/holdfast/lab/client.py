@@ -18,9 +18,9 @@ from holdfast.lab.balancer import BALANCER
 from holdfast.lab.dataplane import VipsFile
 from holdfast.lab.site import ADDRESS, HOME, VIP, vips_file
 from holdfast.model.base.time import Duration
+from holdfast.netlink.netns import enter
 from holdfast.runtime.control import Request, Who
-from holdfast.runtime.namespace import enter
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.testing.flows import KernelWay, NoAnswer, Stream, Traffic, Way, connected
 
 CLIENT = Spec("client", "holdfast.lab.client:run")

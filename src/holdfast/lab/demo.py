@@ -17,11 +17,11 @@ import structlog
 
 from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away, Brake, Change, Intent, Kinds, Outcome, Owned, Sync, Synced, one_kind
-from holdfast.runtime.intents import Intents
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.intents.commands import Intents
 from holdfast.runtime.paths import write_atomically
-from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.reconciler.place import Pace, Place
 from holdfast.testing.memory import MemorySource, MemoryTarget
 
 log = structlog.get_logger(__name__)

@@ -21,8 +21,8 @@ from holdfast.lab.balancer import BALANCER, ON_KERNEL
 from holdfast.lab.client import CLIENT
 from holdfast.lab.site import WEB
 from holdfast.model.base.time import Duration
+from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import write_atomically
-from holdfast.runtime.worker import Spec, Worker
 from holdfast.store.embedded.server import EmbeddedEtcd, free_ports
 
 log = structlog.get_logger(__name__)

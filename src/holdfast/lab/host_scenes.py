@@ -17,10 +17,10 @@ from holdfast.config.sections.linux import Linux
 from holdfast.lab import hosts, netns
 from holdfast.lab.agents import ROLE
 from holdfast.lab.stage import Broken, Lab, Say, Scene, promise, send, until
+from holdfast.netlink import nexthops, routes
+from holdfast.netlink.netns import inside
+from holdfast.netlink.socket import Netlink
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.namespace import inside
-from holdfast.runtime.netlink import nexthops, routes
-from holdfast.runtime.netlink.socket import Netlink
 from holdfast.testing.netns import Namespace
 from holdfast.testing.pinger import Pinger
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.paths import write_atomically
-from holdfast.runtime.worker import Spec
 
 INVENTORY = Spec("inventory", "holdfast.lab.seeding:seed", once=True)
 FIRST_HOSTS = 6

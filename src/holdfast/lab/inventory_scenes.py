@@ -22,9 +22,9 @@ from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.network import NETWORK, Network
-from holdfast.runtime.board import BoardError
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.report import report
+from holdfast.runtime.daemon.board import BoardError
+from holdfast.runtime.daemon.report import report
 
 REGION = Region()
 AWAY_S = 10.0

@@ -16,11 +16,11 @@ from pathlib import Path
 from holdfast.config import Config, Flag, Rejected
 from holdfast.lab.writer import WRITER
 from holdfast.runtime import log as logging
-from holdfast.runtime.configuration import load
+from holdfast.runtime.config_file import load
+from holdfast.runtime.daemon.process import AlreadyRunning, die_with
+from holdfast.runtime.daemon.supervisor import Supervisor
+from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.paths import FolderError, Paths
-from holdfast.runtime.process import AlreadyRunning, die_with
-from holdfast.runtime.supervisor import Supervisor
-from holdfast.runtime.worker import Spec
 from holdfast.server.workers import WORKERS, cells
 
 ROLE = "server"

@@ -20,7 +20,7 @@ from holdfast.balancer.dataplane.nftables.kernel import Kernel
 from holdfast.balancer.vip import Entry, shown
 from holdfast.config.sections.balancer import Dataplane
 from holdfast.lab import hosts
-from holdfast.runtime.namespace import inside
+from holdfast.netlink.netns import inside
 from holdfast.runtime.paths import write_atomically
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.netns import network

@@ -17,7 +17,7 @@ from holdfast.lab.inventory import WORKLOADS, database, hosts
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.daemon.worker import Worker
 
 log = structlog.get_logger(__name__)
 

@@ -21,8 +21,8 @@ from holdfast.balancer.vip import Key, Vip, backend
 from holdfast.lab import netns
 from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Declined, Request, Who
+from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import write_atomically
-from holdfast.runtime.worker import Spec, Worker
 from holdfast.store.embedded.server import free_ports
 
 log = structlog.get_logger(__name__)

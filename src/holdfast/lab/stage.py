@@ -15,10 +15,10 @@ from holdfast.lab import fleet
 from holdfast.lab.writer import Counts, writes_prefix
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
-from holdfast.runtime.board import Board, BoardError
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.report import report
+from holdfast.runtime.daemon.board import Board, BoardError
+from holdfast.runtime.daemon.report import report
 from holdfast.server.leadership import Leading, Shown, judge
 from holdfast.server.workers import LEADERSHIP_CELL
 from holdfast.store.client import EtcdStore

@@ -18,9 +18,9 @@ from holdfast.model.base.keys import own
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration
 from holdfast.model.control.leader import LEADER
-from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Request, Who
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.store_client import open_store
 from holdfast.server.leadership import Leading, while_leading
 from holdfast.server.workers import leadership, server_name
 from holdfast.store.api import Deposed, Store, StoreAway, StoreError

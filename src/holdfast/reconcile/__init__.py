@@ -3,7 +3,7 @@
     watch ──► diff ──► gate ──► apply
 
 Read in this order: `change` (the words), `diff`, `gate` (gates and the plan), `sync`, `brake`, `intent` (three gates),
-`ledger` (what waits, and why). `holdfast.runtime.reconciler` is the one loop that drives it.
+`ledger` (what waits, and why). `holdfast.runtime.reconciler.loop` is the one loop that drives it.
 """
 
 from holdfast.reconcile.brake import Brake, BrakeReason, Limits

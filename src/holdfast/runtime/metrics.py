@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from holdfast import __version__
-from holdfast.runtime.report import WorkerReport
+from holdfast.runtime.daemon.report import WorkerReport
 
 
 class _Fixed:

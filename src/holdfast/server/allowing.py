@@ -14,8 +14,8 @@ import structlog
 from holdfast.model.control.allowance import Allowance
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.runtime.decisions import Decision
-from holdfast.runtime.wishes import Wish, wish
+from holdfast.runtime.decision_log import Decision
+from holdfast.runtime.intents.book import Wish, wish
 from holdfast.server.resync import next_pass
 from holdfast.server.syncer import NAME, Reign
 from holdfast.server.words import BRAKE

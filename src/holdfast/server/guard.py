@@ -19,7 +19,7 @@ from holdfast.model.base.time import NEVER, Instant
 from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
-from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Conflict, Store
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import ADOPT, Judgement, Remembered, Verdict, create_identity, judge, read_identity

@@ -18,8 +18,8 @@ import structlog
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
-from holdfast.runtime.board import Cell
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.daemon.board import Cell
 from holdfast.store.api import Deposed, Entry, Store
 
 log = structlog.get_logger(__name__)

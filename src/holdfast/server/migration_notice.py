@@ -20,10 +20,10 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned, one_kind
+from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Deed, Pace, Place
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.place import Deed, Pace, Place
 from holdfast.server.leadership import LeaderGate, Leading, NotLeading
 from holdfast.server.migration import KIND, Told, Witnesses, identity, notice, of_endpoint
 from holdfast.server.status import Around

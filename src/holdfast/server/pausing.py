@@ -15,8 +15,8 @@ from holdfast.model.control.intent import Intent, What
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.runtime.decisions import Decision, DecisionLog
-from holdfast.runtime.wishes import wish
+from holdfast.runtime.decision_log import Decision, DecisionLog
+from holdfast.runtime.intents.book import wish
 from holdfast.server.words import Words
 from holdfast.store.api import StoreError
 

@@ -1,8 +1,8 @@
 """A status worker's reign: from winning to losing, what is reported goes into the inventory, differences only.
 
 The mirror is not made here: it is warm on followers, too, so that a new leader compares what it has and writes what
-differs (C16). Agents and endpoints have a reign each, of the same make: the one loop of `holdfast.runtime.reconciler`,
-fed by the mirror and by changes of the inventory (C31), audited every few minutes.
+differs (C16). Agents and endpoints have a reign each, of the same make: the one loop of
+`holdfast.runtime.reconciler.loop`, fed by the mirror and by changes of the inventory (C31), audited every few minutes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from holdfast.inventory.wake import Waker
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Intent, Pause, Story, Sync, one_kind
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.place import Pace, Place
 from holdfast.server.leadership import LeaderGate, Leadership
 from holdfast.server.mass_loss import MassLoss
 from holdfast.server.staleness import Behind, Staleness

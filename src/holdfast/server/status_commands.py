@@ -10,10 +10,10 @@ import structlog
 from holdfast.model.fleet.observed import AgentSeen
 from holdfast.reconcile import Intent
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.runtime.decisions import Decision
-from holdfast.runtime.intents import Intents
-from holdfast.runtime.wishes import wish
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.daemon.worker import Worker
+from holdfast.runtime.decision_log import Decision
+from holdfast.runtime.intents.book import wish
+from holdfast.runtime.intents.commands import Intents
 from holdfast.server.mass_loss import GATE
 from holdfast.server.migration_notice import Notices
 from holdfast.server.status import Reign

@@ -5,7 +5,7 @@ say that; what they would need is not even loaded then.
 from __future__ import annotations
 
 from holdfast.model.base.time import Duration
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.daemon.worker import Worker
 
 _IDLE = Duration(seconds=1)
 

@@ -27,10 +27,10 @@ from holdfast.model.control.leader import LEADER
 from holdfast.model.control.scope import Scope, Target
 from holdfast.model.fleet.observed import ENDPOINT
 from holdfast.reconcile import Away
-from holdfast.runtime.configuration import read_secret
-from holdfast.runtime.connect import open_store
+from holdfast.runtime.config_file import read_secret
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.daemon.worker import Worker
+from holdfast.runtime.store_client import open_store
 from holdfast.server.leadership import Leading, while_leading
 from holdfast.server.migration_notice import MigrationMetrics, Notices, counted
 from holdfast.server.pausing import HEARD_WITHIN, Pausing

@@ -1,6 +1,6 @@
 """The syncer's reign: one leader's work from winning to losing. Fence the inventory, compare all, follow the outbox.
 
-Everything that touches the world goes through the one loop of `holdfast.runtime.reconciler`; here its place is put
+Everything that touches the world goes through the one loop of `holdfast.runtime.reconciler.loop`; here its place is put
 together, fed and kept informed. Handed in are store, inventory, clock and leadership, so that the simulation runs
 exactly this.
 """
@@ -29,12 +29,12 @@ from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Away, Intent, Op, Sync
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.moves import Moves
-from holdfast.runtime.place import Pace, Place
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.place import Pace, Place
+from holdfast.runtime.reconciler.rekeying import Moves
 from holdfast.server.belonging import OPENS, Belonging, epoch_of, standing
 from holdfast.server.layout import Layout
 from holdfast.server.leadership import LeaderGate, Leadership, Leading

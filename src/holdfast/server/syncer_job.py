@@ -19,11 +19,11 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration
 from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Away, Intent
-from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.runtime.intents import Intents
-from holdfast.runtime.memory import StoreMemory
-from holdfast.runtime.worker import Worker
+from holdfast.runtime.daemon.worker import Worker
+from holdfast.runtime.intents.commands import Intents
+from holdfast.runtime.store_client import open_store
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.server.allowing import Allowing
 from holdfast.server.explaining import Explaining
 from holdfast.server.holding import Holding

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast.inventory.aside import Aside, Thread
-from holdfast.runtime.configuration import SecretRefused
+from holdfast.runtime.config_file import SecretRefused
 
 TIMEOUT_S = 5.0
 """Without a sign of life from the webhook."""

@@ -20,14 +20,14 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.server import Server, WorkerHealth
-from holdfast.runtime.connect import open_store
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.runtime.decisions import Decision
-from holdfast.runtime.memory import MemoryUnreadable, StoreMemory
-from holdfast.runtime.process import boot_id
-from holdfast.runtime.report import WorkerReport, report
-from holdfast.runtime.wishes import Wish, WishBook, Wishes, wish
-from holdfast.runtime.worker import Spec, Worker
+from holdfast.runtime.daemon.process import boot_id
+from holdfast.runtime.daemon.report import WorkerReport, report
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.runtime.decision_log import Decision
+from holdfast.runtime.intents.book import Wish, WishBook, Wishes, wish
+from holdfast.runtime.store_client import open_store
+from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.server import hosts
 from holdfast.server.about import About, StoreSeen
 from holdfast.server.compactor import Compactor

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.netlink.netns import inside
 from holdfast.runtime.control import Request, ask
-from holdfast.runtime.namespace import inside
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.netns import Namespace, Network
 from holdfast.testing.nginx import Nginx

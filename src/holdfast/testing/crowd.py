@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.runtime.namespace import enter
+from holdfast.netlink.netns import enter
 from holdfast.testing.flows import Counts, KernelWay, Traffic
 from holdfast.testing.netns import Namespace
 from holdfast.testing.processes import wait_until

@@ -1,6 +1,6 @@
 """`@fault`: a scenario of the fault matrix, run with its protection and without it.
 
-    @fault("C5", without="holdfast.runtime.pulse:is_completed", returns=False)
+    @fault("C5", without="holdfast.runtime.daemon.pulse:is_completed", returns=False)
     def test_C5_a_finished_one_shot_job_is_left_alone(…): …
 
 The test runs twice, each time with fresh fixtures: as it is, when it must pass; and with the named function replaced,

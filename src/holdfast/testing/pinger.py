@@ -19,7 +19,7 @@ import threading
 import time
 from types import TracebackType
 
-from holdfast.runtime.namespace import inside
+from holdfast.netlink.netns import inside
 from holdfast.testing.netns import Namespace
 
 EVERY_S = 0.005

@@ -24,9 +24,9 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.leader_history import LEADERSHIP, Leadership, Reign
-from holdfast.runtime.board import Board
 from holdfast.runtime.control import Answer, Request, ask
-from holdfast.runtime.pulse import Pulse
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.processes import Process, Unavailable, children, folder, tool, wait_until
 

@@ -17,11 +17,11 @@ from holdfast.agent.target import Kernel
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.decisions import DecisionLog
-from holdfast.runtime.memory import StoreMemory
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Pace
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.place import Pace
+from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Put
 from holdfast.testing import FakeStore
 from tests.agent.linux.site import Site

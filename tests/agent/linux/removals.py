@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast.config.sections.linux import Linux
-from holdfast.runtime.netlink.routes import DESTINATION, DEVICE, FIXED, NEW, TABLE, Mark, Route
-from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.netlink.routes import DESTINATION, DEVICE, FIXED, NEW, TABLE, Mark, Route
+from holdfast.netlink.wire import Attribute, Batch, Flag, Layout
 
 FIRST_GATEWAY = 0x0A800000
 TUNNEL = {"device": 0}

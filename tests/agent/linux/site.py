@@ -24,8 +24,8 @@ from holdfast.agent.dataplane import ClaimChange
 from holdfast.agent.linux import LinuxDataplane
 from holdfast.agent.mac import tunnel_mac
 from holdfast.config.sections.linux import Linux
+from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.runtime.namespace import inside
 from holdfast.testing.netns import Namespace, Network
 
 _CLEAR = """

@@ -108,7 +108,7 @@ def test_N14_routes_of_others_stay_even_in_our_own_table(site: Site, tmp_path: P
     assert "198.51.101.0/24" in site.ip("route show")
 
 
-@fault("N16", without="holdfast.runtime.netlink.routes:additions", by="tests.agent.linux.removals:by_gateway")
+@fault("N16", without="holdfast.netlink.routes:additions", by="tests.agent.linux.removals:by_gateway")
 def test_N16_the_last_thousand_routes_cost_what_the_first_did(site: Site, dataplane: LinuxDataplane) -> None:
     gateways = [_address(FIRST_GATEWAY + number) for number in range(MANY)]
     peers: dict[Key, Shape] = {nexthop(gateway): Nexthop(Mode.VXLAN) for gateway in gateways}

@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Shape, Sort, nexthop, route
 from holdfast.agent.linux import LinuxDataplane
 from holdfast.config.sections.linux import Linux
-from holdfast.runtime.namespace import inside
+from holdfast.netlink.netns import inside
 from tests.agent.linux.site import Site, creates, deletes, direct_peer, replace, vxlan_peer
 
 PATIENCE_S = 20

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from holdfast.agent.linux import LinuxDataplane
+from holdfast.netlink.netns import inside
 from holdfast.reconcile import Away
-from holdfast.runtime.namespace import inside
 from holdfast.testing.netns import Network
 from tests.agent.linux.site import Site, creates, deletes, vxlan_peer
 

@@ -20,10 +20,10 @@ from holdfast.agent.keeper import Keeper
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
+from holdfast.netlink import links
+from holdfast.netlink.netns import inside
+from holdfast.netlink.socket import Netlink
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.namespace import inside
-from holdfast.runtime.netlink import links
-from holdfast.runtime.netlink.socket import Netlink
 from tests.agent.linux.agent import PATIENCE_S, Machine, settled, until
 from tests.agent.linux.site import Site
 from tests.agent.site import BOOT, ME, REGION

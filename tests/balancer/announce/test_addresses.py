@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.balancer.announce import Spot
 from holdfast.balancer.announce_target import Addresses, keeps_marks
+from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.runtime.namespace import inside
 from holdfast.testing.netns import Namespace, Network
 
 T = TypeVar("T")

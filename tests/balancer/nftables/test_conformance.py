@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
-from holdfast.runtime.namespace import inside
+from holdfast.netlink.netns import inside
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.netns import Namespace, Network, network
 from holdfast.testing.processes import tool

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.balancer.dataplane.nftables import kernel, refusal_of_nftables
-from holdfast.runtime.namespace import inside
+from holdfast.netlink.netns import inside
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.netns import Namespace, network
 from holdfast.testing.processes import running, tool, wait_until

@@ -17,7 +17,7 @@ from holdfast.balancer.dataplane.nftables.structure import Shape
 from holdfast.balancer.dataplane.nftables.turn import Steps, Turn, steps
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
-from holdfast.runtime.netlink import wire
+from holdfast.netlink import wire
 from tests.balancer.conformance import ONE, SIX, TWO, V4, change
 
 SHAPE = Shape("holdfast", 251)

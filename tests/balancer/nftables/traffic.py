@@ -21,8 +21,8 @@ from holdfast.balancer.dataplane.nftables.flow import bucket
 from holdfast.balancer.dataplane.nftables.kernel import Kernel
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Key, Settings, Value, Vip, backend
+from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change
-from holdfast.runtime.namespace import inside
 from holdfast.testing.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.netns import Namespace, network
 from holdfast.testing.processes import tool, wait_until

@@ -14,9 +14,9 @@ from holdfast.balancer.prober_job import LINE, PROBER
 from holdfast.balancer.results import Report, Result
 from holdfast.config.root import Config, dump
 from holdfast.config.sections.paths import Paths as Folders
-from holdfast.runtime.board import Board
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.pulse import Pulse
 from holdfast.testing.processes import Process
 
 ROLE = "balancer"
@@ -32,7 +32,9 @@ class ProberWorker:
         self.paths.config.write_bytes(dump(Config(paths=folders)))
         self._board = Board.create(self.paths.board, ["supervisor", PROBER.name])
         words = [ROLE, PROBER.name, PROBER.entry, str(self.paths.runtime), str(os.getpid())]
-        self.process = Process([sys.executable, "-P", "-m", "holdfast.runtime.worker", *words], log=folder / "log")
+        self.process = Process(
+            [sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words], log=folder / "log"
+        )
         self.line = BalancerEnd(self.paths.socket(LINE))
         self.reports: list[Report] = []
 

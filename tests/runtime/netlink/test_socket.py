@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime.namespace import inside
-from holdfast.runtime.netlink import links, nexthops
-from holdfast.runtime.netlink import socket as netlink
+from holdfast.netlink import links, nexthops
+from holdfast.netlink import socket as netlink
+from holdfast.netlink.netns import inside
 from holdfast.testing.netns import Network
 
 MANY = 2_000

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.columns import columns, runs
-from holdfast.runtime.netlink.socket import Interrupted, Netlink, NetlinkError
-from holdfast.runtime.netlink.wire import Attribute, Flag, Layout
+from holdfast.netlink import wire
+from holdfast.netlink.columns import columns, runs
+from holdfast.netlink.socket import Interrupted, Netlink, NetlinkError
+from holdfast.netlink.wire import Attribute, Flag, Layout
 
 KIND = 24
 FIXED = np.dtype([*wire.HEADER, ("number", "=u4")])

@@ -29,9 +29,9 @@ from holdfast.agent.linux.routing import straight_device
 from holdfast.agent.linux.settings import FAMILIES, own
 from holdfast.agent.mac import tunnel_mac
 from holdfast.config.sections.linux import Linux
+from holdfast.netlink import socket as netlink
 from holdfast.reconcile import Away
-from holdfast.runtime.netlink import socket as netlink
-from holdfast.runtime.steps import Steps, at_once, in_turns
+from holdfast.runtime.cooperative import Steps, at_once, in_turns
 
 _AT_ONCE = 1_000  # changes between two moments in which others may run
 _HEARD_AT_ONCE = 200  # messages, likewise

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from holdfast.agent.linux.settings import OWNED, device_name, mtu
 from holdfast.config.sections.linux import Linux
-from holdfast.runtime.netlink import links, networks
-from holdfast.runtime.netlink.addresses import mac_octets
-from holdfast.runtime.netlink.links import Link, Vxlan
-from holdfast.runtime.netlink.socket import Netlink, NetlinkError
+from holdfast.netlink import links, networks
+from holdfast.netlink.addresses import mac_octets
+from holdfast.netlink.links import Link, Vxlan
+from holdfast.netlink.socket import Netlink, NetlinkError
 
 Macs = Callable[[int], str | None]
 """The MAC of our end of the tunnel, by family; None while that is not known."""

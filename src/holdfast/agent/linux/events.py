@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.runtime.netlink import neighbours, nexthops, routes
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.netlink.wire import Message
+from holdfast.netlink import neighbours, nexthops, routes
+from holdfast.netlink.socket import Netlink
+from holdfast.netlink.wire import Message
 
 _GROUPS = {
     "link": 1,

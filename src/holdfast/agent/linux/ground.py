@@ -11,9 +11,9 @@ from holdfast.agent.claims import Key
 from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.picture import Picture
 from holdfast.config.sections.linux import Linux
-from holdfast.runtime.netlink.addresses import SIZES
-from holdfast.runtime.netlink.socket import Netlink, is_gone
-from holdfast.runtime.netlink.wire import Batch
+from holdfast.netlink.addresses import SIZES
+from holdfast.netlink.socket import Netlink, is_gone
+from holdfast.netlink.wire import Batch
 
 Refused = dict[Key, str]
 """What was not done, each with a sentence."""

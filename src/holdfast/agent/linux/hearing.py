@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from holdfast.agent.claims import Key, Local, Sort
 from holdfast.agent.linux.ground import Ground
 from holdfast.agent.linux.picture import MAC_BITS, SOCKET_FAMILIES
-from holdfast.runtime.netlink import links, neighbours, networks, nexthops, routes, rules, wire
-from holdfast.runtime.netlink.wire import Message
+from holdfast.netlink import links, neighbours, networks, nexthops, routes, rules, wire
+from holdfast.netlink.wire import Message
 
 _FAMILIES = {number: family for family, number in SOCKET_FAMILIES.items()}
 _DEVICE_AT = 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.agent.claims import Remote
-from holdfast.runtime.netlink.addresses import text
+from holdfast.netlink.addresses import text
 
 
 class Numbers:

@@ -16,11 +16,11 @@ from holdfast.agent.linux.devices import Devices
 from holdfast.agent.linux.numbers import Numbers
 from holdfast.agent.linux.settings import FAMILIES
 from holdfast.config.sections.linux import Linux
-from holdfast.runtime.netlink import neighbours, nexthops, routes, rules
-from holdfast.runtime.netlink.addresses import SIZES, mac_text, text
-from holdfast.runtime.netlink.routes import Mark
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.steps import Steps
+from holdfast.netlink import neighbours, nexthops, routes, rules
+from holdfast.netlink.addresses import SIZES, mac_text, text
+from holdfast.netlink.routes import Mark
+from holdfast.netlink.socket import Netlink
+from holdfast.runtime.cooperative import Steps
 
 SOCKET_FAMILIES = {4: neighbours.IPV4, 6: neighbours.IPV6}
 MAC_BITS = 48

@@ -14,9 +14,9 @@ from holdfast.agent.linux import picture
 from holdfast.agent.linux.devices import NoTunnel
 from holdfast.agent.linux.ground import Ground, Refused, octets, sentence
 from holdfast.agent.linux.picture import SOCKET_FAMILIES
-from holdfast.runtime.netlink import addresses, nexthops, routes, rules
-from holdfast.runtime.netlink.routes import Mark, Route
-from holdfast.runtime.netlink.socket import NetlinkError, is_gone
+from holdfast.netlink import addresses, nexthops, routes, rules
+from holdfast.netlink.routes import Mark, Route
+from holdfast.netlink.socket import NetlinkError, is_gone
 
 Wanted = Sequence[tuple[Key, Shape]]
 _SPARE_IN_USE = "routes lead through a second nexthop for it: they move first, then it is deleted"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from holdfast.agent.claims import Forwarding, Key, Neighbour, Shape
 from holdfast.agent.linux.devices import NoTunnel
 from holdfast.agent.linux.ground import Ground, Refused, octets
-from holdfast.runtime.netlink import addresses, neighbours
-from holdfast.runtime.netlink.neighbours import Forward
+from holdfast.netlink import addresses, neighbours
+from holdfast.netlink.neighbours import Forward
 
 Wanted = Sequence[tuple[Key, Shape]]
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from holdfast.balancer.dataplane import Client
 from holdfast.balancer.dataplane.nftables.layout import MARK_MASK, MARKS
 from holdfast.balancer.vip import PROTOCOLS, Vip
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.columns import columns
+from holdfast.netlink import wire
+from holdfast.netlink.columns import columns
 
 _NEW, _GET, _DELETE = 1 << 8, 1 << 8 | 1, 1 << 8 | 2
 AF_INET, AF_INET6 = 2, 10

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.runtime.netlink import wire
+from holdfast.netlink import wire
 
 Marks = NDArray[np.uint32]
 """Per bucket the mark of its backend; 0 for a bucket that has none."""

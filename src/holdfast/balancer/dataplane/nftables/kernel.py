@@ -17,9 +17,9 @@ from holdfast.balancer.dataplane.nftables import conntrack, elements
 from holdfast.balancer.dataplane.nftables.conntrack import Flows
 from holdfast.balancer.dataplane.nftables.elements import Transaction
 from holdfast.balancer.vip import Vip
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.socket import Interrupted, Netlink
-from holdfast.runtime.process import dying_with_us
+from holdfast.netlink import wire
+from holdfast.netlink.socket import Interrupted, Netlink
+from holdfast.runtime.daemon.process import dying_with_us
 
 _NETFILTER = 12
 _TABLES = 10 << 8

@@ -35,7 +35,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
 from holdfast.balancer.dataplane.nftables.structure import Shape
 from holdfast.balancer.maglev import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip
-from holdfast.runtime.netlink import wire
+from holdfast.netlink import wire
 
 _EXPRESSION, _EXPRESSION_DATA = 7, 2
 _COUNTER_BYTES, _COUNTER_PACKETS = 1, 2

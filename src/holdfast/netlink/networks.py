@@ -6,9 +6,9 @@ import struct
 from collections.abc import Collection
 from typing import NamedTuple
 
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.netlink.wire import Flag
+from holdfast.netlink import wire
+from holdfast.netlink.socket import Netlink
+from holdfast.netlink.wire import Flag
 
 NEW, DELETE, GET = 20, 21, 22
 _ADDRESS = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.config.sections.store import Store as StoreConfig
-from holdfast.runtime.configuration import SecretRefused, file_path, read_secret, secret_file
+from holdfast.runtime.config_file import SecretRefused, file_path, read_secret, secret_file
 from holdfast.store.api import Refused
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection

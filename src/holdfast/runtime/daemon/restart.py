@@ -13,7 +13,7 @@ from enum import Enum
 
 from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.runtime.pulse import ACTIONS, Action, Verdict
+from holdfast.runtime.daemon.pulse import ACTIONS, Action, Verdict
 
 _REMEMBERED = 999  # restarts of the last day that are kept for counting
 

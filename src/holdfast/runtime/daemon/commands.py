@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
-from holdfast.runtime.board import Board
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Answer, Declined, Handler, Request, Who, ask
-from holdfast.runtime.decisions import history
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.report import Report, report
+from holdfast.runtime.decision_log import history
 from holdfast.runtime.metrics import gather, of_report
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.report import Report, report
 
 
 class Desk:

@@ -1,6 +1,6 @@
 """A worker: one fresh process with one job, started by a supervisor.
 
-    python -P -m holdfast.runtime.worker ROLE NAME MODULE:FUNCTION RUNTIME_FOLDER SUPERVISOR_PID
+    python -P -m holdfast.runtime.daemon.worker ROLE NAME MODULE:FUNCTION RUNTIME_FOLDER SUPERVISOR_PID
 
 The heartbeat runs on the same event loop as the job, so a loop that is blocked has none. The process ends at once when
 its supervisor dies (the kernel sees to it), and by itself when the supervisor has been silent for too long. No task
@@ -25,15 +25,15 @@ import structlog
 from holdfast.config.root import Config, restore
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime import log as logging
-from holdfast.runtime.board import Board
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.control import ControlServer, Handler, Request, Who
-from holdfast.runtime.decisions import DecisionLog
+from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.process import die_with, name_process
+from holdfast.runtime.daemon.pulse import Pulse, came_back
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import Paths
-from holdfast.runtime.process import die_with, name_process
-from holdfast.runtime.pulse import Pulse, came_back
-from holdfast.runtime.vitals import Vitals
 
 log = structlog.get_logger(__name__)
 

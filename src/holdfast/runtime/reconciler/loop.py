@@ -38,13 +38,13 @@ from holdfast.reconcile import (
 )
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.decisions import DecisionLog
-from holdfast.runtime.dirty import Dirty
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.moves import Moves
-from holdfast.runtime.narrate import Narrator
-from holdfast.runtime.place import Pace, Place
-from holdfast.runtime.vitals import Vitals
+from holdfast.runtime.reconciler.dirty import Dirty
+from holdfast.runtime.reconciler.narrator import Narrator
+from holdfast.runtime.reconciler.place import Pace, Place
+from holdfast.runtime.reconciler.rekeying import Moves
 
 log = structlog.get_logger(__name__)
 

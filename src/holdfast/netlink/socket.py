@@ -16,10 +16,10 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.columns import flags, kind, runs
-from holdfast.runtime.netlink.wire import Batch, Flag, Message, Refusal
-from holdfast.runtime.steps import Steps, at_once
+from holdfast.netlink import wire
+from holdfast.netlink.columns import flags, kind, runs
+from holdfast.netlink.wire import Batch, Flag, Message, Refusal
+from holdfast.runtime.cooperative import Steps, at_once
 
 _SOL_NETLINK = 270
 _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 1, 10, 11, 12

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.pulse import Pulse
+from holdfast.runtime.daemon.pulse import Pulse
 
 _STATE_BYTES = 120  # a cell of the board has room for little more
 _STARTING = "starting"

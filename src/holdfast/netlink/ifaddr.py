@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.addresses import FAMILIES
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.netlink.wire import Flag, attribute
+from holdfast.netlink import wire
+from holdfast.netlink.addresses import FAMILIES
+from holdfast.netlink.socket import Netlink
+from holdfast.netlink.wire import Flag, attribute
 
 NEW, DELETE, GET = 20, 21, 22
 GROUPS = (5, 9)

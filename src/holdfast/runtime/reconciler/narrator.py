@@ -15,9 +15,9 @@ from holdfast.model.base.time import Instant
 from holdfast.reconcile import BACKOFF, Change, Closed, Op, Outcome, Owned, Story, alike
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.decisions import Decision, DecisionLog
+from holdfast.runtime.decision_log import Decision, DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.place import Place
+from holdfast.runtime.reconciler.place import Place
 
 log = structlog.get_logger(__name__)
 

@@ -1,6 +1,7 @@
 """A place where Holdfast compares and applies: what is wanted, what is there, which gates stand between.
 
-Everything that the one loop (`holdfast.runtime.reconciler`) has to be told about the syncer, the agent, a balancer …
+Everything that the one loop (`holdfast.runtime.reconciler.loop`) has to be told about the syncer, the agent, a balancer
+…
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from holdfast.model.base.time import Duration
 from holdfast.reconcile import Brake, Change, Gate, Kinds, Op, Outcome, Owned
 from holdfast.reconcile.change import K, V
-from holdfast.runtime.moves import Moves
+from holdfast.runtime.reconciler.rekeying import Moves
 
 K_co = TypeVar("K_co", covariant=True)
 

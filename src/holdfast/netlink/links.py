@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.netlink.wire import Flag, attribute
+from holdfast.netlink import wire
+from holdfast.netlink.socket import Netlink
+from holdfast.netlink.wire import Flag, attribute
 
 NEW, DELETE, GET, SET = 16, 17, 18, 19
 _MAC, _NAME, _MTU, _LINK_INFO, _ALIAS = 1, 3, 4, 18, 20

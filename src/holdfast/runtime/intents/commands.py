@@ -16,11 +16,11 @@ from holdfast.reconcile import Brake, Intent, Pause, Sync
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.runtime.decisions import Decision
+from holdfast.runtime.daemon.worker import Worker
+from holdfast.runtime.decision_log import Decision
+from holdfast.runtime.intents.book import Wish, WishBook, Wishes
+from holdfast.runtime.intents.book import wish as wish_of
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.wishes import Wish, WishBook, Wishes
-from holdfast.runtime.wishes import wish as wish_of
-from holdfast.runtime.worker import Worker
 
 log = structlog.get_logger(__name__)
 

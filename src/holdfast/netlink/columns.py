@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.runtime.netlink import wire
+from holdfast.netlink import wire
 
 Octets = NDArray[np.uint8]
 _LENGTH_AND_TYPE = 6

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.addresses import FAMILIES, packed
-from holdfast.runtime.netlink.columns import columns
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.netlink.wire import Attribute, Batch, Flag, Layout
-from holdfast.runtime.steps import Steps, at_once
+from holdfast.netlink import wire
+from holdfast.netlink.addresses import FAMILIES, packed
+from holdfast.netlink.columns import columns
+from holdfast.netlink.socket import Netlink
+from holdfast.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.runtime.cooperative import Steps, at_once
 
 NEW, DELETE, GET = 104, 105, 106
 ID, DEVICE, GATEWAY = 1, 5, 6

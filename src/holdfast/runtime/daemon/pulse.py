@@ -1,7 +1,7 @@
 """Pulse: whether a worker is alive and doing its job, and what follows from that.
 
 A worker shows its pulse on the board; the supervisor looks once a second. `judge` reads the signs and gives a verdict:
-the first rule of `RULES` that fits; `ACTIONS` says what follows from it, and `holdfast.runtime.care` does it.
+the first rule of `RULES` that fits; `ACTIONS` says what follows from it, and `holdfast.runtime.daemon.restart` does it.
 
 Promises: a process that exited, hangs, or does not consume is replaced; one that waits for a dependency, or has
 finished a one-shot job, is left alone; being away ourselves is never taken for the death of everybody else.

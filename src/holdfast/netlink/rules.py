@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from holdfast.runtime.netlink import wire
-from holdfast.runtime.netlink.socket import Netlink
-from holdfast.runtime.netlink.wire import Flag
+from holdfast.netlink import wire
+from holdfast.netlink.socket import Netlink
+from holdfast.netlink.wire import Flag
 
 NEW, DELETE, GET = 32, 33, 34
 PRIORITY, TABLE, PROTOCOL = 6, 15, 21

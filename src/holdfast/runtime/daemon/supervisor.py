@@ -20,18 +20,18 @@ import structlog
 from holdfast.config.root import Config, dump
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime import log as logging
-from holdfast.runtime.board import Board, Cell
-from holdfast.runtime.care import Care, Effect, Look, Phase, step
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.control import ControlServer
-from holdfast.runtime.decisions import Decision, DecisionLog
-from holdfast.runtime.desk import Desk
-from holdfast.runtime.notify import ServiceManager
+from holdfast.runtime.daemon.board import Board, Cell
+from holdfast.runtime.daemon.commands import Desk
+from holdfast.runtime.daemon.process import Lock, cpu_s, name_process
+from holdfast.runtime.daemon.pulse import START_CPU_S, Pulse, Signs, Verdict, came_back, evidence, judge
+from holdfast.runtime.daemon.report import Sheet
+from holdfast.runtime.daemon.restart import Care, Effect, Look, Phase, step
+from holdfast.runtime.daemon.sd_notify import ServiceManager
+from holdfast.runtime.daemon.worker import Spec
+from holdfast.runtime.decision_log import Decision, DecisionLog
 from holdfast.runtime.paths import Paths, write_atomically
-from holdfast.runtime.process import Lock, cpu_s, name_process
-from holdfast.runtime.pulse import START_CPU_S, Pulse, Signs, Verdict, came_back, evidence, judge
-from holdfast.runtime.sheet import Sheet
-from holdfast.runtime.worker import Spec
 
 log = structlog.get_logger(__name__)
 
@@ -232,7 +232,7 @@ class Supervisor:
 
     def _spawn(self, charge: Charge) -> None:
         spec = charge.spec
-        command = [sys.executable, "-P", "-m", "holdfast.runtime.worker", self.role, spec.name, spec.entry]
+        command = [sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", self.role, spec.name, spec.entry]
         command += [str(self.paths.runtime), str(os.getpid()), *(["--once"] if spec.once else [])]
         # Ctrl-C reaches the whole group. Blocked before the start, it does not even hit a worker that still imports.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

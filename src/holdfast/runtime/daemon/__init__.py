@@ -1,0 +1,1 @@
+"""Daemon runtime: read `supervisor` (with `pulse` and `restart`), `worker`, `board`, `report`."""

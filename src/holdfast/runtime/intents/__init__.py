@@ -1,0 +1,1 @@
+"""Operator intents of a running worker: stored by `book`, accepted by `commands`."""
