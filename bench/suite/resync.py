@@ -22,11 +22,11 @@ from bench.fleet import ENDPOINTS, endpoints
 from bench.gauges import PeakMemory, Stopwatch
 from bench.server import etcd_in_memory, scratch
 from holdfast.inventory.api import Fence
-from holdfast.inventory.aside import Thread
-from holdfast.inventory.engine import database_url, open_engine
-from holdfast.inventory.migrate import migrate
-from holdfast.inventory.schema import IDENTITY, OBJECTS
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.migrate import migrate
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.schema import IDENTITY, OBJECTS
+from holdfast.inventory.sql.thread import Thread
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.control.identity import IDENTITY as STORE_IDENTITY

@@ -34,12 +34,12 @@ from bench.gauges import Stopwatch
 from bench.parts import started
 from bench.server import etcd_in_memory, scratch
 from holdfast.inventory.api import Fence
-from holdfast.inventory.aside import Thread
-from holdfast.inventory.engine import database_url, open_engine
-from holdfast.inventory.migrate import migrate
-from holdfast.inventory.observed_sql import SqlObserved
-from holdfast.inventory.schema import OBJECTS
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.migrate import migrate
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.observed import SqlObserved
+from holdfast.inventory.sql.schema import OBJECTS
+from holdfast.inventory.sql.thread import Thread
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 from sqlalchemy import Engine, select
 
-from holdfast.inventory.engine import reading
-from holdfast.inventory.schema import CHANGES
+from holdfast.inventory.sql.engine import reading
+from holdfast.inventory.sql.schema import CHANGES
 from holdfast.lab.history import read_events
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec

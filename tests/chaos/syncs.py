@@ -19,11 +19,11 @@ from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from holdfast.inventory.aside import Thread
-from holdfast.inventory.edit import Editor, Wanted, wanted
-from holdfast.inventory.engine import database_url, open_engine
-from holdfast.inventory.sql import SqlInventory
-from holdfast.inventory.wake import waker
+from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.thread import Thread
+from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit import Editor, Wanted, wanted
-from holdfast.inventory.observed_sql import SqlObserved
+from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.edit import Editor, Wanted
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Editor, Wanted
+from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.control.leader import LEADER

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, text
 
 from holdfast.cli import main
-from holdfast.inventory.edit import Editor
+from holdfast.inventory.edit.editor import Editor
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region

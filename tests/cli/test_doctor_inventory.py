@@ -14,9 +14,9 @@ from holdfast.cli import main
 from holdfast.cli.doctor_inventory import examine
 from holdfast.cli.finding import Mark
 from holdfast.config.sections.inventory import Inventory as InventoryConfig
-from holdfast.inventory.edit import Editor
-from holdfast.inventory.engine import writing
-from holdfast.inventory.schema import CHANGES, OUTBOX
+from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.sql.engine import writing
+from holdfast.inventory.sql.schema import CHANGES, OUTBOX
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.testing.inventory import fresh_engine

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from sqlalchemy import Engine
 
 from holdfast.cli import main
-from holdfast.inventory.schema import IDENTITY, OBJECTS
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.schema import IDENTITY, OBJECTS
 from holdfast.lab import member
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.store.client import EtcdStore

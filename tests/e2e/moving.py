@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.inventory.edit import Wanted as Edit
-from holdfast.inventory.edit import wanted
+from holdfast.inventory.edit.editor import Wanted as Edit
+from holdfast.inventory.edit.editor import wanted
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.testing.hosts import REGION, Fleet, address, gone, workload

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.changing import Wanted
-from holdfast.inventory.edit import wanted
+from holdfast.inventory.changes import Wanted
+from holdfast.inventory.edit.editor import wanted
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.testing.fixtures import or_skip

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from holdfast.inventory.api import Noted
-from holdfast.inventory.engine import Limits, reading
-from holdfast.inventory.schema import OUTBOX
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.sql.engine import Limits, reading
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.schema import OUTBOX
 
 _read_up_to: dict[int, int] = {}
 

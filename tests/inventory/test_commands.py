@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.inventory.manifest import ManifestRefused, read
+from holdfast.inventory.manifest.read import ManifestRefused, read
 from holdfast.model.base.region import Region
 
 FLEET = """

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, update
 
-from holdfast.inventory import edit as editing
-from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
-from holdfast.inventory.engine import writing
-from holdfast.inventory.rules import DOCUMENT_LIMIT
-from holdfast.inventory.schema import OBJECTS
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit import editor as editing
+from holdfast.inventory.edit.editor import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.edit.rules import DOCUMENT_LIMIT
+from holdfast.inventory.sql.engine import writing
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.schema import OBJECTS
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.edit import Editor
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.testing.inventory import fresh_engine
 from holdfast.testing.postgres import Postgres
 from tests.inventory.things import REGION, host

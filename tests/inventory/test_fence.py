@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, delete, text
 
-from holdfast.inventory import fence as fences
 from holdfast.inventory.api import Fence, FenceHeld
-from holdfast.inventory.edit import Editor
-from holdfast.inventory.engine import Limits, database_url, open_engine
-from holdfast.inventory.fence import current, fenced
-from holdfast.inventory.schema import OUTBOX
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.sql import fence as fences
+from holdfast.inventory.sql.engine import Limits, database_url, open_engine
+from holdfast.inventory.sql.fence import current, fenced
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.schema import OUTBOX
 from holdfast.model.base.time import seconds
 from holdfast.store.api import Deposed
 from holdfast.testing.fault import fault
@@ -70,7 +70,7 @@ def test_regions_do_not_depose_each_other(inventory: SqlInventory) -> None:
     assert inventory.epoch("region-ams") == 1
 
 
-@fault("C28", without="holdfast.inventory.fence:check")
+@fault("C28", without="holdfast.inventory.sql.fence:check")
 def test_C28_a_deposed_leader_settles_nothing(editor: Editor, inventory: SqlInventory) -> None:
     inventory.raise_fence(OLD)
     (edit,) = editor.change([host(1)], who="alice")
@@ -83,7 +83,7 @@ def test_C28_a_deposed_leader_settles_nothing(editor: Editor, inventory: SqlInve
     assert (refused, inventory.waiting()) == (True, 1)
 
 
-@fault("C28", without="holdfast.inventory.fence:check")
+@fault("C28", without="holdfast.inventory.sql.fence:check")
 def test_C28_a_transaction_opened_before_the_takeover_writes_nothing_after_it(postgres_engine: Engine) -> None:
     inventory, editor = SqlInventory(postgres_engine), Editor(postgres_engine, REGION)
     inventory.raise_fence(OLD)
@@ -120,7 +120,7 @@ def _waits_for_lock(engine: Engine) -> bool:
 
 @fault(
     "C34",
-    without="holdfast.inventory.engine:session_options",
+    without="holdfast.inventory.sql.engine:session_options",
     by="tests.inventory.removals:sessions_that_may_idle",
 )
 def test_C34_a_frozen_leader_does_not_hold_the_fence_for_ever(postgres: Postgres) -> None:

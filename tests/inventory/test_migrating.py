@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.inventory.edit import Did, Edit, Editor, Refused, Wanted, wanted
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Did, Edit, Editor, Refused, Wanted, wanted
+from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
@@ -216,7 +216,7 @@ def of_old(editor: Editor, monkeypatch: pytest.MonkeyPatch) -> Editor:
     """The endpoint is on its way to r2, and then an editor that knows of no migrations has put it there."""
     editor.change([migration(1, to="r2")], who="alice")
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.inventory.migrating.ended", lambda _connection, _edits: [])
+        patched.setattr("holdfast.inventory.edit.live_migration.ended", lambda _connection, _edits: [])
         editor.change([endpoint(1, on="r2")], who="an older version")
     assert under_way(editor) == {NAME: ("r1", "r2")}
     return editor

@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine, text
 
-from holdfast.inventory.api import DatabaseAway, Fence
-from holdfast.inventory.edit import Did, Editor, Refused
-from holdfast.inventory.engine import database_url, open_engine
-from holdfast.inventory.migrate import migrate
-from holdfast.inventory.observed import Seen
-from holdfast.inventory.observed_sql import SqlObserved
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.api import DatabaseAway, Fence, Seen
+from holdfast.inventory.edit.editor import Did, Editor, Refused
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.migrate import migrate
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.calico.endpoint import ENDPOINT
 from tests.inventory.things import REGION, endpoint, endpoint_name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.edit.editor import Did, Editor, Refused, Wanted, wanted
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 from tests.inventory.things import REGION, endpoint_name

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from holdfast.inventory.api import DatabaseAway, Fence
-from holdfast.inventory.edit import Editor, Wanted, wanted
-from holdfast.inventory.observed import Seen
-from holdfast.inventory.observed_sql import SqlObserved
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.api import DatabaseAway, Fence, Seen
+from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST

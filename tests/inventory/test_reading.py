@@ -14,12 +14,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, insert, text
 
 from holdfast.inventory.api import DatabaseAway, Fence
-from holdfast.inventory.edit import Editor
-from holdfast.inventory.engine import Limits, database_url, open_engine, reading, writing
-from holdfast.inventory.migrate import migrate
-from holdfast.inventory.schema import METADATA, OUTBOX
-from holdfast.inventory.sql import SqlInventory
-from holdfast.inventory.wake import waker
+from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.sql.engine import Limits, database_url, open_engine, reading, writing
+from holdfast.inventory.sql.migrate import migrate
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.schema import METADATA, OUTBOX
+from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.host import HOST
 from holdfast.testing.fault import fault
@@ -86,7 +86,11 @@ def test_an_id_is_never_given_again_after_its_row_was_settled(editor: Editor, in
     assert second.revision > first.revision
 
 
-@fault("C37", without="holdfast.inventory.sql:SqlInventory.outbox", by="tests.inventory.removals:outbox_by_position")
+@fault(
+    "C37",
+    without="holdfast.inventory.sql.objects:SqlInventory.outbox",
+    by="tests.inventory.removals:outbox_by_position",
+)
 def test_C37_a_row_that_commits_late_is_seen(postgres_engine: Engine) -> None:
     inventory = SqlInventory(postgres_engine)
     inventory.raise_fence(FENCE)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from holdfast.inventory import edit
-from holdfast.inventory.edit import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.edit import editor as edit
+from holdfast.inventory.edit.editor import Did, Editor, Refused, Wanted, wanted
 from holdfast.model.balancing.backend import BACKEND, Backend
 from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck

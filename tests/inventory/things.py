@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, text
 
-from holdfast.inventory.edit import Wanted, wanted
-from holdfast.inventory.engine import reading
+from holdfast.inventory.edit.editor import Wanted, wanted
+from holdfast.inventory.sql.engine import reading
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec

@@ -14,10 +14,10 @@ import msgspec
 from sqlalchemy import Engine
 
 from holdfast.inventory.api import Fence
-from holdfast.inventory.edit import Editor
-from holdfast.inventory.engine import database_url, open_engine
-from holdfast.inventory.observed_sql import SqlObserved
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint import EndpointName

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from sqlalchemy import Engine
 
-from holdfast.inventory.claims import KINDS
-from holdfast.inventory.edit import Editor
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Editor
+from holdfast.inventory.kinds import KINDS
+from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.model.control.leader import LEADER

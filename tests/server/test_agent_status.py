@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.inventory.edit import Wanted
+from holdfast.inventory.edit.editor import Wanted
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.model.calico.host import HOST

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.inventory.claims import KINDS
+from holdfast.inventory.kinds import KINDS
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName

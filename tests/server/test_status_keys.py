@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.inventory.claims import name_of
+from holdfast.inventory.kinds import name_of
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.name import NameRefused
 from holdfast.model.base.region import Region

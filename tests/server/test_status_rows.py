@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast.config.sections.status import Status
-from holdfast.inventory.observed import Touched
+from holdfast.inventory.api import Touched
 from holdfast.model.base.time import NEVER, Duration, seconds
 from holdfast.server.endpoint_status import Endpoints
 from holdfast.server.status_rows import EndpointRows

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit import Wanted, wanted
-from holdfast.inventory.schema import IDENTITY, OBJECTS, OUTBOX
+from holdfast.inventory.edit.editor import Wanted, wanted
+from holdfast.inventory.sql.schema import IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, seconds

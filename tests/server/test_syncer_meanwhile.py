@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit import Wanted
+from holdfast.inventory.edit.editor import Wanted
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.server.syncer import Reign
 from holdfast.testing.fault import fault

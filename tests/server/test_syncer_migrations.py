@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.edit import Wanted
-from holdfast.inventory.schema import OBJECTS
+from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.sql.schema import OBJECTS
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.edit import Wanted
-from holdfast.inventory.schema import OUTBOX
+from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.sql.schema import OUTBOX
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import Owned

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.balancer.follower import Follower, News
 from holdfast.config.sections.balancer import Balancer
-from holdfast.inventory.edit import Wanted
-from holdfast.inventory.manifest import read
+from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.manifest.read import read
 from holdfast.model.balancing.backend import BACKEND
 from holdfast.model.balancing.frontend import FRONTEND
 from holdfast.runtime.clock import SystemClock

@@ -17,10 +17,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from holdfast.inventory.api import Fence
-from holdfast.inventory.edit import Editor, Wanted, wanted
-from holdfast.inventory.migrate import migrate
-from holdfast.inventory.observed_sql import SqlObserved
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.sql.migrate import migrate
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base import codec
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus

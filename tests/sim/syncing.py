@@ -16,10 +16,10 @@ from typing import TypeVar
 from sqlalchemy import Engine
 
 from holdfast.config.sections.server import Server as Timings
-from holdfast.inventory.claims import KINDS
-from holdfast.inventory.engine import database_url, open_engine
-from holdfast.inventory.migrate import migrate
-from holdfast.inventory.sql import SqlInventory, SqlSnapshot
+from holdfast.inventory.kinds import KINDS
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.migrate import migrate
+from holdfast.inventory.sql.objects import SqlInventory, SqlSnapshot
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog

@@ -13,9 +13,9 @@ from holdfast.cli.text import short
 from holdfast.config.schema.scalars import printable
 from holdfast.config.sections.inventory import Inventory as InventoryConfig
 from holdfast.inventory.api import DatabaseAway, Noted
-from holdfast.inventory.claims import KINDS
-from holdfast.inventory.connect import configured_engine
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.kinds import KINDS
+from holdfast.inventory.open import configured_engine
+from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.region import Region
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.server.layout import Layout

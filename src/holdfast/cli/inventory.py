@@ -19,14 +19,14 @@ from holdfast.cli.daemon import runtime_flag
 from holdfast.cli.direct import Reach, who
 from holdfast.cli.resync import differences
 from holdfast.config import Config, Flag
-from holdfast.inventory import transcript
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.claims import KINDS, belongs
-from holdfast.inventory.connect import NoInventory, configured_engine
-from holdfast.inventory.edit import Did, Edit, Editor, Held, Refused, Wanted
-from holdfast.inventory.manifest import ManifestRefused, read
-from holdfast.inventory.migrate import migrate
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Did, Edit, Editor, Held, Refused, Wanted
+from holdfast.inventory.kinds import KINDS, belongs
+from holdfast.inventory.manifest import write as transcript
+from holdfast.inventory.manifest.read import ManifestRefused, read
+from holdfast.inventory.open import NoInventory, configured_engine
+from holdfast.inventory.sql.migrate import migrate
+from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region

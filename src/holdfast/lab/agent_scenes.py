@@ -30,7 +30,7 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 
 if TYPE_CHECKING:
-    from holdfast.inventory.edit import Wanted
+    from holdfast.inventory.edit.editor import Wanted
 
 _GUEST, _HEIR = "r9-01", "r9-02"
 _NUMBER = 99

@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Engine, insert, select, text
 
-from holdfast.inventory.claims import KINDS
-from holdfast.inventory.edit import Editor, wanted
-from holdfast.inventory.schema import OBJECTS
-from holdfast.inventory.sql import SqlInventory
+from holdfast.inventory.edit.editor import Editor, wanted
+from holdfast.inventory.kinds import KINDS
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.schema import OBJECTS
 from holdfast.lab import fleet
 from holdfast.lab.reach import database_of, store_of
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, until

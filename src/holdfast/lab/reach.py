@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from sqlalchemy import Engine
 
-from holdfast.inventory.engine import database_url, open_engine
+from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.lab import fleet
 from holdfast.lab.inventory import database
 from holdfast.lab.stage import Broken, Lab

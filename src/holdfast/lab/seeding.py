@@ -10,9 +10,9 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.inventory.edit import Editor, Wanted, wanted
-from holdfast.inventory.engine import database_url, open_engine
-from holdfast.inventory.migrate import migrate
+from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.migrate import migrate
 from holdfast.lab.inventory import WORKLOADS, database, hosts
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from holdfast.inventory.observed_sql import SqlObserved
+from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.lab import fleet
 from holdfast.lab.reach import database_of, store_of
 from holdfast.lab.stage import CLOCK, Broken, Lab, Say, Scene, promise, until

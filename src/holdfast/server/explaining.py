@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.inventory.api import Row
-from holdfast.inventory.changing import Past
+from holdfast.inventory.changes import Past
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from holdfast.inventory.claims import REGION_LABEL, region_of
+from holdfast.inventory.kinds import REGION_LABEL, region_of
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region

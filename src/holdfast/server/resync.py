@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.inventory.claims import name_of
+from holdfast.inventory.kinds import name_of
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.fleet.network import NETWORK_LABEL

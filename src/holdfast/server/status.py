@@ -17,10 +17,9 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from holdfast.inventory.api import Fence
-from holdfast.inventory.aside import Aside
-from holdfast.inventory.observed import Observed
-from holdfast.inventory.wake import Waker
+from holdfast.inventory.api import Fence, Observed
+from holdfast.inventory.sql.thread import Aside
+from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Intent, Pause, Story, Sync, one_kind
 from holdfast.runtime.clock import Clock

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Protocol
 
-from holdfast.inventory.aside import Aside
-from holdfast.inventory.observed import Observed, Touched
+from holdfast.inventory.api import Observed, Touched
+from holdfast.inventory.sql.thread import Aside
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST

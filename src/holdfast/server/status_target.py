@@ -17,9 +17,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.inventory.api import Fence
-from holdfast.inventory.aside import Aside
-from holdfast.inventory.observed import Observed
+from holdfast.inventory.api import Fence, Observed
+from holdfast.inventory.sql.thread import Aside
 from holdfast.model.base import codec
 from holdfast.reconcile import Change, Outcome, Owned, alike
 from holdfast.runtime.clock import Clock

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from holdfast.inventory.aside import Aside
-from holdfast.inventory.observed import Observed
+from holdfast.inventory.api import Observed
+from holdfast.inventory.sql.thread import Aside
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.agent_status import AgentStatus

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 import structlog
 
 from holdfast.inventory.api import Fence, Inventory
-from holdfast.inventory.aside import Thread
-from holdfast.inventory.connect import configured_engine
-from holdfast.inventory.observed_sql import SqlObserved
-from holdfast.inventory.sql import SqlInventory
-from holdfast.inventory.wake import waker
+from holdfast.inventory.open import configured_engine
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.observed import SqlObserved
+from holdfast.inventory.sql.thread import Thread
+from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.identity import Identity

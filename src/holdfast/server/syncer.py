@@ -19,8 +19,8 @@ from typing import Any
 import structlog
 
 from holdfast.inventory.api import Fence, Inventory
-from holdfast.inventory.aside import Aside
-from holdfast.inventory.wake import Waker
+from holdfast.inventory.sql.thread import Aside
+from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT

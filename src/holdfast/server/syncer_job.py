@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 import structlog
 
-from holdfast.inventory.aside import Thread
-from holdfast.inventory.connect import configured_engine
-from holdfast.inventory.sql import SqlInventory
-from holdfast.inventory.wake import waker
+from holdfast.inventory.open import configured_engine
+from holdfast.inventory.sql.objects import SqlInventory
+from holdfast.inventory.sql.thread import Thread
+from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration
 from holdfast.model.control.leader import LEADER

@@ -15,7 +15,7 @@ import structlog
 
 from holdfast.inventory.api import Fence as SqlFence
 from holdfast.inventory.api import Inventory, Noted, Row, Snapshot
-from holdfast.inventory.aside import Aside
+from holdfast.inventory.sql.thread import Aside
 from holdfast.model.base.time import Instant
 from holdfast.reconcile import Owned, Sync, Synced
 from holdfast.store.api import Entry

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.inventory.aside import Aside, Thread
+from holdfast.inventory.sql.thread import Aside, Thread
 from holdfast.runtime.config_file import SecretRefused
 
 TIMEOUT_S = 5.0

@@ -26,10 +26,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.inventory.changing import Wanted
-from holdfast.inventory.edit import Editor, wanted
-from holdfast.inventory.engine import database_url, open_engine
-from holdfast.inventory.migrate import migrate
+from holdfast.inventory.changes import Wanted
+from holdfast.inventory.edit.editor import Editor, wanted
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.inventory.sql.migrate import migrate
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import Engine
 
-from holdfast.inventory.engine import Limits, database_url, open_engine
-from holdfast.inventory.migrate import migrate
+from holdfast.inventory.sql.engine import Limits, database_url, open_engine
+from holdfast.inventory.sql.migrate import migrate
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
-"""How alembic gets its connection: it is handed one by `holdfast.inventory.migrate`, and never opens its own."""
+"""How alembic gets its connection: it is handed one by `holdfast.inventory.sql.migrate`, and never opens its own."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from holdfast.inventory.schema import METADATA
+from holdfast.inventory.sql.schema import METADATA
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
 with context.begin_transaction():

@@ -17,13 +17,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, text
 
-from holdfast.inventory import migrating, rules
-from holdfast.inventory.changing import Did, Edit, Held, Past, Refused, Wanted
-from holdfast.inventory.claims import KINDS, REGION_LABEL, Thing, addresses_of, host_of, name_of, network_named
-from holdfast.inventory.engine import reading, writing
-from holdfast.inventory.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
-from holdfast.inventory.sql import SqlInventory, called, portions
-from holdfast.inventory.wake import CHANNEL
+from holdfast.inventory.changes import Did, Edit, Held, Past, Refused, Wanted
+from holdfast.inventory.edit import live_migration as migrating
+from holdfast.inventory.edit import rules
+from holdfast.inventory.kinds import KINDS, REGION_LABEL, Thing, addresses_of, host_of, name_of, network_named
+from holdfast.inventory.sql.engine import reading, writing
+from holdfast.inventory.sql.objects import SqlInventory, called, portions
+from holdfast.inventory.sql.schema import ADDRESSES, CHANGES, IDENTITY, OBJECTS, OUTBOX
+from holdfast.inventory.sql.wake import CHANNEL
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region

@@ -7,7 +7,7 @@ import os
 from sqlalchemy import Engine
 
 from holdfast.config.sections.inventory import Inventory as InventoryConfig
-from holdfast.inventory.engine import database_url, open_engine
+from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.runtime.config_file import read_secret
 
 

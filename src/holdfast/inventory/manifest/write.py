@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from holdfast.config.schema.scalars import show_duration
-from holdfast.inventory.claims import REGION_LABEL, host_of
+from holdfast.inventory.kinds import REGION_LABEL, host_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import Endpoint
 from holdfast.model.calico.host import Host

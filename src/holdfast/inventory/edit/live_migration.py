@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from holdfast.inventory.changing import Did, Edit, Refused, Wanted
-from holdfast.inventory.claims import host_of
-from holdfast.inventory.sql import called
+from holdfast.inventory.changes import Did, Edit, Refused, Wanted
+from holdfast.inventory.kinds import host_of
+from holdfast.inventory.sql.objects import called
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT

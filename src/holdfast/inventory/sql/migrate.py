@@ -9,10 +9,10 @@ from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Engine, text
 
-from holdfast.inventory.changing import Refused
-from holdfast.inventory.engine import writing
+from holdfast.inventory.changes import Refused
+from holdfast.inventory.sql.engine import writing
 
-_FOLDER = Path(__file__).parent / "migrations"
+_FOLDER = Path(__file__).parents[1] / "migrations"
 _LOCK = 0x686F6C6466617374
 """PostgreSQL's advisory lock that makes two migrations at once one after the other."""
 

@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, func, insert, select, text
 from sqlalchemy import Row as Found
 
-from holdfast.inventory import claims
-from holdfast.inventory import fence as fences
+from holdfast.inventory import kinds as claims
 from holdfast.inventory.api import DatabaseAway, Fence, Noted, Row
-from holdfast.inventory.changing import Past
-from holdfast.inventory.engine import Limits, answered, is_postgres, reading, snapshot_options
-from holdfast.inventory.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
+from holdfast.inventory.changes import Past
+from holdfast.inventory.sql import fence as fences
+from holdfast.inventory.sql.engine import Limits, answered, is_postgres, reading, snapshot_options
+from holdfast.inventory.sql.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
 

@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, Select, Table, and_, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from holdfast.inventory.api import DatabaseAway, Fence
-from holdfast.inventory.claims import REGION_LABEL
-from holdfast.inventory.engine import reading
-from holdfast.inventory.fence import fenced
-from holdfast.inventory.observed import Seen, Touched
-from holdfast.inventory.schema import CHANGES, OBJECTS, OBSERVED
-from holdfast.inventory.sql import portions
+from holdfast.inventory.api import DatabaseAway, Fence, Seen, Touched
+from holdfast.inventory.kinds import REGION_LABEL
+from holdfast.inventory.sql.engine import reading
+from holdfast.inventory.sql.fence import fenced
+from holdfast.inventory.sql.objects import portions
+from holdfast.inventory.sql.schema import CHANGES, OBJECTS, OBSERVED
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.host import HOST
 from holdfast.store.api import prefix_end

@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from holdfast.inventory import serving
-from holdfast.inventory.changing import Did, Edit, Refused, Wanted
-from holdfast.inventory.claims import SERVING, addresses_of, belongs, host_of, network_named
-from holdfast.inventory.schema import ADDRESSES, OBJECTS
-from holdfast.inventory.sql import called, portions
+from holdfast.inventory.changes import Did, Edit, Refused, Wanted
+from holdfast.inventory.edit import balancing as serving
+from holdfast.inventory.kinds import SERVING, addresses_of, belongs, host_of, network_named
+from holdfast.inventory.sql.objects import called, portions
+from holdfast.inventory.sql.schema import ADDRESSES, OBJECTS
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region

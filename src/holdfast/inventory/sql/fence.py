@@ -18,8 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.elements import ColumnElement
 
 from holdfast.inventory.api import DatabaseAway, Fence, FenceHeld
-from holdfast.inventory.engine import is_lock_timeout, reading, writing
-from holdfast.inventory.schema import FENCE
+from holdfast.inventory.sql.engine import is_lock_timeout, reading, writing
+from holdfast.inventory.sql.schema import FENCE
 from holdfast.store.api import Deposed
 
 _EPOCH: BindParameter[int] = bindparam("epoch")

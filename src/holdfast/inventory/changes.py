@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from holdfast.inventory.claims import Thing
+from holdfast.inventory.kinds import Thing
 from holdfast.model.base.kind import Kind
 
 

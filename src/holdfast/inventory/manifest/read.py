@@ -26,9 +26,9 @@ from holdfast.config.loading.group import Notes, read_member
 from holdfast.config.loading.value import Unsound
 from holdfast.config.loading.yaml import Fault, Items, Node, Scalar, Table, parse
 from holdfast.config.schema.scalars import closest
-from holdfast.inventory import serving
-from holdfast.inventory.claims import KINDS, REGION_LABEL, SERVING, Thing, name_of
-from holdfast.inventory.edit import Wanted, wanted
+from holdfast.inventory.edit import balancing as serving
+from holdfast.inventory.edit.editor import Wanted, wanted
+from holdfast.inventory.kinds import KINDS, REGION_LABEL, SERVING, Thing, name_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.name import NameRefused, join
 from holdfast.model.base.region import Region

@@ -1,0 +1,1 @@
+"""Edits of the inventory by operators, and the rules that refuse some of them."""

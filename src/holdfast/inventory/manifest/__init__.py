@@ -1,0 +1,1 @@
+"""Manifests: files of desired objects, read and written."""

@@ -1,0 +1,1 @@
+"""SQL inventory: read `schema`, `engine`, `fence`, `objects`, `observed`, `wake`."""
