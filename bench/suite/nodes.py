@@ -29,15 +29,15 @@ from bench.benchmark import Benchmark, Unmeasurable
 from bench.gauges import Stopwatch, resident_mb, waited_s
 from bench.parts import started
 from bench.server import scratch
-from holdfast.agent import record
 from holdfast.agent.claims import KINDS, Claim, Key
-from holdfast.agent.footing import Footing
+from holdfast.agent.desired.peers import Encapsulation, Here, peer
+from holdfast.agent.desired.sources import Precedence
+from holdfast.agent.gates.dependents import Footing
+from holdfast.agent.gates.readiness import Obstacles, Readiness
+from holdfast.agent.gates.store_path import Path as PathGate
 from holdfast.agent.journal import Journal
-from holdfast.agent.path import Path as PathGate
-from holdfast.agent.peers import Encapsulation, Here, peer
-from holdfast.agent.sources import Precedence
+from holdfast.agent.journal import codec as record
 from holdfast.agent.target import Kernel
-from holdfast.agent.waiting import Obstacles, Readiness
 from holdfast.model.base.time import Instant
 from holdfast.model.calico.host import Bgp, Host, HostSpec
 from holdfast.reconcile import Brake, Gate, Limits, Op, Owned, Plan, Sync, Synced, diff, plan

@@ -39,11 +39,11 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.linux import LinuxDataplane
-from holdfast.agent.linux.devices import Devices
-from holdfast.agent.linux.picture import Picture, take, take_routes
-from holdfast.agent.mac import tunnel_mac
+from holdfast.agent.dataplane.api import ClaimChange
+from holdfast.agent.dataplane.linux import LinuxDataplane
+from holdfast.agent.dataplane.linux.devices import Devices
+from holdfast.agent.dataplane.linux.snapshot import Picture, take, take_routes
+from holdfast.agent.tunnel_mac import tunnel_mac
 from holdfast.config.sections.linux import Linux
 from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink

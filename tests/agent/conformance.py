@@ -25,7 +25,7 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.agent.dataplane import ClaimChange, Dataplane
+from holdfast.agent.dataplane.api import ClaimChange, Dataplane
 from holdfast.reconcile import Change, Op, Owned
 
 T1, M1, U1 = "10.99.0.1", "66:00:00:00:00:01", "192.0.2.101"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.agent.claims import Local, Remote, Shape
-from holdfast.agent.commands import Commands
+from holdfast.agent.commands.control import Commands
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint_status import State
 from holdfast.store.api import Operation, Put

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.agent.claims import Key
-from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.rivals import Rivals
+from holdfast.agent.dataplane.api import ClaimChange
+from holdfast.agent.desired.ownership import Rivals
 from holdfast.agent.target import ClaimOutcome
 from holdfast.reconcile import Op
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.agent.belonging import Belonging
 from holdfast.agent.claims import Claim, Key, Shape
-from holdfast.agent.dataplane import ClaimChange, Handler
-from holdfast.agent.following import Following
+from holdfast.agent.dataplane.api import ClaimChange, Handler
+from holdfast.agent.desired.peers import Encapsulation, Here
+from holdfast.agent.desired.watcher import Following
+from holdfast.agent.gates.identity import Belonging
 from holdfast.agent.journal import Journal
-from holdfast.agent.keeper import Around, Keeper, Settings
-from holdfast.agent.peers import Encapsulation, Here
+from holdfast.agent.reconciler import Around, Keeper, Settings
 from holdfast.agent.target import Kernel
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, seconds

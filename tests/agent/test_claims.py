@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent import record
 from holdfast.agent.claims import (
     KINDS,
     NOBODY,
@@ -28,6 +27,7 @@ from holdfast.agent.claims import (
     route,
     rule,
 )
+from holdfast.agent.journal import codec as record
 from holdfast.reconcile import Owned
 
 text = st.text(max_size=20)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.claims import nexthop
-from holdfast.agent.commands import Commands
+from holdfast.agent.commands.control import Commands
 from holdfast.cli.agent import peer_lines, pending_lines
 from holdfast.cli.explain_host import endpoint_here
 from holdfast.cli.explain_host import host as explained

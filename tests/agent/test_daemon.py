@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent import frames
 from holdfast.agent.claims import Remote, route
-from holdfast.agent.memory import Content, load
+from holdfast.agent.dataplane.file import Content, load
+from holdfast.agent.journal import frames
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.agent.claims import Remote, Rule, Sort, nexthop, route, rule
-from holdfast.agent.dataplane import Interrupted
+from holdfast.agent.dataplane.api import Interrupted
 from holdfast.testing.kernel import FakeKernel
 from tests.agent.conformance import CASES, M1, T1, U1, Case, Ground, change, full, made, tunnel
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.claims import Local, Mode, Nexthop, Remote, Sort, forwarding, neighbour, nexthop, route
-from holdfast.agent.demand import Demand
-from holdfast.agent.moves import hostless
-from holdfast.agent.peers import Encapsulation, Here, peer
+from holdfast.agent.desired.migrations import hostless
+from holdfast.agent.desired.peers import Encapsulation, Here, peer
+from holdfast.agent.desired.source_claims import Demand
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec

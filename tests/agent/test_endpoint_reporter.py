@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.agent.claims import Claim, Key, Local, Owner, Remote, Shape, route
-from holdfast.agent.endpoint_reporter import EndpointReporter
-from holdfast.agent.endpoint_states import states
+from holdfast.agent.report.endpoint_states import states
+from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant
 from holdfast.model.calico.endpoint import Endpoint, EndpointName, EndpointSpec

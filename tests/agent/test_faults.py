@@ -109,7 +109,7 @@ def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> 
     on_a_site(scene, tmp_path, others=(ids,))
 
 
-@fault("N8", without="holdfast.agent.rivals:Rivals._withdraw", by="tests.agent.removals:with_all_its_claims")
+@fault("N8", without="holdfast.agent.desired.ownership:Rivals._withdraw", by="tests.agent.removals:with_all_its_claims")
 def test_N8_an_address_that_has_a_new_owner_stays_when_the_old_one_goes(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -145,7 +145,7 @@ def test_N8_an_address_that_changed_hands_while_the_agent_was_down_is_never_abse
     on_a_site(scene, tmp_path)
 
 
-@fault("N9", without="holdfast.agent.footing:Footing.judge")
+@fault("N9", without="holdfast.agent.gates.dependents:Footing.judge")
 def test_N9_a_prefix_that_has_a_new_owner_is_routed_throughout(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -166,7 +166,7 @@ def test_N9_a_prefix_that_has_a_new_owner_is_routed_throughout(tmp_path: Path) -
     on_a_site(scene, tmp_path)
 
 
-@fault("N10", without="holdfast.agent.waiting:unready")
+@fault("N10", without="holdfast.agent.gates.readiness:unready")
 def test_N10_a_deletion_that_comes_before_the_handler_is_ready_waits_for_it(tmp_path: Path) -> None:
     ids = SwallowingIds()
 
@@ -187,7 +187,7 @@ def test_N10_a_deletion_that_comes_before_the_handler_is_ready_waits_for_it(tmp_
     on_a_site(scene, tmp_path, others=(ids,))
 
 
-@fault("N12", without="holdfast.agent.following:is_complete", returns=True)
+@fault("N12", without="holdfast.agent.desired.watcher:is_complete", returns=True)
 def test_N12_a_source_that_does_not_answer_for_ten_minutes_has_not_said_that_it_is_empty(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -205,7 +205,7 @@ def test_N12_a_source_that_does_not_answer_for_ten_minutes_has_not_said_that_it_
     on_a_site(scene, tmp_path)
 
 
-@fault("N13", without="holdfast.agent.path:on_path", returns=[])
+@fault("N13", without="holdfast.agent.gates.store_path:on_path", returns=[])
 def test_N13_the_way_to_the_store_goes_last_and_stays_when_its_removal_was_a_mistake(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -259,7 +259,7 @@ def test_N19_what_only_the_kernels_tags_tell_of_stays_until_every_source_has_spo
     simulate(1, scenario)
 
 
-@fault("C39", without="holdfast.agent.following:unreadable_keys", returns=[])
+@fault("C39", without="holdfast.agent.desired.watcher:unreadable_keys", returns=[])
 def test_C39_the_state_of_a_live_host_whose_value_cannot_be_read_stays(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.agent.claims import Claim, Key, Local, Mode, Nexthop, Remote, Shape, nexthop, route
-from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.deletions import Deletions, Status
-from holdfast.agent.footing import Footing, FootingReason, Present
-from holdfast.agent.path import Path, PathReason, on_path
-from holdfast.agent.sources import Precedence, PrecedenceReason
-from holdfast.agent.waiting import Obstacles, Readiness, WaitingReason
+from holdfast.agent.dataplane.api import ClaimChange
+from holdfast.agent.desired.sources import Precedence, PrecedenceReason
+from holdfast.agent.gates.dependents import Footing, FootingReason, Present
+from holdfast.agent.gates.readiness import Obstacles, Readiness, WaitingReason
+from holdfast.agent.gates.store_path import Path, PathReason, on_path
+from holdfast.agent.pending_deletes import Deletions, Status
 from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, Sync, Synced
 from holdfast.runtime.cooperative import at_once

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from holdfast.agent.job import following, own_key
+from holdfast.agent.worker import following, own_key
 from holdfast.config.root import Config
 from holdfast.model.base.time import seconds
 from holdfast.model.fleet.agent_report import AGENT_REPORT
@@ -18,7 +18,7 @@ from tests.agent.site import ME, REGION, Fleet
 CONFIG = msgspec.structs.replace(Config(), agent=msgspec.structs.replace(Config().agent, host=ME))
 
 
-@fault("C38", without="holdfast.agent.job:own_key", returns=None)
+@fault("C38", without="holdfast.agent.worker:own_key", returns=None)
 def test_C38_a_host_that_joins_is_seen_although_every_watch_is_half_open() -> None:
     async def scenario(world: World) -> None:
         fleet, machine = Fleet(world.store), world.node(ME)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.claims import Local, Mode, Nexthop, Remote, nexthop, route
-from holdfast.agent.memory import Content, MemoryDataplane, load, save
+from holdfast.agent.dataplane.file import Content, MemoryDataplane, load, save
 from holdfast.reconcile import Away
 from tests.agent.conformance import CASES, Case, Ground, change
 

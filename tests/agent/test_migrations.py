@@ -16,8 +16,8 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.agent.claims import Local, Remote
-from holdfast.agent.commands import Commands
-from holdfast.agent.endpoint_reporter import EndpointReporter
+from holdfast.agent.commands.control import Commands
+from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, State
@@ -197,7 +197,7 @@ def test_a_move_changes_a_route_once_at_most_whichever_word_is_late(
     on_a_site(scene, tmp_path)
 
 
-@fault("N8", without="holdfast.agent.demand:Demand._is_in_question", returns=False)
+@fault("N8", without="holdfast.agent.desired.source_claims:Demand._is_in_question", returns=False)
 def test_N8_a_migration_that_is_gone_takes_nothing_from_a_workload_that_has_arrived(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -292,7 +292,7 @@ def test_a_store_that_does_not_answer_has_not_said_that_a_migration_was_cancelle
 
 
 @pytest.mark.parametrize("source", ["a", ME])
-@fault("N8", without="holdfast.agent.demand:Demand._is_in_question", returns=False)
+@fault("N8", without="holdfast.agent.desired.source_claims:Demand._is_in_question", returns=False)
 def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_stays(
     tmp_path: Path, source: str
 ) -> None:
@@ -461,7 +461,7 @@ def withheld(*kinds: Kind[Any, Any]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("gone", [(), ("a",)], ids=["", "with its host"])
-@fault("N12", without="holdfast.agent.demand:Demand.recall", by="tests.agent.removals:nothing_recalled")
+@fault("N12", without="holdfast.agent.desired.source_claims:Demand.recall", by="tests.agent.removals:nothing_recalled")
 def test_N12_first_lists_of_which_one_is_older_than_a_move_take_nothing_from_who_has_arrived(
     tmp_path: Path, gone: Sequence[str]
 ) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent.claims import Key, Sort
-from holdfast.agent.order import AT_A_TIME, in_order, portions
+from holdfast.agent.key_order import AT_A_TIME, in_order, portions
 from holdfast.runtime.cooperative import at_once
 
 keys = st.builds(Key, st.sampled_from(Sort), st.sampled_from([4, 6]), st.integers(0, 2**128 - 1), st.integers(0, 128))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agent.moves import Move
-from holdfast.agent.questions import PATIENCE, Question
+from holdfast.agent.desired.migration_query import PATIENCE, Question
+from holdfast.agent.desired.migrations import Move
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.endpoint import EndpointName
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.reporter import Around, Host, Reporter
-from holdfast.agent.reporting import Tempo, clock_skew
+from holdfast.agent.report.reporter import Around, Host, Reporter
+from holdfast.agent.report.schedule import Tempo, clock_skew
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
@@ -312,7 +312,7 @@ def test_a_clock_that_is_off_is_told_against_the_stores(ahead: float | None, tol
     assert clock_skew(SINCE + seconds(3 + (ahead or 0)), now, dated) == told
 
 
-@fault("N17", without="holdfast.agent.reporting:is_silent", returns=False)
+@fault("N17", without="holdfast.agent.report.schedule:is_silent", returns=False)
 def test_a_host_whose_worker_hangs_is_alive_only_until_its_lease_runs_out() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.agent.reporter import Around, Host, Reporter
-from holdfast.agent.reporting import Tempo
+from holdfast.agent.report.reporter import Around, Host, Reporter
+from holdfast.agent.report.schedule import Tempo
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from holdfast.agent.claims import Claim, Key, Owner, Remote, route
-from holdfast.agent.standing import Moment, Standing
+from holdfast.agent.report.summary import Moment, Standing
 from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Op, Owned, Story, Synced, SyncReason
 

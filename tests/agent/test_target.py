@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from holdfast.agent.claims import Claim, Key, Local, route
-from holdfast.agent.dataplane import ClaimChange
+from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.journal import Journal
 from holdfast.agent.target import Kernel
 from holdfast.reconcile import Change, Op, Owned

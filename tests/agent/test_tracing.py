@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.commands import Commands
+from holdfast.agent.commands.control import Commands
 from holdfast.cli.explain_route import told
 from holdfast.runtime.control import Declined
 from tests.agent.site import ME

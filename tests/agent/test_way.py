@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.agent import way
-from holdfast.agent.way import WayToStore
+from holdfast.agent import store_addresses as way
+from holdfast.agent.store_addresses import WayToStore
 from holdfast.testing import World, simulate
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from holdfast.agent.whereabouts import MOST, chosen, own_addresses
+from holdfast.agent.host_addresses import MOST, chosen, own_addresses
 
 
 def held(text: str, length: int) -> tuple[bytes, int]:

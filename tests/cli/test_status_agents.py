@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.agent.standing import About, Keeping
+from holdfast.agent.report.summary import About, Keeping
 from holdfast.cli.status import View, exit_code, render
 from holdfast.cli.status_agents import agent_lines, agent_problems
 from holdfast.runtime.daemon.report import Report

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from holdfast.agent.metrics import AgentMetrics
-from holdfast.agent.reporter_job import ReporterMetrics
+from holdfast.agent.report.worker import ReporterMetrics
 from holdfast.balancer.announce_job import AnnounceMetrics
 from holdfast.balancer.dataplane.dryrun import DryRun
 from holdfast.balancer.meter import Meter

@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.agent.mac import link_local, tunnel_mac
+from holdfast.agent.tunnel_mac import link_local, tunnel_mac
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.hosts import HOLDFAST, Agent, Fleet, address, gone, host, workload
 from holdfast.testing.netns import network

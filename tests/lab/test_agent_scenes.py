@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.agent.claims import Remote, nexthop, route
-from holdfast.agent.memory import Content, Held, save
+from holdfast.agent.dataplane.file import Content, Held, save
 from holdfast.cli import main
 from holdfast.lab.agent_scenes import Agent, watched
 from holdfast.lab.agents import kernel_file

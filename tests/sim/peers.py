@@ -30,8 +30,8 @@ from holdfast.agent.claims import (
     Remote,
     Shape,
 )
-from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.following import Following
+from holdfast.agent.dataplane.api import ClaimChange
+from holdfast.agent.desired.watcher import Following
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import Endpoint
 from holdfast.model.calico.host import HOST, Host

@@ -11,15 +11,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 from unittest.mock import patch
 
-from holdfast.agent import arrivals, following, waiting
 from holdfast.agent.claims import Claim, Key, Shape
-from holdfast.agent.demand import Demand
-from holdfast.agent.following import Following, Remembered
-from holdfast.agent.footing import Footing
-from holdfast.agent.frames import Entry
-from holdfast.agent.frames import Op as Entering
-from holdfast.agent.rivals import Rivals
-from holdfast.agent.sources import Precedence
+from holdfast.agent.desired import migration_check as arrivals
+from holdfast.agent.desired import watcher as following
+from holdfast.agent.desired.ownership import Rivals
+from holdfast.agent.desired.source_claims import Demand
+from holdfast.agent.desired.sources import Precedence
+from holdfast.agent.desired.watcher import Following, Remembered
+from holdfast.agent.gates import readiness as waiting
+from holdfast.agent.gates.dependents import Footing
+from holdfast.agent.journal.frames import Entry
+from holdfast.agent.journal.frames import Op as Entering
 from holdfast.agent.target import Kernel
 from holdfast.reconcile import Owned, Sync
 from holdfast.runtime.cooperative import at_once

@@ -14,15 +14,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import structlog
 from msgspec.structs import replace
 
-from holdfast.agent import record, waiting
 from holdfast.agent.claims import Claim, Key, Local, Shape
-from holdfast.agent.dataplane import ClaimChange, Dataplane, Handler
-from holdfast.agent.deletions import Deletions
-from holdfast.agent.footing import Present
-from holdfast.agent.frames import LONGEST_BODY, Entry
-from holdfast.agent.frames import Op as Entering
-from holdfast.agent.journal import Journal, JournalUnwritable
-from holdfast.agent.order import in_order, portions
+from holdfast.agent.dataplane.api import ClaimChange, Dataplane, Handler
+from holdfast.agent.gates import readiness as waiting
+from holdfast.agent.gates.dependents import Present
+from holdfast.agent.journal import Journal
+from holdfast.agent.journal import codec as record
+from holdfast.agent.journal.frames import LONGEST_BODY, Entry
+from holdfast.agent.journal.frames import Op as Entering
+from holdfast.agent.journal.journal import JournalUnwritable
+from holdfast.agent.key_order import in_order, portions
+from holdfast.agent.pending_deletes import Deletions
 from holdfast.reconcile import Away, Op, Outcome, Owned
 from holdfast.runtime.cooperative import Steps, in_turns
 from holdfast.store.mirror.gc_pause import resting

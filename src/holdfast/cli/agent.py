@@ -54,7 +54,7 @@ def agent(context: click.Context, dry_run: bool, config_file: str | None, settin
 
         print_rehearsal(config_file, settings)
         return
-    from holdfast.agent.job import WORKERS
+    from holdfast.agent.worker import WORKERS
     from holdfast.cli.run import run_role
 
     run_role(ROLE, WORKERS, config_file, settings)

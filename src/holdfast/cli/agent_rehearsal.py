@@ -11,10 +11,10 @@ import click
 import msgspec
 
 from holdfast.agent.claims import Claim
-from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.job import OwnNode, open_dataplane
-from holdfast.agent.journal import JournalUnreadable
-from holdfast.agent.rehearsal import Rehearsal, rehearse
+from holdfast.agent.dataplane.api import ClaimChange
+from holdfast.agent.dry_run import Rehearsal, rehearse
+from holdfast.agent.journal.journal import JournalUnreadable
+from holdfast.agent.worker import OwnNode, open_dataplane
 from holdfast.cli.configuration import effective
 from holdfast.config import Config, Flag
 from holdfast.reconcile import Away

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.agent.standing import Keeping
+from holdfast.agent.report.summary import Keeping
 from holdfast.cli.agent import ROLE, WORKER
 from holdfast.cli.daemon import answer, label, tell, workers
 from holdfast.cli.text import short

@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from holdfast import __version__
-from holdfast.agent.standing import About as AgentAbout
+from holdfast.agent.report.summary import About as AgentAbout
 from holdfast.cli import observed
 from holdfast.cli.daemon import CANNOT_TELL, CannotTell, label, nobody, roles, runtime_flag
 from holdfast.cli.problem import Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from holdfast.agent.standing import UNREGISTERED, About
+from holdfast.agent.report.summary import UNREGISTERED, About
 from holdfast.cli.problem import Problem
 
 _STARTING_S = 60.0

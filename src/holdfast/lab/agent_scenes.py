@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.agent.claims import Key, Remote, Shape, nexthop, route
-from holdfast.agent.memory import load
+from holdfast.agent.dataplane.file import load
 from holdfast.lab import fleet, inventory, netns
 from holdfast.lab.agents import ROLE, held_file, kernel_file
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until

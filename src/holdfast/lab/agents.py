@@ -97,7 +97,9 @@ async def _run(worker: Worker, command: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    from holdfast.agent.job import WORKERS  # only an agent needs them, and every process of the lab reads this module
+    from holdfast.agent.worker import (
+        WORKERS,  # only an agent needs them, and every process of the lab reads this module
+    )
 
     settings = tied(arguments)
     return 1 if settings is None else run_member(settings, WORKERS, role=ROLE, board=())

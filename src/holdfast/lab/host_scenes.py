@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from holdfast.agent.linux.events import Ear
+from holdfast.agent.dataplane.linux.event_socket import Ear
 from holdfast.config.sections.linux import Linux
 from holdfast.lab import hosts, netns
 from holdfast.lab.agents import ROLE

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Key, Local, Nexthop, Remote, Shape, Sort, nexthop
-from holdfast.agent.dataplane import ClaimChange, Description, Interrupted
+from holdfast.agent.dataplane.api import ClaimChange, Description, Interrupted
 from holdfast.reconcile import Away
 
 

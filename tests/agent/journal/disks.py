@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.agent.files import Files
+from holdfast.agent.journal.files import Files
 
 
 class FullDisk(Files):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from holdfast.agent.frames import Entry, pack
-from holdfast.agent.recall import Found, Recalled, Remembered
-from holdfast.agent.segment import Segment
+from holdfast.agent.journal.frames import Entry, pack
+from holdfast.agent.journal.replay import Found, Recalled, Remembered
+from holdfast.agent.journal.segment import Segment
 
 
 def only_this_run(_told: Recalled, _found: Found) -> Remembered:

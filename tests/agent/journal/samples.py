@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from holdfast.agent.frames import Entry, Op, Record, pack
-from holdfast.agent.recall import Remembered
+from holdfast.agent.journal.frames import Entry, Op, Record, pack
+from holdfast.agent.journal.replay import Remembered
 
 BOOT = "6f1c"
 ENTRIES = (

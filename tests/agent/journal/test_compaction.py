@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent import compaction
-from holdfast.agent.frames import Entry, Op
-from holdfast.agent.journal import Journal, JournalUnwritable
-from holdfast.agent.recall import Found
+from holdfast.agent.journal import Journal, compaction
+from holdfast.agent.journal.frames import Entry, Op
+from holdfast.agent.journal.journal import JournalUnwritable
+from holdfast.agent.journal.replay import Found
 from tests.agent.journal.disks import FailingDisk, FullDisk
 from tests.agent.journal.samples import BOOT, inline, told_by, turn
 
@@ -79,7 +79,7 @@ def test_a_compacted_journal_holds_nothing_but_what_is_known(path: Path) -> None
 def test_a_journal_is_compacted_when_more_than_half_of_it_is_history(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.agent.journal.SMALLEST_TO_COMPACT", 0)
+    monkeypatch.setattr("holdfast.agent.journal.journal.SMALLEST_TO_COMPACT", 0)
     journal = Journal.open(path, BOOT)
     wanted = []
     for value in (b"x", b"y"):

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.agent.frames import Entry, Op, pack
 from holdfast.agent.journal import Journal
-from holdfast.agent.recall import Found
+from holdfast.agent.journal.frames import Entry, Op, pack
+from holdfast.agent.journal.replay import Found
 from holdfast.testing.fault import fault
 from tests.agent.journal.disks import CountingDisk
 from tests.agent.journal.samples import BOOT, ENTRIES, FRAMES, WHOLE, inline, told_by, turn
@@ -20,7 +20,7 @@ KNOWN = {b"%d" % number: b"via 192.0.2.%d" % number for number in range(5)}
 ONE_LIFE = """
 import sys, time
 from pathlib import Path
-from holdfast.agent.journal import Journal
+from holdfast.agent.journal.journal import Journal
 journal = Journal.open(Path(sys.argv[1]), sys.argv[2])
 journal.add([(b"10.0.0.9/32", b"via 192.0.2.9")])
 print("in the kernel", flush=True)
@@ -34,7 +34,7 @@ def left_by_an_earlier_run(path: Path) -> None:
     journal.close()
 
 
-@fault("N2", without="holdfast.agent.opening:what_counts", by="tests.agent.journal.removals:only_this_run")
+@fault("N2", without="holdfast.agent.journal.open:what_counts", by="tests.agent.journal.removals:only_this_run")
 def test_N2_a_stop_before_the_sync_forgets_nothing(path: Path) -> None:
     left_by_an_earlier_run(path)
     journal = Journal.open(path, BOOT)
@@ -43,7 +43,7 @@ def test_N2_a_stop_before_the_sync_forgets_nothing(path: Path) -> None:
     assert Journal.open(path, BOOT).live == KNOWN
 
 
-@fault("N3", without="holdfast.agent.opening:what_counts", by="tests.agent.journal.removals:only_this_run")
+@fault("N3", without="holdfast.agent.journal.open:what_counts", by="tests.agent.journal.removals:only_this_run")
 def test_N3_the_first_event_after_a_start_forgets_nothing(path: Path) -> None:
     left_by_an_earlier_run(path)
     journal = Journal.open(path, BOOT)
@@ -53,7 +53,7 @@ def test_N3_the_first_event_after_a_start_forgets_nothing(path: Path) -> None:
     assert Journal.open(path, BOOT).live == {**KNOWN, b"new": b"via 192.0.2.9"}
 
 
-@fault("N6", without="holdfast.agent.frames:intact", returns=True)
+@fault("N6", without="holdfast.agent.journal.frames:intact", returns=True)
 def test_N6_a_flipped_bit_is_neither_believed_nor_the_end(path: Path) -> None:
     """In the object of the third record: what was written of it cannot be known any more."""
     start = len(FRAMES[0]) + len(FRAMES[1])
@@ -64,7 +64,7 @@ def test_N6_a_flipped_bit_is_neither_believed_nor_the_end(path: Path) -> None:
     assert dict(journal.live) == told_by([ENTRIES[1], ENTRIES[4]])[0]
 
 
-@fault("N7", without="holdfast.agent.opening:cut_at_the_tear")
+@fault("N7", without="holdfast.agent.journal.open:cut_at_the_tear")
 def test_N7_behind_a_torn_tail_the_journal_goes_on_as_if_it_had_never_been(path: Path) -> None:
     left_by_an_earlier_run(path)
     with path.open("ab") as file:
@@ -79,7 +79,7 @@ def test_N7_behind_a_torn_tail_the_journal_goes_on_as_if_it_had_never_been(path:
         assert again.live == {**KNOWN, b"later": b"y"}
 
 
-@fault("N11", without="holdfast.agent.segment:Segment.write", by="tests.agent.journal.removals:written_later")
+@fault("N11", without="holdfast.agent.journal.segment:Segment.write", by="tests.agent.journal.removals:written_later")
 def test_N11_killed_right_after_an_add_the_object_is_known(path: Path) -> None:
     command = [sys.executable, "-c", ONE_LIFE, str(path), BOOT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
@@ -89,7 +89,7 @@ def test_N11_killed_right_after_an_add_the_object_is_known(path: Path) -> None:
     assert Journal.open(path, BOOT).live == {b"10.0.0.9/32": b"via 192.0.2.9"}
 
 
-@fault("N15", without="holdfast.agent.compaction:walk_over", by="tests.agent.journal.removals:all_at_once")
+@fault("N15", without="holdfast.agent.journal.compaction:walk_over", by="tests.agent.journal.removals:all_at_once")
 def test_N15_no_event_waits_for_more_than_a_slice_of_a_compaction(path: Path) -> None:
     """Counted in bytes between two events, not in time: 2 MB in all, of which an event waits for a few."""
     disk = CountingDisk()

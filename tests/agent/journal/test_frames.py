@@ -7,9 +7,9 @@ from google_crc32c import value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent import frames
-from holdfast.agent.frames import Bad, Entry, Newer, Op, Record, TooLong, pack, scan
-from holdfast.agent.recall import Found, judge, recall
+from holdfast.agent.journal import frames
+from holdfast.agent.journal.frames import Bad, Entry, Newer, Op, Record, TooLong, pack, scan
+from holdfast.agent.journal.replay import Found, judge, recall
 from tests.agent.journal.samples import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, state, told_by
 
 NOISE = st.binary(max_size=60).filter(lambda noise: not any(isinstance(found, Record) for found in scan(noise)))

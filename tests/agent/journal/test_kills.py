@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.frames import Entry
 from holdfast.agent.journal import Journal
+from holdfast.agent.journal.frames import Entry
 from tests.agent.journal.samples import BOOT, ENTRIES, told_by
 from tests.agent.journal.victim import CALLS, FOUND
 

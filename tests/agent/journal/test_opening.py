@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import frames
-from holdfast.agent.frames import Entry, Op, pack
-from holdfast.agent.journal import Journal, JournalUnreadable
-from holdfast.agent.recall import Found
+from holdfast.agent.journal import Journal, frames
+from holdfast.agent.journal.frames import Entry, Op, pack
+from holdfast.agent.journal.journal import JournalUnreadable
+from holdfast.agent.journal.replay import Found
 from tests.agent.journal.disks import FailingDisk, FullDisk
 from tests.agent.journal.samples import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, told_by
 

@@ -8,7 +8,7 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.roll import Roll
+from holdfast.agent.journal.replay import Roll
 
 KEYS = [b"%d" % number for number in range(6)]
 CHANGES = st.lists(st.sampled_from(KEYS), max_size=6)

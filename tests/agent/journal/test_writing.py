@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.frames import Entry, Op, TooLong
-from holdfast.agent.journal import Journal, JournalUnwritable
-from holdfast.agent.recall import Found
+from holdfast.agent.journal import Journal
+from holdfast.agent.journal.frames import Entry, Op, TooLong
+from holdfast.agent.journal.journal import JournalUnwritable
+from holdfast.agent.journal.replay import Found
 from tests.agent.journal.disks import CountingDisk, FullDisk, StuckDisk
 from tests.agent.journal.samples import BOOT, inline, told_by
 

@@ -15,10 +15,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holdfast.agent import compaction
-from holdfast.agent.files import Files
-from holdfast.agent.frames import Entry, Op
-from holdfast.agent.journal import Journal
+from holdfast.agent.journal import Journal, compaction
+from holdfast.agent.journal.files import Files
+from holdfast.agent.journal.frames import Entry, Op
 from tests.agent.journal.samples import BOOT, FRAMES, WHOLE, inline
 
 MOMENTS = ("before", "halfway", "after")

@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from holdfast.agent.belonging import Belonging
 from holdfast.agent.claims import Key, Shape
-from holdfast.agent.following import Following
+from holdfast.agent.desired.peers import Encapsulation, Here
+from holdfast.agent.desired.watcher import Following
+from holdfast.agent.gates.identity import Belonging
 from holdfast.agent.journal import Journal
-from holdfast.agent.keeper import Around, Keeper, Settings
-from holdfast.agent.peers import Encapsulation, Here
+from holdfast.agent.reconciler import Around, Keeper, Settings
 from holdfast.agent.target import Kernel
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec

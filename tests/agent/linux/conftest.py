@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.agent.linux import LinuxDataplane
+from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.testing.netns import Network
 from tests.agent.linux.site import Site
 

@@ -20,9 +20,9 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.linux import LinuxDataplane
-from holdfast.agent.mac import tunnel_mac
+from holdfast.agent.dataplane.api import ClaimChange
+from holdfast.agent.dataplane.linux import LinuxDataplane
+from holdfast.agent.tunnel_mac import tunnel_mac
 from holdfast.config.sections.linux import Linux
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned

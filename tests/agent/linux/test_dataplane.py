@@ -19,7 +19,7 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.agent.linux import LinuxDataplane
+from holdfast.agent.dataplane.linux import LinuxDataplane
 from tests.agent.linux.site import Site, creates, deletes, direct_peer, replace, vxlan_peer
 from tests.agent.turns import turns_of_others
 

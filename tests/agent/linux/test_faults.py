@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.agent.claims import Key, Mode, Neighbour, Nexthop, Remote, Shape, neighbour, nexthop, route
-from holdfast.agent.linux import LinuxDataplane
+from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.store.mirror.gc_pause import WORTH_IT, resting
 from holdfast.testing.fault import fault
 from holdfast.testing.processes import Process, wait_until
@@ -38,7 +38,7 @@ def test_N1_what_a_host_left_while_the_agent_was_down_is_not_in_the_kernel_any_m
     asyncio.run(scene())
 
 
-@fault("N8", without="holdfast.agent.rivals:Rivals._withdraw", by="tests.agent.removals:with_all_its_claims")
+@fault("N8", without="holdfast.agent.desired.ownership:Rivals._withdraw", by="tests.agent.removals:with_all_its_claims")
 def test_N8_a_tunnel_address_with_a_new_owner_stays_in_the_kernel_when_the_old_one_goes(
     site: Site, tmp_path: Path
 ) -> None:
@@ -64,7 +64,7 @@ def test_N8_a_tunnel_address_with_a_new_owner_stays_in_the_kernel_when_the_old_o
     asyncio.run(scene())
 
 
-@fault("N9", without="holdfast.agent.footing:Footing.judge")
+@fault("N9", without="holdfast.agent.gates.dependents:Footing.judge")
 def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
@@ -89,7 +89,7 @@ def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_pa
         monitor.kill()
 
 
-@fault("N14", without="holdfast.agent.linux.picture:mark", by="tests.agent.linux.removals:whosever")
+@fault("N14", without="holdfast.agent.dataplane.linux.snapshot:mark", by="tests.agent.linux.removals:whosever")
 def test_N14_routes_of_others_stay_even_in_our_own_table(site: Site, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Shape, Sort, nexthop, route
-from holdfast.agent.linux import LinuxDataplane
+from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.config.sections.linux import Linux
 from holdfast.netlink.netns import inside
 from tests.agent.linux.site import Site, creates, deletes, direct_peer, replace, vxlan_peer

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from holdfast.agent.linux import LinuxDataplane
+from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Away
 from holdfast.testing.netns import Network
 from tests.agent.linux.site import Site, creates, deletes, vxlan_peer
 
-_ASKS = "from holdfast.agent.linux import LinuxDataplane; print(LinuxDataplane().ready())"
+_ASKS = "from holdfast.agent.dataplane.linux import LinuxDataplane; print(LinuxDataplane().ready())"
 
 
 def the_agent(site: Site) -> LinuxDataplane:

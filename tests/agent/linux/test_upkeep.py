@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from holdfast.agent.claims import Remote, route
-from holdfast.agent.commands import Commands
-from holdfast.agent.endpoint_reporter import EndpointReporter
-from holdfast.agent.keeper import Keeper
+from holdfast.agent.commands.control import Commands
+from holdfast.agent.reconciler import Keeper
+from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName

@@ -23,8 +23,8 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.agent.dataplane import ClaimChange
-from holdfast.agent.linux import LinuxDataplane
+from holdfast.agent.dataplane.api import ClaimChange
+from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.testing.kernel import FakeKernel
 from tests.agent.linux.site import Site, creates, deletes, replace
 

@@ -1,0 +1,1 @@
+"""Control-socket commands of the agent: `control` takes requests, the others build the answers."""

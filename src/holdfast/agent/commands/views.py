@@ -1,0 +1,188 @@
+"""What an agent tells about its peers when it is asked: who they are, how they are reached, what waits, and why. Pure.
+
+`agent peers`, `agent pending` and `explain host` are made of this; ages are in seconds, words are those of the gates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.agent.claims import Claim, Key, Local, Mode, Nexthop, Sort
+from holdfast.agent.desired.migrations import Arrival, hostless
+from holdfast.agent.pending_deletes import Status
+from holdfast.model.base.time import Instant
+from holdfast.reconcile import Op, Owned, Story
+
+AgentStory = Story[Key, Claim]
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A change that has not been made: which, since when, and what stands in its way."""
+
+    op: str
+    key: str
+    since_s: float
+    error: str = ""
+    gate: str = ""
+    reason: str = ""
+    opens: str = ""
+
+
+class PeerRow(msgspec.Struct, frozen=True):
+    """One line of `agent peers`."""
+
+    host: str
+    reached: list[str]
+    """Per family, as `vxlan 10.29.0.7` or `direct 192.0.2.7`."""
+    routes: int
+    objects: int
+    source: str
+    wanted: bool
+    held: int = 0
+    failed: int = 0
+    missing: int = 0
+    arriving: int = 0
+    """Workloads on their way from there to this host."""
+
+
+class ObjectRow(msgspec.Struct, frozen=True):
+    """One kernel object of a host, as `explain host` shows it."""
+
+    key: str
+    endpoint: str
+    source: str
+    revision: int
+    wanted: bool
+    missing: bool
+    waiting: Waiting | None = None
+    arrival: str = ""
+    """That its workload arrives here by a migration, and from where."""
+
+
+class PendingRow(msgspec.Struct, frozen=True):
+    """A deletion that is not over, and what each handler said."""
+
+    key: str
+    host: str
+    endpoint: str
+    waiting: Waiting | None
+    handlers: list[Status] = []
+    arrival: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that is told from: what is present, what is wanted, what is outstanding."""
+
+    present: Mapping[Key, Owned[Claim]]
+    wanted: Mapping[Key, Owned[Claim]]
+    stories: Mapping[Key, AgentStory]
+    now: Instant
+    arrivals: Mapping[str, Arrival] = field(default_factory=dict)
+    """The workloads on their way to this host, by the names of their endpoints without a host."""
+
+    def peers(self, own: str) -> list[PeerRow]:
+        """Every other host of which something is present or wanted, by name."""
+        keys: dict[str, set[Key]] = {}
+        for objects in (self.present, self.wanted):
+            for key, owned in objects.items():
+                if (host := owned.value.owner.host) and host != own:
+                    keys.setdefault(host, set()).add(key)
+        return [self._peer(host, sorted(keys[host])) for host in sorted(keys)]
+
+    def objects(self, host: str) -> list[ObjectRow]:
+        """Every object of that host, in the order in which they are made."""
+        both = {**self.wanted, **self.present}
+        keys = sorted(key for key, owned in both.items() if owned.value.owner.host == host)
+        return [self._object(key, both[key]) for key in keys]
+
+    def row(self, key: Key) -> ObjectRow:
+        """One object, also one that is neither present nor wanted and that something leans on all the same."""
+        known = self.present.get(key) or self.wanted.get(key)
+        if known is None:
+            return ObjectRow(str(key), "", "", 0, wanted=False, missing=True, waiting=self._waiting(key))
+        return self._object(key, known)
+
+    def pending(self, begun: Mapping[Key, Sequence[Status]]) -> list[PendingRow]:
+        """Deletions that wait for a gate or a handler, the oldest first."""
+        going = {key for key, story in self.stories.items() if story.change.op is Op.DELETE} | begun.keys()
+        rows = [self._pending(key, begun.get(key, ())) for key in sorted(going)]
+        return sorted(rows, key=lambda row: -row.waiting.since_s if row.waiting else 0.0)
+
+    def _peer(self, host: str, keys: Sequence[Key]) -> PeerRow:
+        both = [(key, self.present.get(key) or self.wanted[key]) for key in keys]
+        stories = [story for key in keys if (story := self.stories.get(key)) is not None]
+        return PeerRow(
+            host=host,
+            reached=list(_reached(both)),
+            routes=sum(key.sort is Sort.ROUTE for key in keys),
+            objects=len(keys),
+            source=both[0][1].source,
+            wanted=any(key in self.wanted and self.wanted[key].value.owner.host == host for key in keys),
+            held=sum(_is_held(story) for story in stories),
+            failed=sum(story.error is not None for story in stories),
+            missing=sum(owned.value.missing for _, owned in both),
+            arriving=sum(arrival.source == host for arrival in self.arrivals.values()),
+        )
+
+    def _object(self, key: Key, owned: Owned[Claim]) -> ObjectRow:
+        wanted = self.wanted.get(key)
+        return ObjectRow(
+            key=_shown(key, owned.value),
+            endpoint=owned.value.owner.endpoint,
+            source=owned.source,
+            revision=owned.revision,
+            wanted=wanted is not None and wanted.value.owner.host == owned.value.owner.host,
+            missing=owned.value.missing or key not in self.present,
+            waiting=self._waiting(key),
+            arrival=self._arrival(key),
+        )
+
+    def _pending(self, key: Key, handlers: Sequence[Status]) -> PendingRow:
+        story = self.stories.get(key)
+        owned = self.present.get(key) or (story.change.old if story else None)
+        owner = owned.value.owner if owned else None
+        host, endpoint = (owner.host, owner.endpoint) if owner else ("", "")
+        return PendingRow(str(key), host, endpoint, self._waiting(key), list(handlers), self._arrival(key))
+
+    def _arrival(self, key: Key) -> str:
+        """Also of a route that leads to where it comes from as long as the workload's interface is not there."""
+        owners = [owned.value.owner for owned in (self.wanted.get(key), self.present.get(key)) if owned is not None]
+        whose = [hostless(owner.endpoint, owner.host) for owner in owners if owner.endpoint]
+        return next((str(self.arrivals[one]) for one in whose if one in self.arrivals), "")
+
+    def _waiting(self, key: Key) -> Waiting | None:
+        story = self.stories.get(key)
+        return None if story is None else waiting(story, self.now)
+
+
+def waiting(story: AgentStory, now: Instant) -> Waiting:
+    closed = story.closed
+    return Waiting(
+        op=story.change.op.name.lower(),
+        key=str(story.change.key),
+        since_s=round((now - story.since).total_seconds(), 3),
+        error=story.error or "",
+        gate=closed.gate if closed else "",
+        reason=closed.sentence if closed else "",
+        opens=closed.opens if closed else "",
+    )
+
+
+def _is_held(story: AgentStory) -> bool:
+    return story.closed is not None and story.error is None
+
+
+def _reached(objects: Iterable[tuple[Key, Owned[Claim]]]) -> Iterable[str]:
+    for key, owned in objects:
+        if isinstance(owned.value.shape, Nexthop):
+            mode = "vxlan" if owned.value.shape.mode is Mode.VXLAN else "direct"
+            yield f"{mode} {key.text}"
+
+
+def _shown(key: Key, claim: Claim) -> str:
+    local = f" dev {claim.shape.interface}" if isinstance(claim.shape, Local) else ""
+    return f"{key}{local}"

@@ -1,0 +1,1 @@
+"""Dataplanes of the agent: the protocol (`api`), a file for labs (`file`), the Linux kernel (`linux`)."""

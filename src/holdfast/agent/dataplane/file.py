@@ -1,0 +1,178 @@
+"""A dataplane that is a file: for the lab, and for trying the agent out without root.
+
+It outlives the agent as a kernel does, belongs to one host, and can be disturbed as a kernel can: whoever edits or
+deletes the file has changed what is there, and the agent notices. Interfaces exist unless the file says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from google_crc32c import extend
+
+from holdfast.agent.claims import Key, Local, Remote, Shape, Sort, nexthop
+from holdfast.agent.dataplane.api import ClaimChange, Description
+from holdfast.model.base.time import Duration
+from holdfast.reconcile import Away
+from holdfast.runtime.paths import write_atomically
+
+LOOK = Duration(milliseconds=500)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One object, with its name for people."""
+
+    name: str
+    key: Key
+    shape: Shape
+
+
+class Content(msgspec.Struct, frozen=True):
+    """The file. `changes` counts every change that was ever made, so that none goes unseen."""
+
+    changes: int = 0
+    absent: tuple[str, ...] = ()
+    """Interfaces that do not exist now."""
+    objects: tuple[Held, ...] = ()
+
+
+def load(path: Path) -> Content:
+    """What the file holds; no file is an empty kernel. Raises `Away`."""
+    return _decoded(path, _bytes(path))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b"{}"
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _decoded(path: Path, data: bytes) -> Content:
+    try:
+        return msgspec.json.decode(data, type=Content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> Away:
+    return Away("dataplane", f"{path}: {error}; delete it for an empty one")
+
+
+def save(path: Path, content: Content) -> None:
+    """Raises `Away`."""
+    _write(path, content.changes, content.absent, content.objects)
+
+
+def _write(path: Path, changes: int, absent: Sequence[str], objects: Iterable[Held]) -> int:
+    """One line for each object: for people, and because all of them at once would take as much memory as the agent.
+    Returns the checksum of what is there now."""
+    lines = b",\n".join(map(msgspec.json.encode, objects))
+    head = b'"changes": %d, "absent": %s' % (changes, msgspec.json.encode(absent))
+    data = b'{%s, "objects": [\n%s\n]}\n' % (head, lines)
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise Away("dataplane", f"{path} cannot be written ({error.strerror})") from error
+    return int(extend(0, data))
+
+
+class MemoryDataplane:
+    name = "memory"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._absent: tuple[str, ...] = ()
+        self._checksum: int | None = None
+        """Of the file as of our last look: what differs from it was changed behind our back."""
+        self._stamp = _stamp(path)
+
+    def ready(self) -> str | None:
+        return None
+
+    async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
+        found = self._look()
+        wanted = None if keys is None else set(keys)
+        return {one.key: one.shape for one in found.objects if wanted is None or one.key in wanted}
+
+    async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
+        found = self._look()
+        objects = {one.key: one.shape for one in found.objects}
+        answers = [self._apply(objects, change) for change in changes]
+        held = (Held(str(key), key, objects[key]) for key in sorted(objects))
+        self._checksum = _write(self._path, found.changes + answers.count(None), found.absent, held)
+        self._stamp = _stamp(self._path)
+        return answers
+
+    def obstacle(self, key: Key, shape: Shape) -> str | None:
+        return _missing(shape, self._absent)
+
+    async def disturbed(self) -> Collection[Key] | None:
+        while True:
+            await asyncio.sleep(LOOK.total_seconds())
+            if _stamp(self._path) == self._stamp:
+                continue
+            before = self._checksum
+            try:
+                self._look()
+            except Away:
+                return None  # whoever reads it next says what is wrong with it
+            if self._checksum != before:
+                return None
+
+    def _look(self) -> Content:
+        """Nothing of it is kept: it is as much again as what the agent remembers itself. Raises `Away`."""
+        self._stamp = _stamp(self._path)
+        data = _bytes(self._path)
+        self._checksum = extend(0, data)
+        found = _decoded(self._path, data)
+        self._absent = found.absent
+        return found
+
+    def describe(self) -> Description:
+        return Description("memory")
+
+    def _apply(self, objects: dict[Key, Shape], change: ClaimChange) -> str | None:
+        if change.new is None:
+            _remove(objects, change.key)
+            return None
+        shape = change.new.value.shape
+        refusal = _missing(shape, self._absent) or _without_nexthop(shape, objects)
+        if refusal is None:
+            objects[change.key] = shape
+        return refusal
+
+
+def _remove(objects: dict[Key, Shape], key: Key) -> None:
+    """A nexthop takes its routes with it, as it does in a kernel."""
+    objects.pop(key, None)
+    if key.sort is Sort.NEXTHOP:
+        by_it = [one for one, shape in objects.items() if isinstance(shape, Remote) and nexthop(shape.via) == key]
+        for route in by_it:
+            del objects[route]
+
+
+def _without_nexthop(shape: Shape, objects: Mapping[Key, Shape]) -> str | None:
+    if isinstance(shape, Remote) and nexthop(shape.via) not in objects:
+        return f"its nexthop {shape.via} is not there"
+    return None
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Tells one state of the file from another: each that we write is a new file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _missing(shape: Shape, absent: Collection[str]) -> str | None:
+    if isinstance(shape, Local) and shape.interface in absent:
+        return f"interface {shape.interface} does not exist"
+    return None

@@ -1,0 +1,1 @@
+"""Desired state of this host: read `watcher`, `source_claims`, `ownership`, `migrations`."""

@@ -1,0 +1,158 @@
+"""Peers: what another host, and an endpoint on it, occupy in this host's kernel.
+
+Decides how a peer is reached: straight to its underlay address where both share a segment, through the VXLAN tunnel
+otherwise, or as configured. The own host occupies nothing: it is never programmed, journalled or pruned. A host that
+cannot be reached, or that claims an address of ours, is refused with a sentence, and nothing is programmed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import ip_interface
+
+import msgspec
+
+from holdfast.agent.claims import (
+    Claim,
+    Forwarding,
+    Key,
+    Local,
+    Mode,
+    Neighbour,
+    Nexthop,
+    Owner,
+    Remote,
+    Shape,
+    forwarding,
+    neighbour,
+    nexthop,
+    route,
+)
+from holdfast.agent.tunnel_mac import link_local, mac_of
+from holdfast.model.base.address import family
+from holdfast.model.calico.endpoint import Endpoint
+from holdfast.model.calico.host import Bgp, Host
+
+FAMILIES = (4, 6)
+
+
+class Encapsulation(Enum):
+    """When packets for another host go through the VXLAN tunnel."""
+
+    ALWAYS = "always"
+    CROSS_SUBNET = "cross-subnet"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This host, as far as it decides how others are reached."""
+
+    host: str
+    encapsulation: Encapsulation = Encapsulation.CROSS_SUBNET
+    addresses: frozenset[str] = frozenset()
+    """Its own underlay and tunnel addresses, without their networks' lengths."""
+    networks: tuple[str, ...] = ()
+    """The segments that it is on, as `192.0.2.0/24`."""
+
+    def at(self, own: Host | None) -> Here:
+        """This host with what its own Node says of it."""
+        if own is None:
+            return Here(self.host, self.encapsulation)
+        known = [text for text in _underlays(own) if text]
+        tunnels = [own.spec.tunnel_ipv4, own.spec.tunnel_ipv6]
+        addresses = frozenset(text.partition("/")[0] for text in (*known, *tunnels) if text)
+        networks = tuple(str(ip_interface(text).network) for text in known if "/" in text)
+        return Here(self.host, self.encapsulation, addresses, networks)
+
+    def mode(self, underlay: str) -> Mode:
+        if self.encapsulation is Encapsulation.ALWAYS:
+            return Mode.VXLAN
+        if self.encapsulation is Encapsulation.NEVER or _on_segment(underlay, self.networks):
+            return Mode.DIRECT
+        return Mode.VXLAN
+
+
+class Reach(msgspec.Struct, frozen=True, gc=False):
+    """How a peer is reached in one family: the gateway of its routes, and what it occupies for that."""
+
+    gateway: str
+    shapes: tuple[tuple[Key, Shape], ...]
+
+
+class Peer(msgspec.Struct, frozen=True, gc=False):
+    """Another host. `reach` has the families in which it can be reached; `refusal` says why it has none."""
+
+    owner: Owner
+    reach: tuple[tuple[int, Reach], ...] = ()
+    refusal: str = ""
+
+    def claims(self) -> Iterator[tuple[Key, Claim]]:
+        for _, reach in self.reach:
+            for key, shape in reach.shapes:
+                yield key, Claim(shape, self.owner)
+
+    def gateway(self, version: int) -> str | None:
+        return next((reach.gateway for known, reach in self.reach if known == version), None)
+
+
+def peer(host: Host, here: Here) -> Peer:
+    """What that host is to this one."""
+    name = host.metadata.name
+    owner = Owner(name, host.metadata.uid)
+    spec = host.spec
+    ours = here.addresses & {*filter(None, (host.underlay(4), host.underlay(6), spec.tunnel_ipv4, spec.tunnel_ipv6))}
+    if ours:
+        return Peer(owner, refusal=f"host {name} claims {', '.join(sorted(ours))}, which is an address of this host")
+    reach = tuple((version, found) for version in FAMILIES if (found := _reach(host, version, here)) is not None)
+    return Peer(owner, reach, "" if reach else f"host {name} has no address to reach it by")
+
+
+def remote_routes(endpoint: Endpoint, to: Peer) -> Iterator[tuple[Key, Claim]]:
+    """The routes to an endpoint on another host, in the families in which that host is reached."""
+    owner = Owner(to.owner.host, to.owner.incarnation, endpoint.metadata.name)
+    for prefix in endpoint.spec.ip_networks:
+        gateway = to.gateway(family(prefix))
+        if gateway is not None:
+            yield route(prefix), Claim(Remote(gateway), owner)
+
+
+def local_routes(endpoint: Endpoint) -> Iterator[tuple[Key, Claim]]:
+    """The routes to an endpoint of this host."""
+    spec = endpoint.spec
+    owner = Owner(spec.node, "", endpoint.metadata.name)
+    for prefix in spec.ip_networks if spec.interface_name else ():
+        yield route(prefix), Claim(Local(spec.interface_name), owner)
+
+
+def _reach(host: Host, version: int, here: Here) -> Reach | None:
+    underlay = host.underlay(version)
+    if underlay is None:
+        return None
+    if here.mode(underlay) is Mode.DIRECT:
+        return Reach(underlay, ((nexthop(underlay), Nexthop(Mode.DIRECT)),))
+    mac = mac_of(host, version)
+    tunnel = host.spec.tunnel_ipv4 if version == 4 else host.spec.tunnel_ipv6
+    # Where nobody has chosen one, any address will do that Linux takes for a gateway inside the tunnel: of IPv6 none
+    # that is routed elsewhere, as the underlay's is.
+    tunnel = tunnel or (underlay if version == 4 else link_local(mac))
+    return Reach(
+        tunnel,
+        (
+            (forwarding(version, mac), Forwarding(underlay)),
+            (neighbour(tunnel), Neighbour(mac)),
+            (nexthop(tunnel), Nexthop(Mode.VXLAN)),
+        ),
+    )
+
+
+def _underlays(host: Host) -> list[str]:
+    bgp = host.spec.bgp or Bgp()
+    return [bgp.ipv4_address, bgp.ipv6_address, *(each.address for each in host.spec.addresses)]
+
+
+def _on_segment(address: str, networks: tuple[str, ...]) -> bool:
+    found = ip_interface(address).ip
+    return any(found in ip_interface(network).network for network in networks)

@@ -1,0 +1,72 @@
+"""A segment: one file of frames that is being appended to. A batch is on it as a whole, or not at all.
+
+A write is done when the kernel has the bytes: they outlive this process from then on. They are not forced to a disk,
+because a machine that loses its page cache loses the kernel's routes in the same moment, and the journal with them is
+void (`Found.OTHER_BOOT`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.agent.journal.files import Files
+from holdfast.agent.journal.frames import Entry, Op, pack
+
+
+class Segment:
+    def __init__(self, files: Files, fd: int, size: int = 0, last: int = 0) -> None:
+        self._files = files
+        self._fd = fd
+        self.size = size
+        self._last = last
+
+    @classmethod
+    def create(cls, files: Files, path: Path, boot: bytes) -> Segment:
+        """A new file with the mark that begins it. Raises `OSError`; then there is no such file."""
+        segment = cls(files, files.create(path))
+        try:
+            segment.write([Entry(Op.BEGIN, boot)])
+        except OSError:
+            segment.close()
+            files.remove(path)
+            raise
+        return segment
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """One write for the whole batch. Raises `OSError` or `TooLong`; then none of it counts."""
+        data, before = pack(entries, self._last + 1), self.size
+        try:
+            self._write_all(data)
+        except OSError:
+            self._last += self._take_back(before, len(entries))
+            raise
+        self._last += len(entries)
+
+    def truncate(self, size: int) -> None:
+        self._files.truncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        self._files.sync(self._fd)
+
+    def close(self) -> None:
+        self._files.close(self._fd)
+
+    def _write_all(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:  # a disk that fills up takes a part first, and refuses the rest
+            taken = self._files.write(self._fd, rest)
+            # Counted as it goes: what cannot be cut off again is there, and what comes behind it must not be cut off.
+            self.size += taken
+            rest = rest[taken:]
+
+    def _take_back(self, before: int, count: int) -> int:
+        """Cuts off what was written of a batch of `count`; how many sequences it has used up all the same."""
+        try:
+            self.truncate(before)
+        except OSError:
+            # Whole frames of it may have stayed. They do no harm, but nobody else may have their sequences: the
+            # second bearer of a sequence is not believed.
+            return count
+        return 0

@@ -1,0 +1,1 @@
+"""Reports of the agent to the fleet: liveness, a summary of itself, the status of its endpoints."""
