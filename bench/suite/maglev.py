@@ -18,15 +18,15 @@ import msgspec
 import numpy as np
 
 from bench.benchmark import Benchmark
-from holdfast.balancer import maglev
-from holdfast.balancer.churn import predicted
-from holdfast.balancer.dataplane.nftables import structure
+from holdfast.balancer.dataplane.nftables import ruleset as structure
+from holdfast.balancer.dataplane.nftables.connection import Kernel
 from holdfast.balancer.dataplane.nftables.elements import Marks, Transaction, empty
-from holdfast.balancer.dataplane.nftables.kernel import Kernel
 from holdfast.balancer.dataplane.nftables.layout import MARKS, buckets_of
-from holdfast.balancer.dataplane.nftables.picture import table_of
-from holdfast.balancer.dataplane.nftables.structure import Shape
-from holdfast.balancer.maglev import QUANTUM, Identity
+from holdfast.balancer.dataplane.nftables.ruleset import Shape
+from holdfast.balancer.dataplane.nftables.snapshot import table_of
+from holdfast.balancer.maglev import table as maglev
+from holdfast.balancer.maglev.churn import predicted
+from holdfast.balancer.maglev.table import QUANTUM, Identity
 from holdfast.balancer.vip import Vip
 from holdfast.netlink.netns import inside
 from holdfast.testing.netns import network

@@ -25,9 +25,9 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.benchmark import Benchmark, Unmeasurable
-from holdfast.balancer.line import BalancerEnd
-from holdfast.balancer.prober_job import LINE, PROBER
-from holdfast.balancer.results import Assignment, Settings, Target
+from holdfast.balancer.probing.channel import BalancerEnd
+from holdfast.balancer.probing.messages import Assignment, Settings, Target
+from holdfast.balancer.probing.worker import LINE, PROBER
 from holdfast.config.root import Config, dump
 from holdfast.config.sections.paths import Paths as Folders
 from holdfast.model.base.time import seconds

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from holdfast.balancer.dataplane import Dataplane
+from holdfast.balancer.dataplane.api import Dataplane
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change, Op, Owned
 

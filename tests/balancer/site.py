@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
-from holdfast.balancer.core import Balancer
-from holdfast.balancer.keeper import Around, Keeper
-from holdfast.balancer.results import Assignment, Code, Pace, Report, Result, Target
-from holdfast.balancer.roster import roster
+from holdfast.balancer.desired.state import Balancer
+from holdfast.balancer.probing.messages import Assignment, Code, Pace, Report, Result, Target
+from holdfast.balancer.reconciler import Around, Keeper
+from holdfast.balancer.services.resolved import roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.vip import Vip, shown
-from holdfast.balancer.warmup import WarmUp
+from holdfast.balancer.warm_up import WarmUp
 from holdfast.config import Loaded, Source, resolve
 from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.time import Duration, seconds

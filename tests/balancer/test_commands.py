@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.balancer.commands import Commands
+from holdfast.balancer.commands.control import Commands
+from holdfast.balancer.commands.views import View
 from holdfast.balancer.health import State
-from holdfast.balancer.view import View
-from holdfast.balancer.wishes import WishesFile
+from holdfast.balancer.intents import WishesFile
 from holdfast.model.control.intent import What
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import DecisionLog, history
@@ -93,7 +93,7 @@ def test_a_weight_goes_before_the_configuration_and_back(tmp_path: Path) -> None
     play(story, tmp_path)
 
 
-@fault("B10", without="holdfast.balancer.commands:Commands._possible")
+@fault("B10", without="holdfast.balancer.commands.control:Commands._possible")
 def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.balancer.digest import Digests, of_health, of_struct, of_table
 from holdfast.balancer.health import State
+from holdfast.balancer.peers.digest import Digests, of_health, of_struct, of_table
 from holdfast.balancer.vip import Entry, Key, Settings, Value
 from tests.balancer.conformance import ONE, TWO, V4
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from holdfast.balancer.job import BalancerJob
 from holdfast.balancer.vip import shown
+from holdfast.balancer.worker import BalancerJob
 from holdfast.config import Config
 from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.config.sections.paths import Paths as Folders

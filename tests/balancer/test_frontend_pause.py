@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.balancer import catalog
-from holdfast.balancer.commands import Commands
-from holdfast.balancer.view import View
-from holdfast.balancer.wishes import WishesFile
+from holdfast.balancer.commands.control import Commands
+from holdfast.balancer.commands.views import View
+from holdfast.balancer.intents import WishesFile
+from holdfast.balancer.services import from_store as catalog
 from holdfast.cli.balancer import render
 from holdfast.cli.explain import frontend as explained
 from holdfast.model.control.intent import Intent, What

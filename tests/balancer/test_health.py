@@ -22,7 +22,7 @@ from holdfast.balancer.health import (
     rechecked,
     step,
 )
-from holdfast.balancer.results import Pace
+from holdfast.balancer.probing.messages import Pace
 from holdfast.model.base.time import Instant
 from holdfast.testing.fault import fault
 

@@ -13,9 +13,9 @@ import pytest
 
 from holdfast.balancer import health as machine
 from holdfast.balancer.health import State
-from holdfast.balancer.results import Result
+from holdfast.balancer.probing.messages import Result
 from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
-from holdfast.balancer.warmup import WarmUp
+from holdfast.balancer.warm_up import WarmUp
 from holdfast.config import Loaded, Source, resolve
 from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.time import Instant
@@ -70,7 +70,7 @@ def open_at_once(warm: WarmUp, frontend: str | None, now: Instant) -> None:
     return None
 
 
-@fault("B1", without="holdfast.balancer.warmup:WarmUp.judge", by="tests.balancer.test_keeper:open_at_once")
+@fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_keeper:open_at_once")
 def test_B1_a_restart_while_a_backend_is_slow_to_answer_zeroes_nobody(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2, 3)
@@ -197,7 +197,7 @@ def first_user(balancer: Any, backends: Any) -> set[str]:
     return {balancer.roster.users[name][0] for name in backends}
 
 
-@fault("B17", without="holdfast.balancer.core:Balancer._users", by="tests.balancer.test_keeper:first_user")
+@fault("B17", without="holdfast.balancer.desired.state:Balancer._users", by="tests.balancer.test_keeper:first_user")
 def test_B17_a_backend_shared_by_frontends_is_updated_in_all_of_them(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, frontends=4))
@@ -212,7 +212,7 @@ def fresh_start(old: Any, new: Any, health: Any, serving: Any, now: Instant) -> 
     return {name: machine.fresh(one.checks, now) for name, one in new.backends.items()}
 
 
-@fault("B5", without="holdfast.balancer.core:carry", by="tests.balancer.test_keeper:fresh_start")
+@fault("B5", without="holdfast.balancer.desired.state:carry", by="tests.balancer.test_keeper:fresh_start")
 def test_B5_a_reload_keeps_states_intents_and_the_warm_up(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, 3))
@@ -252,7 +252,7 @@ def weight_alone(wanted: Any, held: Any) -> bool:
     return bool(wanted == held)
 
 
-@fault("B6", without="holdfast.balancer.keeper:_same", by="tests.balancer.test_keeper:weight_alone")
+@fault("B6", without="holdfast.balancer.reconciler:_same", by="tests.balancer.test_keeper:weight_alone")
 def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))
@@ -317,7 +317,7 @@ def released_again(warm: WarmUp, known: Any, now: Instant) -> Any:
     return warm, {}
 
 
-@fault("B11", without="holdfast.balancer.warmup:WarmUp.released_now", by="tests.balancer.test_keeper:released_again")
+@fault("B11", without="holdfast.balancer.warm_up:WarmUp.released_now", by="tests.balancer.test_keeper:released_again")
 def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         site.start(simple(1, 2))
@@ -330,7 +330,7 @@ def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync
     play(story, tmp_path)
 
 
-@fault("B14", without="holdfast.balancer.core:_event", by="tests.balancer.test_keeper:never_late")
+@fault("B14", without="holdfast.balancer.desired.state:_event", by="tests.balancer.test_keeper:never_late")
 def test_B14_failures_of_a_late_prober_take_nobody_down(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))
@@ -350,7 +350,9 @@ async def nobody_notices(keeper: Any) -> None:
 
 
 @fault(
-    "B15", without="holdfast.balancer.keeper:Keeper._watch_dataplane", by="tests.balancer.test_keeper:nobody_notices"
+    "B15",
+    without="holdfast.balancer.reconciler:Keeper._watch_dataplane",
+    by="tests.balancer.test_keeper:nobody_notices",
 )
 def test_B15_a_dataplane_that_comes_back_empty_is_programmed_at_once(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
@@ -385,7 +387,7 @@ def test_a_dataplane_that_comes_back_empty_during_warm_up_waits_like_everything(
     play(story, tmp_path)
 
 
-@fault("B16", without="holdfast.balancer.keeper:_still_there", by="tests.balancer.test_keeper:as_touched")
+@fault("B16", without="holdfast.balancer.reconciler:_still_there", by="tests.balancer.test_keeper:as_touched")
 def test_B16_a_frontend_that_is_removed_between_event_and_handling_is_tolerated(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, frontends=2, check=", fall: 1"))
@@ -402,7 +404,7 @@ def as_touched(touched: set[str], frontends: Any) -> set[str]:
     return touched
 
 
-@fault("B21", without="holdfast.balancer.keeper:Keeper._judge_silence")
+@fault("B21", without="holdfast.balancer.reconciler:Keeper._judge_silence")
 def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, extra="slow_start: 20s"))
@@ -480,7 +482,11 @@ def from_the_beginning(balancer: Any, frontend: Any, name: str, now: Instant) ->
     return now
 
 
-@fault("B23", without="holdfast.balancer.core:Balancer._resumed", by="tests.balancer.test_keeper:from_the_beginning")
+@fault(
+    "B23",
+    without="holdfast.balancer.desired.state:Balancer._resumed",
+    by="tests.balancer.test_keeper:from_the_beginning",
+)
 def test_B23_a_restart_goes_on_with_slow_start_and_begins_none(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2, extra="slow_start: 100s")
@@ -504,7 +510,7 @@ def test_B23_a_restart_goes_on_with_slow_start_and_begins_none(tmp_path: Path) -
     play(story, tmp_path)
 
 
-@fault("B25", without="holdfast.balancer.core:Balancer._is_serving", returns=False)
+@fault("B25", without="holdfast.balancer.desired.state:Balancer._is_serving", returns=False)
 def test_B25_one_lost_probe_after_a_restart_flushes_nobody(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2)

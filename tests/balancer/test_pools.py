@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.balancer.desired.pools import Member, Share, serving
 from holdfast.balancer.health import State
-from holdfast.balancer.pools import Member, Share, serving
 from holdfast.testing.fault import fault
 
 S = State
@@ -76,7 +76,7 @@ def any_up(pool: list[Member], panic_below: float) -> bool:
     return any(member.state is S.UP for member in pool)
 
 
-@fault("B8", without="holdfast.balancer.pools:_is_fit", by="tests.balancer.test_pools:any_up")
+@fault("B8", without="holdfast.balancer.desired.pools:_is_fit", by="tests.balancer.test_pools:any_up")
 def test_B8_an_up_backend_of_weight_zero_does_not_keep_a_dead_pool_active() -> None:
     found = serving([[Member("drained", 0, S.UP), Member("dead", 100, S.DOWN)], [Member("spare", 100, S.UP)]])
     assert found.active == 1
@@ -110,7 +110,7 @@ def never(member: Member) -> bool:
     return False
 
 
-@fault("B14", without="holdfast.balancer.pools:_can_panic", by="tests.balancer.test_pools:never")
+@fault("B14", without="holdfast.balancer.desired.pools:_can_panic", by="tests.balancer.test_pools:never")
 def test_B14_when_everything_looks_dead_the_panic_threshold_keeps_serving_and_kills_no_flow() -> None:
     found = serving(pools("dddd"), panic_below=0.5)
     assert found.state is S.UP

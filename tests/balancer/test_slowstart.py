@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.balancer import slowstart
+from holdfast.balancer.desired import slow_start as slowstart
 from holdfast.model.base.time import Instant, seconds
 
 BEGAN = Instant(9_000_000_000)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from holdfast.balancer.commands.announce_status import outlook
 from holdfast.balancer.health import State
-from holdfast.balancer.outlook import outlook
 from holdfast.testing import World, simulate
 from tests.balancer.site import Site, configuration
 from tests.balancer.test_keeper import intend

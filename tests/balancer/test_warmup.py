@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.balancer.warmup import Phase, Trigger, WarmUp, WarmUpReason
+from holdfast.balancer.warm_up import Phase, Trigger, WarmUp, WarmUpReason
 from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Reason
 from holdfast.testing.fault import fault
@@ -74,7 +74,7 @@ def open_always(warm: WarmUp, frontend: str | None, now: Instant) -> None:
     return None
 
 
-@fault("B1", without="holdfast.balancer.warmup:WarmUp.judge", by="tests.balancer.test_warmup:open_always")
+@fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_warmup:open_always")
 def test_B1_an_unknown_backend_is_not_written_as_zero_after_a_start() -> None:
     assert reason(window(), "web", 1) is WarmUpReason.MIN_DELAY
     assert reason(window(), "web", 10) is WarmUpReason.BACKEND_UNKNOWN

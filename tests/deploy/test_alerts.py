@@ -13,11 +13,11 @@ import yaml
 
 from holdfast.agent.metrics import AgentMetrics
 from holdfast.agent.report.worker import ReporterMetrics
-from holdfast.balancer.announce_job import AnnounceMetrics
-from holdfast.balancer.dataplane.dryrun import DryRun
-from holdfast.balancer.meter import Meter
+from holdfast.balancer.announce.worker import AnnounceMetrics
+from holdfast.balancer.dataplane.dry_run import DryRun
 from holdfast.balancer.metrics import BalancerMetrics
-from holdfast.balancer.prober_job import ProberMetrics
+from holdfast.balancer.probing.worker import ProberMetrics
+from holdfast.balancer.traffic import Meter
 from holdfast.model.base.region import Region
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.balancer.announce_target import MARK
+from holdfast.balancer.announce.target import MARK
 from holdfast.netlink import ifaddr
 from holdfast.netlink.addresses import text
 from holdfast.netlink.netns import inside

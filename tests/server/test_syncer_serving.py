@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.follower import Follower, News
+from holdfast.balancer.services.store_watcher import Follower, News
 from holdfast.config.sections.balancer import Balancer
 from holdfast.inventory.edit.editor import Wanted
 from holdfast.inventory.manifest.read import read

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Value, Vip
-from holdfast.balancer.warmup import WarmUp
+from holdfast.balancer.warm_up import WarmUp
 from holdfast.model.base.time import NEVER, Instant
 from holdfast.reconcile import Change, Closed, Intent, Op, Reason
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from holdfast.balancer.results import Pace
+from holdfast.balancer.probing.messages import Pace
 from holdfast.model.base.time import NEVER, Instant
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from holdfast.balancer.digest import Digests
 from holdfast.balancer.health import State
+from holdfast.balancer.peers.digest import Digests
 
 
 class BalancerMetrics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
-from holdfast.balancer.core import Balancer
+from holdfast.balancer.desired.state import Balancer
 from holdfast.balancer.vip import Key, Value
 from holdfast.reconcile import Owned
 from holdfast.runtime.clock import Clock

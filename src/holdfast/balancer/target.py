@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 
 import structlog
 
-from holdfast.balancer import churn
-from holdfast.balancer.churn import Churn
-from holdfast.balancer.dataplane import Dataplane
+from holdfast.balancer.dataplane.api import Dataplane
+from holdfast.balancer.maglev import churn
+from holdfast.balancer.maglev.churn import Churn
 from holdfast.balancer.vip import NO_BACKEND, Key, Settings, Value, Vip, weights
 from holdfast.reconcile import Change, Op, Outcome, Owned
 

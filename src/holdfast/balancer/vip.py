@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.maglev.table import Identity
 from holdfast.model.base.address import address_order
 from holdfast.reconcile import Kinds
 

@@ -39,8 +39,8 @@ def balancer(context: click.Context, checked: str | None, config_file: str | Non
         served = f"{len(loaded.frontends)} frontends, {len(loaded.backends)} backends"
         click.echo(f"{checked} is good: {served}.", err=True)
         return
-    from holdfast.balancer.dataplane.choice import refusal
-    from holdfast.balancer.job import WORKERS
+    from holdfast.balancer.dataplane.open import refusal
+    from holdfast.balancer.worker import WORKERS
     from holdfast.cli.run import run_role
 
     if (sentence := refusal(effective(config_file, settings).config.balancer.dataplane)) is not None:

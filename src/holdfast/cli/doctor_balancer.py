@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.balancer.dataplane.choice import refusal
+from holdfast.balancer.dataplane.open import refusal
 from holdfast.cli.balancer import WORKER
 from holdfast.cli.daemon import tell
 from holdfast.cli.finding import Finding, Mark

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
-from holdfast.balancer.checks import registry
-from holdfast.balancer.observation import Observation
-from holdfast.balancer.outside import NotAUrl, Url, of_frontends
-from holdfast.balancer.prober import Prober
-from holdfast.balancer.results import Result, Settings, Target
+from holdfast.balancer.probing.checks import registry
+from holdfast.balancer.probing.external import NotAUrl, Observation, Url, of_frontends
+from holdfast.balancer.probing.messages import Result, Settings, Target
+from holdfast.balancer.probing.prober import Prober
 from holdfast.cli.configuration import effective
 from holdfast.cli.probe_view import Screen, table
 from holdfast.model.base.time import seconds

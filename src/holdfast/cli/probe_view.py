@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from holdfast.balancer.observation import Observation
+from holdfast.balancer.probing.external import Observation
 
 _DRAW_EVERY = 0.25
 _MOST_NAMED = 6

@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from holdfast.balancer.job import WORKERS as REAL_WORKERS
-from holdfast.balancer.job import BalancerJob
-from holdfast.balancer.keeper import NAME
-from holdfast.balancer.line import BalancerEnd
-from holdfast.balancer.prober_job import LINE, PROBER
+from holdfast.balancer.probing.channel import BalancerEnd
+from holdfast.balancer.probing.worker import LINE, PROBER
+from holdfast.balancer.reconciler import NAME
+from holdfast.balancer.worker import WORKERS as REAL_WORKERS
+from holdfast.balancer.worker import BalancerJob
 from holdfast.lab.dataplane import VipsFile
 from holdfast.lab.member import run_member, tied
 from holdfast.lab.site import vips_file

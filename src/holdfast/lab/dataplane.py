@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.balancer.dataplane import Counters, Description
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.dataplane.api import Counters, Description
+from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, backend, shown
 from holdfast.reconcile import Away, Change
 from holdfast.runtime.paths import write_atomically

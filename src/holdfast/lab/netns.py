@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
-from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.balancer.dataplane.nftables.connection import Kernel
 from holdfast.balancer.vip import Entry, shown
 from holdfast.config.sections.balancer import Dataplane
 from holdfast.lab import hosts

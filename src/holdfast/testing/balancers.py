@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.balancer.dataplane.nftables.connection import Kernel
 from holdfast.netlink.netns import inside
 from holdfast.runtime.control import Request, ask
 from holdfast.testing.anycast import SERVERS, AnycastSite, address

@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.balancer import maglev
-from holdfast.balancer.dataplane import Counters, Description
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.dataplane.api import Counters, Description
+from holdfast.balancer.maglev import table as maglev
+from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, weights
 from holdfast.reconcile import Away, Change, Op
 

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.balancer.announce import Spot
-from holdfast.balancer.announce_target import Addresses, keeps_marks
+from holdfast.balancer.announce.policy import Spot
+from holdfast.balancer.announce.target import Addresses, keeps_marks
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.testing.netns import Namespace, Network
@@ -92,8 +92,8 @@ def test_the_address_of_a_device_that_is_gone_is_gone_with_it(machine: Machine) 
 def test_without_the_right_to_it_is_one_sentence(namespaces: Network, tmp_path: Path) -> None:
     script = (
         "import asyncio, pathlib, sys\n"
-        "from holdfast.balancer.announce import Spot\n"
-        "from holdfast.balancer.announce_target import Addresses\n"
+        "from holdfast.balancer.announce.policy import Spot\n"
+        "from holdfast.balancer.announce.target import Addresses\n"
         "from holdfast.reconcile import Change, Op, Owned\n"
         "change = Change(Op.CREATE, Spot.of('192.0.2.80', 'lo'), None, Owned(None, '', 0))\n"
         "print(asyncio.run(Addresses(pathlib.Path(sys.argv[1])).apply([change]))[0].error)\n"

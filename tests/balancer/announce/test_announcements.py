@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.balancer.announce import Announcements, Outlook, Spot, Stand
+from holdfast.balancer.announce.policy import Announcements, Outlook, Spot, Stand
 from holdfast.balancer.health import State
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.reconcile import Change, Closed, Op, Owned

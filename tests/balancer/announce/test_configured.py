@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.balancer import catalog
-from holdfast.balancer.catalog import Item
-from holdfast.balancer.roster import Announcement, roster
+from holdfast.balancer.services import from_store as catalog
+from holdfast.balancer.services.from_store import Item
+from holdfast.balancer.services.resolved import Announcement, roster
 from holdfast.config.sections.balancer import Balancer
 from holdfast.model.balancing.frontend import FRONTEND, Announce, Frontend
 from holdfast.model.base.region import Region

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from holdfast.balancer.outlook import outlook
+from holdfast.balancer.commands.announce_status import outlook
 from holdfast.balancer.vip import Key
 from holdfast.testing import World, simulate
 from tests.balancer.site import Site, simple

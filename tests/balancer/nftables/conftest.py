@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.balancer import maglev
 from holdfast.balancer.dataplane.nftables import Shape
+from holdfast.balancer.maglev import table as maglev
 from holdfast.testing.anycast import AnycastSite
 from holdfast.testing.fixtures import or_skip
 from tests.balancer.nftables.traffic import SIZE, TABLE, Ground, stage

@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from holdfast.balancer.core import Balancer
-from holdfast.balancer.dataplane import Dataplane
-from holdfast.balancer.keeper import Around, Keeper
-from holdfast.balancer.results import Assignment, Code, Pace, Report, Result
-from holdfast.balancer.roster import roster
+from holdfast.balancer.dataplane.api import Dataplane
+from holdfast.balancer.desired.state import Balancer
+from holdfast.balancer.probing.messages import Assignment, Code, Pace, Report, Result
+from holdfast.balancer.reconciler import Around, Keeper
+from holdfast.balancer.services.resolved import roster
 from holdfast.balancer.source import WantedVips
-from holdfast.balancer.warmup import WarmUp
+from holdfast.balancer.warm_up import WarmUp
 from holdfast.config.sections.balancer import Balancer as Configuration
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.clock import SystemClock

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.dataplane import Counters
+from holdfast.balancer.commands.trace_flow import trace
+from holdfast.balancer.dataplane.api import Counters
 from holdfast.balancer.dataplane.nftables import Nftables
-from holdfast.balancer.keeper import Keeper
-from holdfast.balancer.roster import roster
-from holdfast.balancer.tracing import trace
+from holdfast.balancer.reconciler import Keeper
+from holdfast.balancer.services.resolved import roster
 from holdfast.balancer.vip import Entry, Key, Settings, Vip
 from holdfast.cli.doctor_balancer import replies
 from holdfast.cli.finding import Mark
@@ -67,7 +67,7 @@ async def never(_plane: Nftables) -> None:
     await asyncio.Event().wait()
 
 
-@fault("B15", without="holdfast.balancer.dataplane.nftables.plane:Nftables.lost", by=f"{__name__}:never")
+@fault("B15", without="holdfast.balancer.dataplane.nftables.dataplane:Nftables.lost", by=f"{__name__}:never")
 def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground, tmp_path: Path) -> None:
     async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)

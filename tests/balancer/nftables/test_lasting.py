@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Nftables, Shape, elements, structure
-from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.balancer.dataplane.nftables import Nftables, Shape, elements
+from holdfast.balancer.dataplane.nftables import ruleset as structure
+from holdfast.balancer.dataplane.nftables.connection import Kernel
 from holdfast.balancer.dataplane.nftables.layout import buckets_of, mark_of
-from holdfast.balancer.dataplane.nftables.turn import Turn
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.dataplane.nftables.vip_update import Turn
+from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Away, Change
 from holdfast.testing.fault import fault
@@ -40,7 +41,7 @@ def everybody(turn: Turn, marks: Mapping[Identity, int]) -> list[int]:
     return list(marks.values())
 
 
-@fault("B19", without="holdfast.balancer.dataplane.nftables.turn:ended_marks", by=f"{__name__}:everybody")
+@fault("B19", without="holdfast.balancer.dataplane.nftables.vip_update:ended_marks", by=f"{__name__}:everybody")
 def test_B19_established_connections_keep_their_backend_over_every_change_of_the_table(ground: Ground) -> None:
     ground.make(*served(V4), *served(V6))
     flows = [*ground.connect(V4, 40), *ground.connect(V6, 20)]
@@ -118,7 +119,7 @@ def only_with_a_new_weight(turn: Turn, backend: Identity, new: Entry) -> str | N
 
 @fault(
     "B6",
-    without="holdfast.balancer.dataplane.nftables.turn:Turn._take_entry",
+    without="holdfast.balancer.dataplane.nftables.vip_update:Turn._take_entry",
     by=f"{__name__}:only_with_a_new_weight",
 )
 def test_B6_flows_of_a_backend_that_is_at_zero_already_are_ended_when_that_is_asked(ground: Ground) -> None:
@@ -166,7 +167,7 @@ def buckets(ground: Ground, vip: Vip) -> list[str]:
     return [names[mark] for mark in ground.do(look).tolist()]
 
 
-@fault("B2", without="holdfast.balancer.maglev:_in_order", by="tests.balancer.test_maglev:as_they_come")
+@fault("B2", without="holdfast.balancer.maglev.table:_in_order", by="tests.balancer.test_maglev:as_they_come")
 def test_B2_the_kernel_has_the_same_table_whatever_the_order_of_calls(ground: Ground) -> None:
     found = set()
     for order in permutations(served()[1:]):
@@ -176,7 +177,7 @@ def test_B2_the_kernel_has_the_same_table_whatever_the_order_of_calls(ground: Gr
     assert len(found) == 1
 
 
-@fault("B13", without="holdfast.balancer.maglev:walk", by="tests.balancer.test_maglev:folded")
+@fault("B13", without="holdfast.balancer.maglev.table:walk", by="tests.balancer.test_maglev:folded")
 def test_B13_backends_whose_addresses_fold_to_the_same_do_not_trade_places(ground: Ground) -> None:
     one, other = backend("2001:db8::1", 80), backend("0:1::2001:db8", 80)
     third = backend("2001:db8::9", 80)
@@ -193,7 +194,7 @@ def any_family(turn: Turn, backend: Identity, new: Entry) -> str | None:
     return None
 
 
-@fault("B9", without="holdfast.balancer.dataplane.nftables.turn:Turn._take_entry", by=f"{__name__}:any_family")
+@fault("B9", without="holdfast.balancer.dataplane.nftables.vip_update:Turn._take_entry", by=f"{__name__}:any_family")
 def test_B9_a_backend_of_the_other_family_is_refused_and_its_vip_serves_on(ground: Ground) -> None:
     ground.make(*served())
     stranger = change(Key(V4, WEB6["web-3"]), Entry(100))
@@ -219,7 +220,7 @@ def flushing_all(shape: Shape) -> str:
 FRAME = structure.frame
 
 
-@fault("B18", without="holdfast.balancer.dataplane.nftables.structure:frame", by=f"{__name__}:flushing_all")
+@fault("B18", without="holdfast.balancer.dataplane.nftables.ruleset:frame", by=f"{__name__}:flushing_all")
 def test_B18_foreign_tables_stay_as_they_are(ground: Ground) -> None:
     ground.nft(FOREIGN)
     before = [ground.nft("list", "table", *name.split()) for name in ("inet firewall", "ip nat")]
@@ -238,7 +239,7 @@ def nobody(_kernel: Kernel) -> None:
     return None
 
 
-@fault("B18", without="holdfast.balancer.dataplane.nftables.kernel:Kernel.owner", by=f"{__name__}:nobody")
+@fault("B18", without="holdfast.balancer.dataplane.nftables.connection:Kernel.owner", by=f"{__name__}:nobody")
 def test_B18_a_table_of_that_name_that_is_somebody_elses_is_left_alone(ground: Ground) -> None:
     hook = "type nat hook prerouting priority -100; policy accept;"
     ground.nft(f"table inet {TABLE} {{ chain prerouting {{ {hook} ip daddr 10.9.9.9 accept; }}; }}")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import kernel, refusal_of_nftables
+from holdfast.balancer.dataplane.nftables import connection as kernel
+from holdfast.balancer.dataplane.nftables import refusal_of_nftables
 from holdfast.netlink.netns import inside
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.netns import Namespace, network
@@ -18,7 +19,7 @@ from holdfast.testing.processes import running, tool, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
-RESTRUCTURES = "from holdfast.balancer.dataplane.nftables.kernel import Kernel; Kernel('holdfast').restructure('')"
+RESTRUCTURES = "from holdfast.balancer.dataplane.nftables.connection import Kernel; Kernel('holdfast').restructure('')"
 
 
 @pytest.fixture

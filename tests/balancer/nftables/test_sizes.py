@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
-from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.balancer.dataplane.nftables.connection import Kernel
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
 from tests.balancer.conformance import change

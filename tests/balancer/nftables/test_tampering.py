@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
 from holdfast.balancer.dataplane.nftables.layout import buckets_of
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip
 from holdfast.reconcile import Change
 from tests.balancer.conformance import change, made

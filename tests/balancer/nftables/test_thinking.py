@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from holdfast.balancer.dataplane import Client
-from holdfast.balancer.dataplane.nftables import conntrack, elements, layout, structure
+from holdfast.balancer.dataplane.api import Client
+from holdfast.balancer.dataplane.nftables import conntrack, elements, layout
+from holdfast.balancer.dataplane.nftables import ruleset as structure
 from holdfast.balancer.dataplane.nftables.elements import Element, Transaction
-from holdfast.balancer.dataplane.nftables.flow import bucket, jhash
+from holdfast.balancer.dataplane.nftables.flow_hash import bucket, jhash
 from holdfast.balancer.dataplane.nftables.layout import VIP_MAPS, backend_map, mark_of, vip_map
-from holdfast.balancer.dataplane.nftables.picture import Picture, Placed, Service, table_of
-from holdfast.balancer.dataplane.nftables.structure import Shape
-from holdfast.balancer.dataplane.nftables.turn import Steps, Turn, steps
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.dataplane.nftables.ruleset import Shape
+from holdfast.balancer.dataplane.nftables.snapshot import Picture, Placed, Service, table_of
+from holdfast.balancer.dataplane.nftables.vip_update import Steps, Turn, steps
+from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
 from holdfast.netlink import wire
 from tests.balancer.conformance import ONE, SIX, TWO, V4, change

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from holdfast.balancer.dataplane.nftables import Nftables, Shape, elements
-from holdfast.balancer.dataplane.nftables.kernel import Kernel
+from holdfast.balancer.dataplane.nftables.connection import Kernel
 from holdfast.balancer.dataplane.nftables.layout import belongs_to_a_vip, buckets_of, chain_of
-from holdfast.balancer.dataplane.nftables.picture import table_of
+from holdfast.balancer.dataplane.nftables.snapshot import table_of
 from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
 from holdfast.testing.dataplane import FakeDataplane

@@ -14,12 +14,12 @@ from functools import partial
 from ipaddress import ip_address
 from typing import TypeVar
 
-from holdfast.balancer import maglev
-from holdfast.balancer.dataplane import Client
+from holdfast.balancer.dataplane.api import Client
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
-from holdfast.balancer.dataplane.nftables.flow import bucket
-from holdfast.balancer.dataplane.nftables.kernel import Kernel
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.dataplane.nftables.connection import Kernel
+from holdfast.balancer.dataplane.nftables.flow_hash import bucket
+from holdfast.balancer.maglev import table as maglev
+from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import Key, Settings, Value, Vip, backend
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change

@@ -6,8 +6,8 @@ import select
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from holdfast.balancer.prober import Prober
-from holdfast.balancer.results import Pace, Result, Settings, Target
+from holdfast.balancer.probing.messages import Pace, Result, Settings, Target
+from holdfast.balancer.probing.prober import Prober
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.runtime.clock import SystemClock
 from holdfast.testing.processes import wait_until

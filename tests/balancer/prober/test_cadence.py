@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.balancer import cadence
-from holdfast.balancer.cadence import Absences, first, hastened, interval, moved, resumed, spread, tolerance
-from holdfast.balancer.results import Pace, Settings
+from holdfast.balancer.probing import schedule as cadence
+from holdfast.balancer.probing.messages import Pace, Settings
+from holdfast.balancer.probing.schedule import Absences, first, hastened, interval, moved, resumed, spread, tolerance
 from holdfast.model.base.time import seconds
 from holdfast.testing.fault import fault
 
@@ -50,12 +50,12 @@ def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
     return beat + every
 
 
-@fault("B3", without="holdfast.balancer.cadence:following", by=f"{__name__}:finished_plus_interval")
+@fault("B3", without="holdfast.balancer.probing.schedule:following", by=f"{__name__}:finished_plus_interval")
 def test_B3_100_ms_with_probes_of_30_ms_stay_100_ms() -> None:
     assert set(distances(starts([30 * MS] * 50, TENTH))) == {TENTH}
 
 
-@fault("B4", without="holdfast.balancer.cadence:following", by=f"{__name__}:every_missed_cycle")
+@fault("B4", without="holdfast.balancer.probing.schedule:following", by=f"{__name__}:every_missed_cycle")
 def test_B4_a_backend_that_was_slow_is_not_flooded_when_it_recovers() -> None:
     slow, quick = [SECOND] * 5, [1 * MS] * 20
     after = distances(starts([*slow, *quick], TENTH))[len(slow) :]

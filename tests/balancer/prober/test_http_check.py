@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.balancer.checks import Unusable, Verdict, find, registry
-from holdfast.balancer.results import Code, Settings, Target
+from holdfast.balancer.probing.checks import Unusable, Verdict, find, registry
+from holdfast.balancer.probing.messages import Code, Settings, Target
 
 HEAD = b"HTTP/1.1 200 OK\r\nServer: x\r\n"
 EMPTY = HEAD + b"Content-Length: 0\r\n\r\n"

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.balancer.observation import WINDOW, Observation
-from holdfast.balancer.outside import Url
-from holdfast.balancer.results import Code, Result, Settings
+from holdfast.balancer.probing.external import WINDOW, Observation, Url
+from holdfast.balancer.probing.messages import Code, Result, Settings
 from holdfast.model.base.time import Duration, Instant
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from holdfast.balancer.results import Code, Pace, Result, Settings, Target
+from holdfast.balancer.probing.messages import Code, Pace, Result, Settings, Target
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from tests.balancer.prober import backends
@@ -89,7 +89,7 @@ def when_it_ends(_beat: int, finished: int, every: int) -> int:
     return finished + every
 
 
-@fault("B3", without="holdfast.balancer.prober:following", by=f"{__name__}:when_it_ends")
+@fault("B3", without="holdfast.balancer.probing.prober:following", by=f"{__name__}:when_it_ends")
 def test_B3_100_ms_stay_100_ms_though_the_backend_takes_30() -> None:
     backend = Backend()
     with backend.probed() as prober:
@@ -104,7 +104,7 @@ def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
     return beat + every
 
 
-@fault("B4", without="holdfast.balancer.prober:following", by=f"{__name__}:every_missed_cycle")
+@fault("B4", without="holdfast.balancer.probing.prober:following", by=f"{__name__}:every_missed_cycle")
 def test_B4_a_struggling_backend_gets_one_probe_at_a_time_and_no_flood_afterwards() -> None:
     backend = Backend()
     with backend.probed() as prober:
@@ -168,7 +168,7 @@ def gone_away(peer: socket.socket) -> None:
     time.sleep(0.05)
 
 
-@fault("B14", without="holdfast.balancer.cadence:Absences.late", returns=False)
+@fault("B14", without="holdfast.balancer.probing.schedule:Absences.late", returns=False)
 def test_B14_what_failed_while_the_prober_was_away_does_not_count() -> None:
     clock, is_away = MovableClock(), threading.Event()
 

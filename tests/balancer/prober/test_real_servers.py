@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.results import Code, Settings, Target
+from holdfast.balancer.probing.messages import Code, Settings, Target
 from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
@@ -213,7 +213,7 @@ def any_status(*_: object) -> bool:
     return True
 
 
-@fault("B20", without="holdfast.balancer.checks.http:Expectation.accepts", by=f"{__name__}:any_status")
+@fault("B20", without="holdfast.balancer.probing.checks.http:Expectation.accepts", by=f"{__name__}:any_status")
 def test_B20_a_redirect_passes_only_where_it_is_expected(nginx: tuple[int, int]) -> None:
     surprise = probe(HERE, nginx[0], type="http", path="/moved")
     assert surprise.code is Code.L7STS
@@ -273,7 +273,7 @@ def only_the_address(target: Target) -> str:
     return target.address
 
 
-@fault("B20", without="holdfast.balancer.checks.https:name_of", by=f"{__name__}:only_the_address")
+@fault("B20", without="holdfast.balancer.probing.checks.https:name_of", by=f"{__name__}:only_the_address")
 def test_B20_the_name_is_asked_for_in_the_handshake(tmp_path: Path) -> None:
     """The server has two certificates, and shows that of www.example.org only to those who ask for it."""
     authority = Authority(tmp_path)

@@ -11,9 +11,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from holdfast.balancer.line import frame
-from holdfast.balancer.prober_job import Overload
-from holdfast.balancer.results import Assignment, Code, Pace, Result, Settings, Target
+from holdfast.balancer.probing.channel import frame
+from holdfast.balancer.probing.messages import Assignment, Code, Pace, Result, Settings, Target
+from holdfast.balancer.probing.worker import Overload
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.netns import Network
@@ -169,7 +169,7 @@ def hesitant_tls(authority: Authority) -> Callable[[socket.socket], None]:
     return manners
 
 
-@fault("B14", without="holdfast.balancer.cadence:Absences.late", returns=False)
+@fault("B14", without="holdfast.balancer.probing.schedule:Absences.late", returns=False)
 def test_B14_a_prober_that_was_frozen_for_seconds_fails_nobody(tmp_path: Path) -> None:
     """Half of the probes are under way when it is stopped, and their servers have given up when it goes on."""
 

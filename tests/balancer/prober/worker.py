@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from holdfast.balancer.line import BalancerEnd
-from holdfast.balancer.prober_job import LINE, PROBER
-from holdfast.balancer.results import Report, Result
+from holdfast.balancer.probing.channel import BalancerEnd
+from holdfast.balancer.probing.messages import Report, Result
+from holdfast.balancer.probing.worker import LINE, PROBER
 from holdfast.config.root import Config, dump
 from holdfast.config.sections.paths import Paths as Folders
 from holdfast.runtime.daemon.board import Board

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.balancer.dataplane.nftables.kernel import Kernel, KernelError
-from holdfast.balancer.dataplane.nftables.plane import Nftables
-from holdfast.balancer.dataplane.nftables.structure import Shape
+from holdfast.balancer.dataplane.nftables.connection import Kernel, KernelError
+from holdfast.balancer.dataplane.nftables.dataplane import Nftables
+from holdfast.balancer.dataplane.nftables.ruleset import Shape
 
 __all__ = ["Nftables", "Shape", "refusal_of_nftables"]
 

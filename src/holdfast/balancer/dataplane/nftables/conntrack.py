@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.balancer.dataplane import Client
+from holdfast.balancer.dataplane.api import Client
 from holdfast.balancer.dataplane.nftables.layout import MARK_MASK, MARKS
 from holdfast.balancer.vip import PROTOCOLS, Vip
 from holdfast.netlink import wire

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
-from holdfast.balancer.maglev import Identity
+from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import PROTOCOLS, Entry, Key, Settings, Vip, shown
 
 MARKS = 0x4800_0000

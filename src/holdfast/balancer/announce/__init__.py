@@ -1,0 +1,1 @@
+"""VIP announcement: `policy` decides, `target` reads and writes addresses, `worker` runs it."""

@@ -1,0 +1,186 @@
+"""The way into the kernel: one netlink socket for tables and flows, and the `nft` tool for structure. Thin.
+
+Whoever may not use it is told so in one sentence at the start. Requests for what is not there answer with nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping, Set
+
+from holdfast.balancer.dataplane.api import Client
+from holdfast.balancer.dataplane.nftables import conntrack, elements
+from holdfast.balancer.dataplane.nftables.conntrack import Flows
+from holdfast.balancer.dataplane.nftables.elements import Transaction
+from holdfast.balancer.vip import Vip
+from holdfast.netlink import wire
+from holdfast.netlink.socket import Interrupted, Netlink
+from holdfast.runtime.daemon.process import dying_with_us
+
+_NETFILTER = 12
+_TABLES = 10 << 8
+_NEW_TABLE, _GET_TABLE, _NEW_RULE, _GET_RULE, _NEW_SET, _GET_SET, _NEW_GENERATION, _GET_GENERATION = (
+    _TABLES | number for number in (0, 1, 6, 7, 9, 10, 15, 16)
+)
+_TABLE_USERDATA = 6
+_RULE_CHAIN, _RULE_USERDATA = 2, 7
+_SET_NAME = 2
+_GENERATION_ID = 1
+_TOOL_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+_TOOL_DEADLINE = 60.0
+
+
+class KernelError(Exception):
+    """The kernel, or the tool, did not do it. The message is one sentence."""
+
+
+class Kernel:
+    """One table of family inet, in the network namespace in which this was made."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._tool = shutil.which("nft") or shutil.which("nft", path=_TOOL_PATH)
+        if self._tool is None:
+            raise KernelError("the nft tool is not installed: install nftables, or choose another balancer.dataplane")
+        self.writes = 0
+        """Transactions that were committed, by us."""
+        try:
+            self._netlink = Netlink(_NETFILTER)
+        except OSError as error:
+            raise KernelError(f"the kernel has no netfilter netlink ({error.strerror}): it must support it") from error
+        try:
+            self.generation()  # whoever may not write may not ask for this either
+        except KernelError:
+            self._netlink.close()
+            raise
+
+    def close(self) -> None:
+        self._netlink.close()
+
+    def generation(self) -> int:
+        """A number that changes with every transaction of anybody, in any table."""
+        for message in self._exchange(wire.request(_GET_GENERATION, 0, _inet())):
+            if message.type == _NEW_GENERATION:
+                found: int = struct.unpack(">I", wire.attributes(message.body, 4)[_GENERATION_ID])[0]
+                return found
+            _raise_if_refused(message)
+        raise KernelError("the kernel does not say at which generation its tables are: it must support nftables")
+
+    def owner(self) -> str | None:
+        """The comment of the table; None where there is no table."""
+        for message in self._exchange(wire.request(_GET_TABLE, 0, _inet() + self._name())):
+            if message.type == _NEW_TABLE:
+                return elements.comment_in(bytes(wire.attributes(message.body, 4).get(_TABLE_USERDATA, b"")))
+            _raise_if_refused(message, but=errno.ENOENT)
+        return None
+
+    def rules(self) -> dict[str, tuple[str, ...]]:
+        """Per chain of the table the comments of its rules, in order."""
+        found: dict[str, list[str]] = {}
+        for datagram in self._dump(wire.request(_GET_RULE, wire.Flag.DUMP, _inet() + self._name())):
+            for message in wire.messages(datagram):
+                if message.type == _NEW_RULE:
+                    parts = wire.attributes(message.body, 4)
+                    chain = bytes(parts[_RULE_CHAIN]).rstrip(b"\0").decode(errors="replace")
+                    found.setdefault(chain, []).append(elements.comment_in(bytes(parts.get(_RULE_USERDATA, b""))))
+        return {chain: tuple(comments) for chain, comments in found.items()}
+
+    def maps(self) -> set[str]:
+        """The names of the table's maps and sets; empty where there is no table."""
+        found = set()
+        for datagram in self._dump(wire.request(_GET_SET, wire.Flag.DUMP, _inet() + self._name())):
+            for message in wire.messages(datagram):
+                if message.type == _NEW_SET:
+                    found.add(bytes(wire.attributes(message.body, 4)[_SET_NAME]).rstrip(b"\0").decode(errors="replace"))
+        return found
+
+    def elements(self, name: str) -> list[bytes]:
+        """The elements of a map, as they came."""
+        return self._dump(elements.listing(self._table, name))
+
+    def commit(self, transaction: Transaction) -> None:
+        """All of it, or nothing and `KernelError`."""
+        said = self._exchange(transaction.packed())
+        for message in said:
+            _raise_if_refused(message)
+        if not any(message.sequence == transaction.last for message in said):
+            raise KernelError("the kernel did not answer whether it made the change")
+        self.writes += 1
+
+    def restructure(self, text: str) -> None:
+        """Has the tool make these changes of structure, all or none. It does not outlive us: of a text that was cut
+        off by our death it would make what it got, and of a whole one when our successor has looked already."""
+        assert self._tool is not None
+        command = dying_with_us([self._tool, "-f", "-"])
+        try:
+            done = subprocess.run(  # noqa: S603 -- our own text, by the path of the tool
+                command, input=text, text=True, capture_output=True, timeout=_TOOL_DEADLINE, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise KernelError(f"{self._tool} could not be run: {error}") from error
+        if done.returncode:
+            raise KernelError(f"{self._tool} refuses a change of structure: {_first_line(done.stderr)}")
+        self.writes += 1
+
+    def count_flows(self, mark: int | None = None) -> Mapping[int, Flows]:
+        """The flows that each mark of ours has now, or this one."""
+        return conntrack.by_mark(self._dump(conntrack.listing(mark)))
+
+    def end_flows(self, mark: int) -> None:
+        for message in self._exchange(conntrack.ending(mark)):
+            _raise_if_refused(message, but=errno.ENOENT)
+
+    def end_unled_flows(self, vips: Set[Vip]) -> None:
+        """Those to VIPs that were begun while nobody led them, and that nobody has answered."""
+        for request in conntrack.endings_of_unled(self._dump(conntrack.listing(0)), vips):
+            for message in self._exchange(request):
+                _raise_if_refused(message, but=errno.ENOENT)
+
+    def mark_of_flow(self, vip: Vip, client: Client) -> int | None:
+        """The mark of a client's established flow to a VIP."""
+        said = self._exchange(conntrack.finding(vip, client))
+        for message in said:
+            _raise_if_refused(message, but=errno.ENOENT)
+        return conntrack.mark_in(said)
+
+    def _exchange(self, packed: bytes) -> list[wire.Message]:
+        try:
+            return self._netlink.exchange(packed)
+        except OSError as error:
+            raise KernelError(_sentence(error.errno or 0, error.strerror or "")) from error
+
+    def _dump(self, request: bytes) -> list[bytes]:
+        try:
+            return self._netlink.dump(request)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return []
+            raise KernelError(_sentence(error.errno or 0, error.strerror or "")) from error
+        except Interrupted as error:
+            raise KernelError(str(error)) from error
+
+    def _name(self) -> bytes:
+        return wire.attribute(1, self._table.encode() + b"\0")
+
+
+def _inet() -> bytes:
+    return struct.pack(">BBH", elements.INET, 0, 0)
+
+
+def _raise_if_refused(message: wire.Message, but: int = 0) -> None:
+    if message.type == wire.NLMSG_ERROR and (number := wire.errno_of(message)) not in (0, but):
+        raise KernelError(_sentence(number, wire.words_of(message)))
+
+
+def _sentence(number: int, words: str) -> str:
+    if number == errno.EPERM:
+        return "nftables needs CAP_NET_ADMIN in this network namespace: run as root, or give that capability"
+    return f"the kernel refuses it ({errno.errorcode.get(number, number)}: {words or os.strerror(number)})"
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "without a word")

@@ -1,0 +1,1 @@
+"""Agreement between balancers: reports and table digests."""

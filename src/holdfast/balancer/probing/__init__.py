@@ -1,0 +1,1 @@
+"""Health probing: read `messages`, `schedule`, `probe`, `prober`, then the transports and `worker`."""

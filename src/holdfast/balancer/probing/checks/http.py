@@ -1,0 +1,171 @@
+"""http: one GET on a fresh connection; the status, and if wanted the body, decide.
+
+The head must be complete, valid and at most 64 KiB. A redirect is a status like any other: it passes when its code is
+expected, fails when it is not, and is never followed (B20). Interim answers (1xx) are skipped. The body matters only
+with a regular expression, which is sought in its first 64 KiB; chunked bodies are taken apart first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from holdfast import __version__
+from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, Unusable, Verdict
+from holdfast.balancer.probing.checks.body import Body, BodyError
+from holdfast.balancer.probing.messages import Code, Settings, Target
+
+LIMIT = 64 << 10
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?\r?\n")
+_INTERIM = re.compile(rb"HTTP/1\.1 1(?!01)\d\d[ \r\n]")
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_NAMES = {"http": 80, "https": 443}
+_SEARCHES = 32  # a body that trickles in is not searched anew for each byte
+_WAIT = b""
+
+
+class Expectation(NamedTuple):
+    """What a target's answer must be like, read once from its settings."""
+
+    request: bytes
+    statuses: tuple[tuple[int, int], ...]
+    body: re.Pattern[bytes] | None
+    tally: re.Pattern[bytes] | None
+
+    def accepts(self, status: int) -> bool:
+        return any(low <= status <= high for low, high in self.statuses)
+
+
+class Http:
+    """One request and its answer."""
+
+    def __init__(self, expectation: Expectation) -> None:
+        self._wanted = expectation
+        self._received = b""
+        self._body: Body | None = None
+        self._passing = Verdict(True, Code.L7OK)
+        self._searches = 0
+
+    def start(self) -> bytes:
+        return self._wanted.request
+
+    def feed(self, data: bytes) -> bytes | Verdict:
+        if self._body is not None:
+            return self._read_body(data)
+        self._received += data
+        while head := _HEAD_END.search(self._received):
+            said = self._received[: head.end()]
+            self._received = self._received[head.end() :]
+            if not _INTERIM.match(said):
+                return self._read_head(said, self._received)
+        return self._early(closed=not data)
+
+    def timed_out(self) -> Verdict:
+        had = "its body did not end or match" if self._body else "its head was incomplete" if self._received else ""
+        return Verdict(False, Code.L7TOUT, had)
+
+    def _early(self, *, closed: bool) -> bytes | Verdict:
+        """The head is not complete yet; it may be seen already that it never will be good."""
+        if self._received and not _could_be_http(self._received):
+            return _broken(f"the answer is not HTTP, it begins with {self._received[:24]!r}")
+        if closed:
+            return _broken("closed " + ("in the middle of the head" if self._received else "without an answer"))
+        if len(self._received) > LIMIT:
+            return _broken(f"the head is longer than {LIMIT >> 10} KiB")
+        return _WAIT
+
+    def _read_head(self, head: bytes, rest: bytes) -> bytes | Verdict:
+        line = _STATUS.match(head)
+        if line is None:
+            return _broken(f"the answer is not HTTP, it begins with {head[:24]!r}")
+        if len(head) > LIMIT:
+            return _broken(f"the head is longer than {LIMIT >> 10} KiB")
+        status = int(line[1])
+        if not self._wanted.accepts(status):
+            return Verdict(False, Code.L7STS, _surprise(status, line[2] or b"", head, self._wanted.statuses))
+        self._passing = Verdict(True, Code.L7OK, str(status), _header(self._wanted.tally, head))
+        if self._wanted.body is None:
+            return self._passing
+        self._body = Body.of(head, LIMIT)
+        return self._read_body(rest, closed=False)
+
+    def _read_body(self, data: bytes, *, closed: bool | None = None) -> bytes | Verdict:
+        assert self._body is not None
+        assert self._wanted.body is not None
+        try:
+            ended = self._body.feed(data, closed=not data if closed is None else closed)
+        except BodyError as broken:
+            return _broken(str(broken))
+        self._searches += 1
+        if (ended or self._searches <= _SEARCHES) and self._wanted.body.search(self._body.content):
+            return self._passing
+        if ended:
+            return _broken(f"nothing in the body's first {len(self._body.content):,} bytes matches")
+        return _WAIT
+
+
+def _broken(detail: str) -> Verdict:
+    return Verdict(False, Code.L7RSP, detail)
+
+
+def _could_be_http(received: bytes) -> bool:
+    return b"HTTP/1.".startswith(received[:7]) if len(received) < 7 else received.startswith(b"HTTP/1.")
+
+
+def _header(pattern: re.Pattern[bytes] | None, head: bytes) -> str:
+    found = pattern.search(head) if pattern else None
+    return found[1].decode(errors="replace").strip() if found else ""
+
+
+def header(name: str) -> re.Pattern[bytes]:
+    """Finds that header's value in a head."""
+    return re.compile(rb"^" + re.escape(name.encode()) + rb":[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+
+
+_LOCATION = header("Location")
+
+
+def _surprise(status: int, phrase: bytes, head: bytes, wanted: tuple[tuple[int, int], ...]) -> str:
+    place = _header(_LOCATION, head) if 300 <= status < 400 else ""
+    told = f"{status} {phrase[:60].decode(errors='replace').strip()}".rstrip() + (f" to {place[:200]}" if place else "")
+    ranges = ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in wanted)
+    return f"{told}, expected {ranges}"
+
+
+def expectation(target: Target) -> Expectation:
+    check = target.check
+    for name, value in (("path", check.path), ("host", check.host)):
+        if re.search(r"[\s\x00-\x1f\x7f]", value):
+            raise Unusable(f"{target.id}: {name} {value!r} has a space or control character in it")
+    if not check.path.startswith("/"):
+        raise Unusable(f"{target.id}: path {check.path!r} does not begin with /")
+    try:
+        body = re.compile(check.body.encode()) if check.body else None
+    except re.error as error:
+        raise Unusable(f"{target.id}: body {check.body!r} is not a regular expression: {error}") from error
+    tally = header(check.tally) if check.tally else None
+    return Expectation(_request(check, target), check.statuses, body, tally)
+
+
+def _request(check: Settings, target: Target) -> bytes:
+    address = f"[{target.address}]" if ":" in target.address else target.address
+    port = "" if target.port == _NAMES.get(check.type) else f":{target.port}"
+    lines = (
+        f"GET {check.path} HTTP/1.1",
+        f"Host: {check.host or address + port}",
+        f"User-Agent: holdfast/{__version__}",
+        "Accept: */*",
+        "Connection: close",
+        "",
+        "",
+    )
+    return "\r\n".join(lines).encode()
+
+
+def prepare(target: Target) -> Callable[[], Conversation]:
+    wanted = expectation(target)
+    return lambda: Http(wanted)
+
+
+CHECK = CheckType(Carrier.STREAM, prepare)

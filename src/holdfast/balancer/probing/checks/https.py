@@ -1,0 +1,142 @@
+"""https: the http check inside TLS, which is done here on bytes and not on a socket, so that no handshake ever blocks.
+
+The name that is asked for (SNI) and the name that the certificate must carry are the same: `sni`, else `host`, else
+the address. With `verify` off the name is still asked for, and any certificate will do. What goes wrong before the
+first byte of HTTP is L6, after it L7 (B20).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, Unusable, Verdict
+from holdfast.balancer.probing.checks.http import Expectation, Http, expectation
+from holdfast.balancer.probing.messages import Code, Target
+
+_RECORD = 16 << 10
+
+
+class Https:
+    """One TLS connection and the http conversation in it."""
+
+    def __init__(self, context: ssl.SSLContext, name: str, wanted: Expectation) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._name = name
+        self._http = Http(wanted)
+        self._secured = False
+
+    def start(self) -> bytes | Verdict:
+        return self._proceed()
+
+    def feed(self, data: bytes) -> bytes | Verdict:
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        return self._proceed()
+
+    def timed_out(self) -> Verdict:
+        return self._http.timed_out() if self._secured else Verdict(False, Code.L6TOUT)
+
+    def _proceed(self) -> bytes | Verdict:
+        try:
+            verdict = self._converse() if self._secured else self._shake_hands()
+        except ssl.SSLWantReadError:
+            verdict = None
+        except ssl.SSLError as error:
+            return self._broken(error)
+        return verdict or self._outgoing.read()
+
+    def _shake_hands(self) -> Verdict | None:
+        self._tls.do_handshake()
+        self._secured = True
+        self._tls.write(self._http.start())
+        return self._converse()
+
+    def _converse(self) -> Verdict | None:
+        while True:
+            try:
+                data = self._tls.read(_RECORD)
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                data = b""
+            answer = self._http.feed(data)
+            if isinstance(answer, Verdict):
+                return answer
+            assert data, "an http conversation that is closed has a verdict"
+
+    def _broken(self, error: ssl.SSLError) -> Verdict:
+        if self._secured:
+            return Verdict(False, Code.L7RSP, f"the TLS connection broke: {error.reason or error}")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Verdict(False, Code.L6RSP, f"the certificate is refused for {self._name}: {error.verify_message}")
+        if isinstance(error, ssl.SSLEOFError):
+            return Verdict(False, Code.L6RSP, "closed in the middle of the TLS handshake")
+        return Verdict(False, Code.L6RSP, f"the TLS handshake failed: {error.reason or error}")
+
+
+class Trust:
+    """Whose certificates are believed. A file of authorities that was replaced counts from the next probe on."""
+
+    def __init__(self, ca_file: str, *, verify: bool) -> None:
+        self._ca_file = ca_file
+        self._verify = verify
+        self._stamp = self._look()
+        self._context = self._load()
+
+    def context(self) -> ssl.SSLContext:
+        with contextlib.suppress(OSError):  # in the middle of being replaced: what was good stays good
+            stamp = self._look()
+            if stamp != self._stamp:
+                self._context = self._load()
+                self._stamp = stamp
+        return self._context
+
+    def _look(self) -> tuple[int, int]:
+        if not self._ca_file:
+            return 0, 0
+        found = Path(self._ca_file).stat()
+        return found.st_mtime_ns, found.st_ino
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._ca_file or None)
+        if not self._verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+
+trusted = functools.lru_cache(maxsize=64)(Trust)
+"""Loading the authorities of a machine takes tens of milliseconds: targets share them."""
+
+
+def name_of(target: Target) -> str:
+    """The name to ask for, and to find in the certificate."""
+    host = target.check.host
+    if host.startswith("[") or host.count(":") == 1:
+        host = re.sub(r":\d*$", "", host).strip("[]")
+    return target.check.sni or host or target.address
+
+
+def prepare(target: Target) -> Callable[[], Conversation]:
+    check = target.check
+    name = name_of(target)
+    wanted = expectation(target)
+    try:
+        trust = trusted(check.ca_file, verify=check.verify)
+        Https(trust.context(), name, wanted)  # a name that TLS cannot ask for is found here, not at the first probe
+    except OSError as error:
+        raise Unusable(f"{target.id}: ca-file {check.ca_file} cannot be used: {error.strerror or error}") from error
+    except ValueError as error:
+        raise Unusable(f"{target.id}: {name!r} cannot be asked for as a TLS name: {error}") from error
+    return lambda: Https(trust.context(), name, wanted)
+
+
+CHECK = CheckType(Carrier.STREAM, prepare)

@@ -1,0 +1,118 @@
+"""icmp: one echo request, one reply with the same bytes in it.
+
+A probe is known by a token in its payload, because a ping socket rewrites the identifier and a raw socket sees the
+replies to everybody else's pings. `token_of` finds it in a reply, and in what a router sends back when it gives up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import struct
+from collections.abc import Callable, Iterator
+
+from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, Verdict
+from holdfast.balancer.probing.messages import Code, Target
+
+_HEADER = struct.Struct("!BBHHH")
+_MARK = b"holdfast"
+_TOKEN = struct.Struct("!8sQ")
+_REQUEST = {4: 8, 6: 128}
+_REPLY = {4: 0, 6: 129}
+_IN_VAIN = {(4, 3): "unreachable", (4, 11): "time exceeded", (6, 1): "unreachable", (6, 3): "time exceeded"}
+IDENTIFIER = 0x4846
+
+
+class Echo:
+    """One request and its reply; `feed` gets the ICMP message only, without the IP header."""
+
+    def __init__(self, family: int, token: int) -> None:
+        self._family = family
+        self.token = token
+
+    def start(self) -> bytes:
+        return request(self._family, self.token)
+
+    def feed(self, data: bytes) -> bytes | Verdict:
+        if token_of(self._family, data) != self.token:
+            return b""
+        vain = _IN_VAIN.get((self._family, data[0]))
+        if vain is None:
+            return Verdict(True, Code.L3OK)
+        return Verdict(False, Code.L3UNR, f"a router says: {vain} (type {data[0]}, code {data[1]})")
+
+    def timed_out(self) -> Verdict:
+        return Verdict(False, Code.L3TOUT)
+
+
+def request(family: int, token: int) -> bytes:
+    """An echo request. The kernel fills in the checksum for IPv6 and for ping sockets; for the rest it is right."""
+    payload = _TOKEN.pack(_MARK, token)
+    bare = _HEADER.pack(_REQUEST[family], 0, 0, IDENTIFIER, token & 0xFFFF)
+    checked = _HEADER.pack(_REQUEST[family], 0, checksum(bare + payload), IDENTIFIER, token & 0xFFFF)
+    return checked + payload
+
+
+def checksum(message: bytes) -> int:
+    """The internet checksum (RFC 1071) of a message of even length."""
+    words: tuple[int, ...] = struct.unpack(f"!{len(message) // 2}H", message)
+    total = sum(words)
+    total = (total >> 16) + (total & 0xFFFF)
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+def token_of(family: int, message: bytes) -> int | None:
+    """The token of the probe that this ICMP message answers, or None when it answers none of ours."""
+    if len(message) < _HEADER.size:
+        return None
+    if message[0] == _REPLY[family]:
+        return _token(message[_HEADER.size :])
+    if (family, message[0]) in _IN_VAIN:
+        return _token_of_quoted(family, message[_HEADER.size :])
+    return None
+
+
+def _token_of_quoted(family: int, packet: bytes) -> int | None:
+    """The token in the packet that a router quotes: IP header, ICMP header, and as much payload as it likes."""
+    return token_of_request(family, packet[_ip_header(family, packet) :])
+
+
+def token_of_request(family: int, message: bytes) -> int | None:
+    """The token in a request of ours that comes back to us."""
+    if len(message) < _HEADER.size or message[0] != _REQUEST[family]:
+        return None
+    return _token(message[_HEADER.size :])
+
+
+def answers(family: int) -> Iterator[int]:
+    """The types of all messages that can be about a request of ours."""
+    yield _REPLY[family]
+    yield from (kind for of, kind in _IN_VAIN if of == family)
+
+
+def _ip_header(family: int, packet: bytes) -> int:
+    return (packet[0] & 0xF) * 4 if family == 4 and packet else 40
+
+
+def without_ip_header(packet: bytes) -> bytes:
+    """A raw IPv4 socket hands over the whole packet."""
+    return packet[_ip_header(4, packet) :]
+
+
+def _token(payload: bytes) -> int | None:
+    if len(payload) < _TOKEN.size:
+        return None
+    mark, token = _TOKEN.unpack_from(payload)
+    return int(token) if mark == _MARK else None
+
+
+_tokens = itertools.count(secrets.randbits(31) << 32)
+"""Two probers on one machine see each other's replies on raw sockets: neither may take them for its own."""
+
+
+def prepare(target: Target) -> Callable[[], Conversation]:
+    family = 6 if ":" in target.address else 4
+    return lambda: Echo(family, next(_tokens))
+
+
+CHECK = CheckType(Carrier.ECHO, prepare)

@@ -1,0 +1,228 @@
+"""The prober's job: a worker process that probes what the balancer tells it to, and reports what it finds.
+
+It probes nothing before it has orders, and goes on with the last ones while the balancer is away. Results go out in
+batches within 10 ms; while nobody reads them, the newest of each target waits. It says itself when it cannot keep up or
+is cut off from its namespace: then it finds nothing, rather than finding everything down (B14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import resource
+from collections import Counter as Tally
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from holdfast.balancer.probing.channel import ProberEnd
+from holdfast.balancer.probing.messages import REPORT_EVERY, Assignment, Order, Report, Result
+from holdfast.balancer.probing.prober import Prober
+from holdfast.model.base.time import Duration
+from holdfast.netlink.netns import Whereabouts
+from holdfast.reconcile import Away
+from holdfast.runtime.daemon.worker import Spec, Worker
+
+log = structlog.get_logger(__name__)
+
+PROBER = Spec("prober", "holdfast.balancer.probing.worker:probe")
+LINE = "probes"
+"""The line's socket is `worker.paths.socket(LINE)`."""
+_BATCH = 0.01
+_TICK = 0.002  # starts within it share a turn of the event loop, which costs as much as a third of a probe
+_JUDGED_OVER = 20  # reports
+_RECENT = 16_384
+_NICENESS = -10
+_NS = 1_000_000_000
+
+
+class Lateness:
+    """How late the last few thousand probes started, as quantiles when somebody asks."""
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque(maxlen=_RECENT)
+
+    def note(self, late: Iterable[int]) -> None:
+        self._recent.extend(late)
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "holdfast_probe_lateness_seconds", "How late probes started lately.", labels=["quantile"]
+        )
+        ordered = sorted(self._recent)
+        for quantile in (0.5, 0.99, 1.0):
+            at = min(len(ordered) - 1, int(len(ordered) * quantile))
+            family.add_metric([f"{quantile:g}"], ordered[at] / _NS if ordered else 0.0)
+        yield family
+
+
+class ProberMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lateness = Lateness()
+        registry.register(self.lateness)
+        self.probes = Counter("holdfast_probes", "Probes that ended, by code.", ["code"], registry=registry)
+        self.late = Counter("holdfast_probes_late", "Probes whose failure would not count.", registry=registry)
+        self.targets = Gauge("holdfast_probe_targets", "Targets that are probed.", registry=registry)
+
+    def count(self, results: list[Result]) -> None:
+        for code, count in Tally(result.code for result in results).items():
+            self.probes.labels(code=code.value).inc(count)
+        self.late.inc(sum(result.late for result in results))
+
+
+class ProberJob:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._metrics = ProberMetrics(worker.metrics.registry)
+        self._whereabouts = Whereabouts()
+        self._wanted = Assignment(())
+        self._found: list[Result] = []
+        self._waiting: dict[str, Result] = {}
+        self._lateness: list[int] = []
+        self._trouble = ""
+        self._overload = Overload()
+        self._wake: asyncio.TimerHandle | None = None
+        self._flush: asyncio.TimerHandle | None = None
+        self._prober = Prober(self._now, lambda: random.uniform(-1, 1), self._keep, self._lateness.append)
+        self._line = ProberEnd(worker.paths.socket(LINE), self._obey)
+
+    async def run(self) -> None:
+        _prepare_process()
+        self._worker.vitals.state = "waiting: balancer"
+        async with self._line:
+            self._loop.add_reader(self._prober.fileno(), self._turn)
+            try:
+                while not await self._worker.stopped(REPORT_EVERY):
+                    self._settle()
+                    self._look_after_itself()
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        for timer in (self._wake, self._flush):
+            if timer is not None:
+                timer.cancel()
+        self._loop.remove_reader(self._prober.fileno())
+        self._prober.close()
+        self._whereabouts.close()
+
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, Assignment):
+            self._wanted = order
+            self._settle()
+            if not self._trouble:
+                self._prober.assign(order.targets, order.paces)
+        else:
+            self._wanted = msgspec.structs.replace(self._wanted, paces={**self._wanted.paces, **order.paces})
+            self._prober.pace(order.paces)
+        self._turn()
+
+    def _settle(self) -> None:
+        """Goes where the balancer wants it to probe from; without that place nothing is probed."""
+        before = self._trouble
+        try:
+            moved = self._whereabouts.settle(self._wanted.namespace)
+            self._trouble = ""
+        except Away as sentence:
+            self._trouble = str(sentence)
+            if not before:
+                log.error(f"nothing is probed: {sentence}")
+                self._prober.assign((), {})
+            return
+        if moved:
+            self._prober.leave_network()
+        if before:
+            log.info("probing goes on")
+            self._prober.assign(self._wanted.targets, self._wanted.paces)
+
+    def _turn(self) -> None:
+        due = self._prober.turn()
+        if self._wake is not None:
+            self._wake.cancel()
+        ahead = (due - self._now()) / _NS
+        self._wake = self._loop.call_later(max(_TICK, ahead) if ahead > 0 else 0, self._turn)
+
+    def _now(self) -> int:
+        return self._worker.clock.now().ns
+
+    def _keep(self, result: Result) -> None:
+        self._found.append(result)
+        if self._flush is None:
+            self._flush = self._loop.call_later(_BATCH, self._report)
+
+    def _report(self) -> None:
+        """Sends what was found; what cannot be sent waits, one result per target."""
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        found, self._found = self._found, []
+        self._metrics.count(found)
+        self._overload.saw(found)
+        if self._waiting:
+            self._waiting |= {result.target: result for result in found}
+            found = list(self._waiting.values())
+        worst = Duration(microseconds=max(self._lateness, default=0) // 1_000)
+        self._metrics.lateness.note(self._lateness)
+        self._lateness.clear()
+        trouble = self._trouble or self._overload.sentence
+        report = Report(self._worker.clock.now(), tuple(found), self._prober.targets, worst, trouble)
+        if self._line.send(report):
+            self._waiting.clear()
+        else:
+            known = {target.id for target in self._wanted.targets}
+            self._waiting = {result.target: result for result in found if result.target in known}
+
+    def _look_after_itself(self) -> None:
+        """Reports also when nothing was found, and shows on the board how it is."""
+        self._report()
+        self._overload.judge()
+        self._metrics.targets.set(self._prober.targets)
+        state = f"probing {self._prober.targets:,} targets" if self._prober.targets else "waiting: balancer"
+        self._worker.vitals.attempted(
+            success=not self._trouble, state=self._trouble or self._overload.sentence or state
+        )
+
+
+class Overload:
+    """Whether the prober keeps up, judged over the last few seconds."""
+
+    def __init__(self) -> None:
+        self.sentence = ""
+        self._reports = self._all = self._late = 0
+
+    def saw(self, results: list[Result]) -> None:
+        self._all += len(results)
+        self._late += sum(result.late for result in results)
+
+    def judge(self) -> None:
+        self._reports += 1
+        if self._reports < _JUDGED_OVER:
+            return
+        share = self._late / self._all if self._all else 0.0
+        sentence = (
+            f"overloaded: {share:.0%} of the probes were late, their failures do not count" if share > 0.1 else ""
+        )
+        if bool(sentence) != bool(self.sentence):
+            log.warning(sentence or "the prober keeps up again")
+        self.sentence = sentence
+        self._reports = self._all = self._late = 0
+
+
+def _prepare_process() -> None:
+    """Room for a descriptor per target, and a little more of a busy machine's time, where that is allowed."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
+
+
+async def probe(worker: Worker) -> None:
+    await ProberJob(worker).run()

@@ -1,0 +1,1 @@
+"""Services to balance, from the configuration file or from the store, resolved to addresses."""
