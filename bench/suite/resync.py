@@ -38,9 +38,9 @@ from holdfast.runtime.daemon.process import cpu_s
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.belonging import Belonging
-from holdfast.server.leadership import Found, Leadership, Shown
-from holdfast.server.syncer import Reign, Surroundings, look
+from holdfast.server.election.leadership import Found, Leadership, Shown
+from holdfast.server.syncer.identity import Belonging
+from holdfast.server.syncer.term import Reign, Surroundings, look
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection

@@ -50,11 +50,11 @@ from holdfast.runtime.daemon.board import Cell
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server import status_topics
-from holdfast.server.bindings import Bindings
-from holdfast.server.leadership import Found, Leadership, Shown
-from holdfast.server.staleness import Behind
-from holdfast.server.status import Around, Reign, Topic
+from holdfast.server.election.leadership import Found, Leadership, Shown
+from holdfast.server.status import topics as status_topics
+from holdfast.server.status.bindings import Bindings
+from holdfast.server.status.staleness import Behind
+from holdfast.server.status.term import Around, Reign, Topic
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.fenced.packing import Write

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from holdfast.config.sections.pulse import Pulse as Bounds
 from holdfast.model.base.time import Instant
 from holdfast.runtime.daemon.pulse import Signs, Verdict
-from holdfast.server.syncer_source import Outbox
+from holdfast.server.syncer.source import Outbox
 from holdfast.store.api import Compare, Operation, TxnResult
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.transport.endpoints import Endpoints

@@ -32,9 +32,9 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.leadership import Found, Leadership, Leading, Shown
-from holdfast.server.syncer import Reign, Surroundings, begin
-from holdfast.server.syncer_source import NAME
+from holdfast.server.election.leadership import Found, Leadership, Leading, Shown
+from holdfast.server.syncer.source import NAME
+from holdfast.server.syncer.term import Reign, Surroundings, begin
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from tests.server.syncing import Slot

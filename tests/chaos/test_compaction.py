@@ -14,8 +14,8 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.leader import LEADER
 from holdfast.runtime.clock import SystemClock
-from holdfast.server.compaction import LAST, TRIGGER
-from holdfast.server.compactor import Compactor
+from holdfast.server.compaction.compactor import Compactor
+from holdfast.server.compaction.policy import LAST, TRIGGER
 from holdfast.store.api import Compacted, NoSpace, Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.fenced.store import FencedStore

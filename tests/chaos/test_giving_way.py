@@ -24,7 +24,7 @@ def take_database_away(server: Controller) -> None:
     (server.home / "state" / "database-away").touch()
 
 
-@fault("C33", without="holdfast.server.workers:successor", returns=None)
+@fault("C33", without="holdfast.server.election.worker:successor", returns=None)
 def test_C33_a_leader_without_its_database_gives_way_to_a_server_that_has_one(cluster: Cluster) -> None:
     with servers(cluster, 2, command=command) as fleet:
         term, old = wait_working(fleet)

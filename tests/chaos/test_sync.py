@@ -97,7 +97,7 @@ def chain(cluster: Cluster, postgres: Postgres, rounds: int, seed: int = 19) -> 
         yield kill
 
 
-@fault("C19", without="holdfast.server.syncer_source:Outbox.fetch", by="tests.chaos.removals:forgotten_when_read")
+@fault("C19", without="holdfast.server.syncer.source:Outbox.fetch", by="tests.chaos.removals:forgotten_when_read")
 def test_C19_syncers_killed_between_commit_and_write_lose_nothing(started: Cluster, postgres: Postgres) -> None:
     with chain(started, postgres, 25) as kill:
         assert kill() > 8, "hardly any of them was killed"

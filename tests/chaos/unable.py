@@ -13,7 +13,7 @@ from holdfast.lab.member import run_member
 from holdfast.lab.writer import WRITER
 from holdfast.model.base.time import Duration
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.server.workers import ElectorJob
+from holdfast.server.election.worker import ElectorJob
 
 PATIENCE = Duration(seconds=1)
 WORKERS = (Spec("elector", "tests.chaos.unable:elect"), WRITER, Spec("syncer", "tests.chaos.unable:sync"))

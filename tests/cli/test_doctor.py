@@ -18,7 +18,7 @@ from holdfast.model.base.time import NEVER
 from holdfast.model.calico.host import HOST
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.store_memory import StoreMemory
-from holdfast.server.guard import Guard
+from holdfast.server.election.identity import Guard
 from holdfast.store.api import NoSpace
 from holdfast.store.identity import Remembered, Verdict, identity_key
 from holdfast.store.transport.gateway import Connection

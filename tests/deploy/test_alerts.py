@@ -21,11 +21,11 @@ from holdfast.balancer.traffic import Meter
 from holdfast.model.base.region import Region
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
-from holdfast.server.compactor import CompactionMetrics
-from holdfast.server.metrics import ElectionMetrics
-from holdfast.server.migration_notice import MigrationMetrics
-from holdfast.server.status_metrics import StatusMetrics
-from holdfast.server.syncer_metrics import SyncerMetrics
+from holdfast.server.compaction.compactor import CompactionMetrics
+from holdfast.server.election.metrics import ElectionMetrics
+from holdfast.server.status.metrics import StatusMetrics
+from holdfast.server.status.migration_notices import MigrationMetrics
+from holdfast.server.syncer.metrics import SyncerMetrics
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "alerts"

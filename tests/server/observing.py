@@ -27,9 +27,9 @@ from holdfast.model.fleet.observed import AgentSeen, EndpointSeen
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server import status_topics
-from holdfast.server.leadership import Found, Leadership, Shown
-from holdfast.server.status import Around, Reign, Topic
+from holdfast.server.election.leadership import Found, Leadership, Shown
+from holdfast.server.status import topics as status_topics
+from holdfast.server.status.term import Around, Reign, Topic
 from holdfast.testing import FakeStore
 from holdfast.testing.client import FakeClient
 from holdfast.testing.inventory import fresh_engine

@@ -10,10 +10,10 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import BrakeReason, Change, Op, Outcome
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.rekeying import Moves
-from holdfast.server.layout import Layout
-from holdfast.server.syncer_brake import SyncerBrake
-from holdfast.server.syncer_source import Outbox
-from holdfast.server.syncer_target import EtcdTarget
+from holdfast.server.syncer.brake import SyncerBrake
+from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.source import Outbox
+from holdfast.server.syncer.target import EtcdTarget
 from holdfast.store.api import Aspect, Compare, Entry
 from holdfast.store.fenced.store import Result
 

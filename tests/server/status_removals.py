@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.model.base import codec
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.time import Instant
-from holdfast.server.bindings import Bound
-from holdfast.server.endpoint_status import Endpoints
-from holdfast.server.status_rows import EndpointRows
+from holdfast.server.status.bindings import Bound
+from holdfast.server.status.endpoints import Endpoints
+from holdfast.server.status.inventory_rows import EndpointRows
 
 
 def read_aware_only(text: str) -> datetime:

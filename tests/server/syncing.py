@@ -20,9 +20,9 @@ from holdfast.runtime.daemon.board import Cell
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.layout import Layout
-from holdfast.server.leadership import Found, Leadership, Leading, Shown
-from holdfast.server.syncer import Reign, Surroundings, begin, look
+from holdfast.server.election.leadership import Found, Leadership, Leading, Shown
+from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.term import Reign, Surroundings, begin, look
 from holdfast.store.api import Entry
 from holdfast.store.identity import Remembered
 from holdfast.testing import FakeStore

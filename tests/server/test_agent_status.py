@@ -15,7 +15,7 @@ from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.model.calico.host import HOST
 from holdfast.model.fleet.observed import AgentSeen
-from holdfast.server.status import Reign
+from holdfast.server.status.term import Reign
 from holdfast.store.api import Deposed
 from holdfast.store.mirror.pending import Delta
 from holdfast.testing.fault import fault
@@ -171,7 +171,7 @@ def test_a_host_of_which_nothing_was_ever_readable_is_present_until_its_key_is_g
     assert len([one for one in logs if "passes over a value that cannot be read" in one["event"]]) == 1
 
 
-@fault("C30", without="holdfast.server.agent_status:is_report_of_agent", returns=True)
+@fault("C30", without="holdfast.server.status.agents:is_report_of_agent", returns=True)
 def test_C30_what_is_said_about_endpoints_is_nothing_to_the_agents_worker(here: Observatory) -> None:
     async def scenario() -> tuple[int, int]:
         async with here.agents() as working:
@@ -187,7 +187,7 @@ def test_C30_what_is_said_about_endpoints_is_nothing_to_the_agents_worker(here: 
     assert asyncio.run(scenario()) == (0, 1)
 
 
-@fault("C14", without="holdfast.server.status_source:StatusSource._check")
+@fault("C14", without="holdfast.server.status.source:StatusSource._check")
 def test_C14_nothing_is_concluded_before_one_whole_list_has_come(here: Observatory) -> None:
     async def scenario() -> str:
         here.editor.change([host(number) for number in range(1, 4)], who="alice")

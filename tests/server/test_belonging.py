@@ -8,7 +8,7 @@ from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.time import NEVER, seconds
 from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.server.belonging import OPENS, Belonging, BelongingReason, Standing, epoch_of, standing
+from holdfast.server.syncer.identity import OPENS, Belonging, BelongingReason, Standing, epoch_of, standing
 from holdfast.store.identity import Found, Remembered
 
 NOW = NEVER + seconds(1_000)

@@ -9,8 +9,8 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
-from holdfast.server.bindings import Bindings
-from holdfast.server.endpoint_status import ALIVE, Endpoints
+from holdfast.server.status.bindings import Bindings
+from holdfast.server.status.endpoints import ALIVE, Endpoints
 
 HERE = Region("ams")
 

@@ -16,8 +16,8 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, seconds
 from holdfast.model.calico.host import HOST
 from holdfast.model.control.leader import LEADER
-from holdfast.server.compaction import LAST, TRIGGER, Checked, Notes, Verdict, Why, judge, period, read_last
-from holdfast.server.compactor import Compactor
+from holdfast.server.compaction.compactor import Compactor
+from holdfast.server.compaction.policy import LAST, TRIGGER, Checked, Notes, Verdict, Why, judge, period, read_last
 from holdfast.store.api import Compacted
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import FakeStore

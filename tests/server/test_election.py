@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.config.sections.server import Server as Timings
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.model.control.leader import Leader
-from holdfast.server import election
-from holdfast.server.election import (
+from holdfast.server.election import machine as election
+from holdfast.server.election.machine import (
     TRANSITIONS,
     Beaten,
     Campaign,

@@ -14,8 +14,8 @@ from holdfast.model.base.time import seconds
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.leader_history import LEADERSHIP
 from holdfast.model.control.leader_history import Leadership as History
-from holdfast.server.election import Lost, Phase
-from holdfast.server.leadership import Leading
+from holdfast.server.election.leadership import Leading
+from holdfast.server.election.machine import Lost, Phase
 from holdfast.testing import Fate, World, simulate
 from tests.sim.judge import Judge
 from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer

@@ -15,7 +15,7 @@ from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.endpoint_status import State
 from holdfast.model.fleet.observed import EndpointSeen, Word
-from holdfast.server import status_source
+from holdfast.server.status import source as status_source
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_name, host
 from tests.server.observing import Observatory, Working, observatory, status_key
@@ -252,7 +252,7 @@ def test_agents_that_a_list_shows_have_not_reported_since_others_vanished(here: 
 
 
 @fault(
-    "C24", without="holdfast.server.endpoint_status:Endpoints.bound", by="tests.server.status_removals:bound_anywhere"
+    "C24", without="holdfast.server.status.endpoints:Endpoints.bound", by="tests.server.status_removals:bound_anywhere"
 )
 def test_C24_only_the_host_that_an_endpoint_is_on_has_a_word(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
@@ -275,7 +275,9 @@ def test_a_word_from_the_wrong_host_is_counted(here: Observatory) -> None:
     assert "holdfast_stray_statuses_total 1.0" in texts[0]
 
 
-@fault("C31", without="holdfast.server.status_rows:EndpointRows.follow", by="tests.server.status_removals:deaf")
+@fault(
+    "C31", without="holdfast.server.status.inventory_rows:EndpointRows.follow", by="tests.server.status_removals:deaf"
+)
 def test_C31_an_up_that_came_before_the_binding_counts_once_the_binding_is_there(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         await here.say(7, State.UP)
@@ -359,7 +361,7 @@ def test_of_a_value_that_cannot_be_read_the_next_leader_says_what_the_last_one_s
     assert said == still == b"{}"
 
 
-@fault("C15", without="holdfast.server.status:same", returns=False)
+@fault("C15", without="holdfast.server.status.term:same", returns=False)
 def test_C15_a_second_list_of_the_same_writes_nothing(here: Observatory) -> None:
     writes: list[int] = []
 
@@ -398,7 +400,7 @@ def test_endpoints_on_hosts_without_an_agent_are_listed(here: Observatory) -> No
     assert lonely == [{"r1": 2}]
 
 
-@fault("C16", without="holdfast.server.status:same", returns=False)
+@fault("C16", without="holdfast.server.status.term:same", returns=False)
 def test_C16_a_takeover_writes_what_differs_in_a_handful_of_calls(here: Observatory) -> None:
     here.editor.change([endpoint(number) for number in range(10, 2_000)], who="alice")
 

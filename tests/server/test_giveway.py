@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.model.base.time import Instant, seconds
 from holdfast.model.control.server import Server, WorkerHealth
-from holdfast.server.giveway import PATIENCE, Ability, successor
+from holdfast.server.election.handover import PATIENCE, Ability, successor
 
 NOW = Instant(1_000_000_000_000)
 

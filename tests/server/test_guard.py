@@ -11,7 +11,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.store_memory import StoreMemory
-from holdfast.server.guard import Guard
+from holdfast.server.election.identity import Guard
 from holdfast.store.api import Put
 from holdfast.store.identity import Verdict, identity_key
 from holdfast.testing import FakeStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.server.holding import shares
+from holdfast.server.syncer.held import shares
 
 
 def test_a_network_that_would_go_as_a_whole_is_named_before_one_that_would_nearly_go() -> None:

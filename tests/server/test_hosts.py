@@ -9,7 +9,7 @@ from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentS
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
-from holdfast.server.hosts import HostSeen, seen
+from holdfast.server.election.host_report import HostSeen, seen
 from holdfast.testing import FakeStore
 
 REGION = Region()

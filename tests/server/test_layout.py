@@ -12,7 +12,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
-from holdfast.server.layout import Layout
+from holdfast.server.syncer.keys import Layout
 from holdfast.store.api import Entry
 
 REGION = Region("ams")

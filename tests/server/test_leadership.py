@@ -12,7 +12,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Instant, seconds
 from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, one_kind, plan
-from holdfast.server.leadership import (
+from holdfast.server.election.leadership import (
     OPENS,
     Found,
     LeaderGate,

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from holdfast.model.base.time import seconds
 from holdfast.model.fleet.observed import AgentSeen
 from holdfast.reconcile import Pause
-from holdfast.server.staleness import Behind, Cause
+from holdfast.server.status.staleness import Behind, Cause
 from tests.inventory.things import host
 from tests.server.observing import Observatory, Working, agent_key, observatory
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.base.time import NEVER, Instant, seconds
 from holdfast.reconcile import Change, Closed, Op, Owned
-from holdfast.server.mass_loss import MassLoss
+from holdfast.server.status.mass_loss import MassLoss
 
 START = NEVER + seconds(1_000)
 Loss = Change[str, str]

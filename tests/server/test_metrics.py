@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant, seconds
-from holdfast.server.leadership import Shown
-from holdfast.server.metrics import ElectionMetrics
+from holdfast.server.election.leadership import Shown
+from holdfast.server.election.metrics import ElectionMetrics
 
 BEGAN = Instant(1_000_000_000_000)
 LEADING = Shown("leading", term=7, until=BEGAN + seconds(10), work_until=BEGAN + seconds(15), leader="ctl-1")

@@ -16,8 +16,8 @@ from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.endpoint_status import State
 from holdfast.model.calico.migration import MIGRATION, Migration
-from holdfast.server.leadership import Leading, NotLeading
-from holdfast.server.migration_notice import Notices
+from holdfast.server.election.leadership import Leading, NotLeading
+from holdfast.server.status.migration_notices import Notices
 from holdfast.server.webhook import Webhook
 from holdfast.store.api import Refused
 from holdfast.testing.processes import reserved_ports

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from holdfast.model.control.leader import Leader
-from holdfast.server.predecessor import certainly_dead
-from holdfast.server.workers import is_gone
+from holdfast.server.election.predecessor import certainly_dead
+from holdfast.server.election.worker import is_gone
 
 ME = Leader("b", "host", 8, "boot-1", "pid:1")
 

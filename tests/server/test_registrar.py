@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.control.server import SERVER, Server
-from holdfast.server.registrar import Around, Registrar
+from holdfast.server.election.registrar import Around, Registrar
 from holdfast.testing import FakeClient, Fate, World, simulate
 
 REGION = Region("r")

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.base.time import NEVER, Duration, seconds
 from holdfast.model.calico.agent_status import AgentStatus, Unclear
-from holdfast.server.staleness import Behind, Cause, Late, Staleness
+from holdfast.server.status.staleness import Behind, Cause, Late, Staleness
 from holdfast.testing.fault import fault
 
 WALL = datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_there_is_one_warning_per_five_minutes_and_all_are_counted() -> None:
     assert sum(staleness.counted.values()) == 6
 
 
-@fault("C6", without="holdfast.server.staleness:is_first", returns=False)
+@fault("C6", without="holdfast.server.status.staleness:is_first", returns=False)
 def test_C6_the_first_warning_passes_on_a_machine_that_was_started_a_minute_ago() -> None:
     assert said(Staleness(), ago(400), up=seconds(60)) is not None
 
@@ -71,7 +71,7 @@ def test_zones_and_offsets_are_understood(text: str) -> None:
     assert late.age == seconds(764)
 
 
-@fault("C8", without="holdfast.server.staleness:is_judged", returns=True)
+@fault("C8", without="holdfast.server.status.staleness:is_judged", returns=True)
 def test_C8_old_times_in_a_snapshot_are_nobodys_fault() -> None:
     staleness = Staleness()
     assert said(staleness, ago(86_400), live=False) is None

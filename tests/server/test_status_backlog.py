@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.runtime.clock import SystemClock
-from holdfast.server.staleness import Staleness
+from holdfast.server.status.staleness import Staleness
 from tests.server.observing import Observatory, agent_key, observatory
 
 T = TypeVar("T")

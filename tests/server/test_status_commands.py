@@ -16,9 +16,8 @@ from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import Paths
-from holdfast.server.status import Reign
-from holdfast.server.status_commands import StatusCommands
-from holdfast.server.status_view import view
+from holdfast.server.status.commands import StatusCommands, view
+from holdfast.server.status.term import Reign
 from tests.inventory.things import endpoint, host
 from tests.server.observing import Observatory, Working, agent_key, observatory
 

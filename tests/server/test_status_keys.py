@@ -11,8 +11,8 @@ from holdfast.model.base.name import NameRefused
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS
-from holdfast.server.bindings import Bindings
-from holdfast.server.endpoint_status import Endpoints
+from holdfast.server.status.bindings import Bindings
+from holdfast.server.status.endpoints import Endpoints
 
 PARTS = st.text("ab-%/0é\x07", min_size=1, max_size=6)
 REGIONS = st.sampled_from([Region(), Region("ams")])

@@ -8,8 +8,8 @@ from typing import Any
 from holdfast.config.sections.status import Status
 from holdfast.inventory.api import Touched
 from holdfast.model.base.time import NEVER, Duration, seconds
-from holdfast.server.endpoint_status import Endpoints
-from holdfast.server.status_rows import EndpointRows
+from holdfast.server.status.endpoints import Endpoints
+from holdfast.server.status.inventory_rows import EndpointRows
 from tests.inventory.things import REGION
 
 

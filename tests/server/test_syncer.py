@@ -21,9 +21,10 @@ from holdfast.model.control.allowance import ALLOWANCE
 from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Outcome
 from holdfast.runtime.control import Request, Who
-from holdfast.server import syncer, syncer_target
-from holdfast.server.allowing import Allowing
-from holdfast.server.belonging import BelongingReason
+from holdfast.server.syncer import target as syncer_target
+from holdfast.server.syncer import term as syncer
+from holdfast.server.syncer.allow import Allowing
+from holdfast.server.syncer.identity import BelongingReason
 from holdfast.store.api import Deposed, Entry
 from holdfast.store.identity import Remembered, read_identity
 from holdfast.testing.fault import fault
@@ -72,7 +73,7 @@ def test_pages_smaller_than_either_side_come_to_the_same(here: Realm, monkeypatc
     assert here.stored() == here.wanted()
 
 
-@fault("C19", without="holdfast.server.syncer_source:Outbox.fetch", by="tests.server.removals:nothing_noted")
+@fault("C19", without="holdfast.server.syncer.source:Outbox.fetch", by="tests.server.removals:nothing_noted")
 def test_C19_a_committed_change_reaches_the_store_although_nobody_announced_it(here: Realm) -> None:
     async def scenario() -> int:
         here.editor.change([host(1), endpoint(1)], who="alice")
@@ -193,7 +194,7 @@ def test_a_region_leaves_the_hosts_of_others_alone(tmp_path: Path) -> None:
 
 @fault(
     "C20",
-    without="holdfast.server.syncer_target:EtcdTarget._outcome",
+    without="holdfast.server.syncer.target:EtcdTarget._outcome",
     by="tests.server.removals:first_failure_ends_it",
 )
 def test_C20_one_failing_object_is_named_and_retried_and_aborts_nothing(
@@ -219,7 +220,7 @@ def test_C20_one_failing_object_is_named_and_retried_and_aborts_nothing(
     assert here.stored() == here.wanted()
 
 
-@fault("C21", without="holdfast.server.syncer_target:unchanged", by="tests.server.removals:whatever_it_is_now")
+@fault("C21", without="holdfast.server.syncer.target:unchanged", by="tests.server.removals:whatever_it_is_now")
 def test_C21_what_somebody_changed_meanwhile_is_looked_at_again_before_it_is_written(here: Realm) -> None:
     async def scenario() -> bytes:
         here.editor.change([endpoint(1)], who="alice")
@@ -299,7 +300,7 @@ def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through
     assert (state, opens) == ("held: brake", "holdfast allow syncer/brake --once --reason …")
 
 
-@fault("C27", without="holdfast.server.syncer_brake:SyncerBrake.exceeded", by="tests.server.removals:large_kinds_only")
+@fault("C27", without="holdfast.server.syncer.brake:SyncerBrake.exceeded", by="tests.server.removals:large_kinds_only")
 def test_C27_an_emptied_inventory_deletes_not_even_the_last_of_a_few(here: Realm) -> None:
     async def scenario() -> None:
         here.editor.change([host(1), host(2), subnet("red", "10.0.0.0/8"), endpoint(1)], who="alice")
@@ -386,7 +387,7 @@ def test_what_an_operator_let_through_is_recorded_for_the_agents(here: Realm) ->
     assert said == "40 go"
 
 
-@fault("C27", without="holdfast.server.belonging:Belonging.judge")
+@fault("C27", without="holdfast.server.syncer.identity:Belonging.judge")
 def test_C27_a_wrong_database_writes_nothing_at_all(here: Realm) -> None:
     async def scenario() -> dict[bytes, bytes]:
         here.editor.change([endpoint(n) for n in range(3)], who="alice")

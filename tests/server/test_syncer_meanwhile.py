@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.inventory.edit.editor import Wanted
 from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.server.syncer import Reign
+from holdfast.server.syncer.term import Reign
 from holdfast.testing.fault import fault
 from tests.inventory.things import endpoint, endpoint_key, endpoint_name
 from tests.server.syncing import Realm, realm

@@ -13,7 +13,7 @@ from holdfast.inventory.sql.schema import OBJECTS
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
-from holdfast.server.syncer import Reign
+from holdfast.server.syncer.term import Reign
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
 from tests.server.syncing import Realm, realm
@@ -83,7 +83,7 @@ def test_one_that_begins_with_its_endpoint_is_not_there_before_it(here: Realm) -
 ARRIVAL = {(endpoint_key(1, on="r1"), False), (endpoint_key(1, on="r2"), True), (migration_key(1, to="r2"), False)}
 
 
-@fault("C35", without="holdfast.server.layout:Layout.workload", by="tests.server.removals:endpoints_alone")
+@fault("C35", without="holdfast.server.syncer.keys:Layout.workload", by="tests.server.removals:endpoints_alone")
 def test_C35_an_arrival_is_one_transaction_with_the_end_of_its_migration(here: Realm) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         reign = await moving(here, 1)

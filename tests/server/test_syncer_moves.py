@@ -14,7 +14,7 @@ from holdfast.inventory.sql.schema import OUTBOX
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import Owned
-from holdfast.server.syncer import Reign
+from holdfast.server.syncer.term import Reign
 from holdfast.store.api import Entry
 from holdfast.testing.fault import fault
 from tests.inventory.things import endpoint, endpoint_key, endpoint_name
@@ -73,7 +73,7 @@ async def moved_on(here: Realm, reign: Reign, seen: int) -> None:
         assert stands, f"at revision {write.revision} it has no key at all"
 
 
-TOO_EARLY = "holdfast.server.syncer_target:EtcdTarget._too_early"
+TOO_EARLY = "holdfast.server.syncer.target:EtcdTarget._too_early"
 
 
 @fault("C35", without=TOO_EARLY, by="tests.server.removals:nothing_is_too_early")

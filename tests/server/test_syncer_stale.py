@@ -12,7 +12,7 @@ from tests.inventory.things import endpoint, endpoint_name
 from tests.server.syncing import realm
 
 
-@fault("C29", without="holdfast.server.syncer_target:not_stale", by="tests.server.removals:believed")
+@fault("C29", without="holdfast.server.syncer.target:not_stale", by="tests.server.removals:believed")
 def test_C29_a_delete_is_not_settled_by_a_list_from_before_the_object_was_written(tmp_path: Path) -> None:
     with realm(tmp_path) as here:
 

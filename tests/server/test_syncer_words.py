@@ -17,10 +17,10 @@ from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.intent import INTENT
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.server.allowing import Allowing
-from holdfast.server.pausing import Pausing
-from holdfast.server.syncer import Reign
-from holdfast.server.words import BRAKE, PAUSE, Words
+from holdfast.server.intents.pause import Pausing
+from holdfast.server.intents.store import BRAKE, PAUSE, Words
+from holdfast.server.syncer.allow import Allowing
+from holdfast.server.syncer.term import Reign
 from tests.inventory.things import REGION, endpoint, endpoint_name
 from tests.server.syncing import Realm, realm
 

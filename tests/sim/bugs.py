@@ -14,9 +14,20 @@ from unittest.mock import patch
 
 from holdfast.config.sections.server import Server as Timings
 from holdfast.model.base.time import Instant, nanoseconds, seconds
-from holdfast.server import election, leadership, predecessor
-from holdfast.server.election import CampaignFailed, Effect, Election, Event, Phase, Renew, Resign, Resigned, Won
-from holdfast.server.elector import Elector
+from holdfast.server.election import leadership, predecessor
+from holdfast.server.election import machine as election
+from holdfast.server.election.elector import Elector
+from holdfast.server.election.machine import (
+    CampaignFailed,
+    Effect,
+    Election,
+    Event,
+    Phase,
+    Renew,
+    Resign,
+    Resigned,
+    Won,
+)
 from holdfast.store.api import Compare, Delete, Operation, Put, TxnResult
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing.nodes import NodeClock

@@ -24,7 +24,7 @@ import msgspec
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.time import Instant
 from holdfast.model.control.leader import LEADER, Leader
-from holdfast.server.leadership import Leading, Shown
+from holdfast.server.election.leadership import Leading, Shown
 from holdfast.store.api import Entry, Event
 from holdfast.testing import World, Write
 from tests.sim.servers import DATA, LEADER_KEY, Data, SimServer

@@ -30,10 +30,10 @@ from holdfast.model.fleet.observed import AgentSeen, EndpointSeen, Word
 from holdfast.reconcile import Away
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server import status_topics
-from holdfast.server.leadership import Leadership, Leading
-from holdfast.server.status import Around, Reign, Topic
-from holdfast.server.together import together
+from holdfast.runtime.tasks import together
+from holdfast.server.election.leadership import Leadership, Leading
+from holdfast.server.status import topics as status_topics
+from holdfast.server.status.term import Around, Reign, Topic
 from holdfast.store.api import Store, StoreAway, StoreError
 from holdfast.testing import World
 from holdfast.testing.client import FakeClient

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from holdfast.config.sections.server import Server as Timings
 from holdfast.model.base.time import Duration, seconds
-from holdfast.server.leadership import Leading
+from holdfast.server.election.leadership import Leading
 from holdfast.testing import World
 from tests.sim.judge import Broken, Judge
 from tests.sim.servers import Host, SimServer

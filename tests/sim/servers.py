@@ -19,11 +19,11 @@ from holdfast.model.base.time import seconds
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.server import Server
 from holdfast.runtime.daemon.board import Cell
-from holdfast.server.election import Lost
-from holdfast.server.elector import Elector, Surroundings
-from holdfast.server.leadership import Found, Leadership, Leading, NotLeading, Shown, is_over, while_leading
-from holdfast.server.predecessor import certainly_dead
-from holdfast.server.registrar import Around, Registrar
+from holdfast.server.election.elector import Elector, Surroundings
+from holdfast.server.election.leadership import Found, Leadership, Leading, NotLeading, Shown, is_over, while_leading
+from holdfast.server.election.machine import Lost
+from holdfast.server.election.predecessor import certainly_dead
+from holdfast.server.election.registrar import Around, Registrar
 from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import Node, World

@@ -24,9 +24,9 @@ from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.layout import Layout
-from holdfast.server.leadership import Leadership, Leading
-from holdfast.server.syncer import Surroundings, begin
+from holdfast.server.election.leadership import Leadership, Leading
+from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.term import Surroundings, begin
 from holdfast.store.api import Store, StoreAway, StoreError, prefix_end
 from holdfast.testing import Node, World, Write
 from holdfast.testing.processes import folder

@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast.config.sections.server import Server as Timings
 from holdfast.model.base.time import seconds
-from holdfast.server.election import Phase
-from holdfast.server.leadership import Leading
+from holdfast.server.election.leadership import Leading
+from holdfast.server.election.machine import Phase
 from holdfast.testing import World, Write, simulate
 from holdfast.testing.fault import fault
 from tests.sim.judge import OPERATOR, Judge
@@ -71,7 +71,7 @@ def follows(server: SimServer) -> bool:
     return state is not None and state.phase is Phase.FOLLOWING and state.seen is not None and state.seen.term > 0
 
 
-@fault("C1", without="holdfast.server.leadership:is_fresh", returns=True)
+@fault("C1", without="holdfast.server.election.leadership:is_fresh", returns=True)
 def test_C1_workers_of_an_elector_that_died_silently_stop_by_themselves() -> None:
     async def tale(pair: Pair) -> None:
         pair.leader.electing.kill()
@@ -103,7 +103,7 @@ def test_C1_a_write_under_an_old_belief_is_refused_by_the_fence() -> None:
     tell(tale)
 
 
-@fault("C2", without="holdfast.server.leadership:disagrees", returns=False)
+@fault("C2", without="holdfast.server.election.leadership:disagrees", returns=False)
 def test_C2_nothing_long_is_begun_on_the_word_of_the_board_alone() -> None:
     async def tale(pair: Pair) -> None:
         pair.leader.electing.pause()  # it cannot notice, and the board still says that it leads
@@ -132,7 +132,7 @@ def test_C9_stepping_the_wall_clock_neither_prolongs_nor_ends_a_leadership() -> 
     tell(tale)
 
 
-@fault("C10", without="holdfast.server.election:counted_from", by="tests.sim.bugs:_from_the_reply")
+@fault("C10", without="holdfast.server.election.machine:counted_from", by="tests.sim.bugs:_from_the_reply")
 def test_C10_an_answer_that_is_read_late_prolongs_nothing() -> None:
     async def tale(pair: Pair) -> None:
         """Frozen between the proof of a renewal and its answer, for longer than the lease: somebody else leads."""
@@ -162,7 +162,7 @@ async def next_proof(pair: Pair) -> None:
     await applied.wait()
 
 
-@fault("C11", without="holdfast.server.elector:Elector._proven", by="tests.sim.bugs:_keepalive_is_enough")
+@fault("C11", without="holdfast.server.election.elector:Elector._proven", by="tests.sim.bugs:_keepalive_is_enough")
 def test_C11_an_acknowledged_keepalive_of_a_revoked_lease_is_no_proof() -> None:
     async def tale(pair: Pair) -> None:
         """The writer cannot tell, it is frozen: only the renewal can find out."""
@@ -178,7 +178,7 @@ def test_C11_an_acknowledged_keepalive_of_a_revoked_lease_is_no_proof() -> None:
     tell(tale)
 
 
-@fault("C12", without="holdfast.server.predecessor:same_kernel", returns=True)
+@fault("C12", without="holdfast.server.election.predecessor:same_kernel", returns=True)
 def test_C12_a_leader_in_another_pid_namespace_is_not_taken_for_dead() -> None:
     async def tale(pair: Pair) -> None:
         """Both on one machine, each in a container: the leader's pid means nothing to the other."""

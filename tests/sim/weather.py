@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.model.base.time import seconds
-from holdfast.server.election import Lost, Phase
+from holdfast.server.election.machine import Lost, Phase
 from holdfast.store.api import LeaseGone
 from holdfast.testing import Node, World, Write, storm
 from tests.sim.judge import OPERATOR, Judge

@@ -18,7 +18,7 @@ from holdfast.inventory.open import configured_engine
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.region import Region
 from holdfast.runtime.config_file import SecretRefused
-from holdfast.server.layout import Layout
+from holdfast.server.syncer.keys import Layout
 
 _PORTION = 5_000
 _USUAL = timedelta(seconds=30)

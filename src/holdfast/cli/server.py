@@ -9,7 +9,7 @@ import click
 from holdfast.cli.configuration import configuration_flags
 from holdfast.cli.run import run_role
 from holdfast.config import Flag
-from holdfast.server.workers import WORKERS, cells
+from holdfast.server.election.worker import WORKERS, cells
 
 
 @click.command()

@@ -16,7 +16,7 @@ from holdfast.lab import agent_scenes, balancer_scenes, fleet, host_scenes, inve
 from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.lab.writer import Counts
 from holdfast.model.base.time import Duration, Instant
-from holdfast.server.leadership import Leading
+from holdfast.server.election.leadership import Leading
 
 TTL = Duration(seconds=5)
 _LED = TTL + Duration(seconds=3)

@@ -19,8 +19,8 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import report
-from holdfast.server.leadership import Leading, Shown, judge
-from holdfast.server.workers import LEADERSHIP_CELL
+from holdfast.server.election.leadership import Leading, Shown, judge
+from holdfast.server.election.worker import LEADERSHIP_CELL
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 

@@ -21,8 +21,8 @@ from holdfast.model.control.leader import LEADER
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.store_client import open_store
-from holdfast.server.leadership import Leading, while_leading
-from holdfast.server.workers import leadership, server_name
+from holdfast.server.election.leadership import Leading, while_leading
+from holdfast.server.election.worker import leadership, server_name
 from holdfast.store.api import Deposed, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 

@@ -1,4 +1,5 @@
 """The control plane: one leader among any number of servers, and the work that only a leader does.
 
-`election` decides, `elector` does it; `leadership` is how the other workers ask whether they may write.
+`election.machine` decides, `election.elector` does it; `election.leadership` is how the other workers ask whether they
+may write.
 """

@@ -17,7 +17,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision, DecisionLog
 from holdfast.runtime.intents.book import wish
-from holdfast.server.words import Words
+from holdfast.server.intents.store import Words
 from holdfast.store.api import StoreError
 
 log = structlog.get_logger(__name__)

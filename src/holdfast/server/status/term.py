@@ -28,15 +28,15 @@ from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import Pace, Place
-from holdfast.server.leadership import LeaderGate, Leadership
-from holdfast.server.mass_loss import MassLoss
-from holdfast.server.staleness import Behind, Staleness
-from holdfast.server.status_feed import StatusFeed
-from holdfast.server.status_metrics import StatusMetrics
-from holdfast.server.status_rows import Rows
-from holdfast.server.status_source import StatusSource, Subject, hear, loser
-from holdfast.server.status_target import ObservedTarget
-from holdfast.server.together import together
+from holdfast.runtime.tasks import together
+from holdfast.server.election.leadership import LeaderGate, Leadership
+from holdfast.server.status.feed import StatusFeed
+from holdfast.server.status.inventory_rows import Rows
+from holdfast.server.status.mass_loss import MassLoss
+from holdfast.server.status.metrics import StatusMetrics
+from holdfast.server.status.source import StatusSource, Subject, hear, loser
+from holdfast.server.status.staleness import Behind, Staleness
+from holdfast.server.status.target import ObservedTarget
 from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)

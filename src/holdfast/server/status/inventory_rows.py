@@ -16,9 +16,9 @@ from holdfast.inventory.sql.thread import Aside
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
-from holdfast.server.agent_status import Agents
-from holdfast.server.bindings import Bindings
-from holdfast.server.endpoint_status import Endpoints
+from holdfast.server.status.agents import Agents
+from holdfast.server.status.bindings import Bindings
+from holdfast.server.status.endpoints import Endpoints
 
 PAGE = 5_000
 OVERLAP = 1_000

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant
-from holdfast.server.leadership import Shown, is_fresh
+from holdfast.server.election.leadership import Shown, is_fresh
 
 Now = Callable[[], Instant]
 

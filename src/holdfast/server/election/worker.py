@@ -28,27 +28,27 @@ from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.intents.book import Wish, WishBook, Wishes, wish
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
-from holdfast.server import hosts
-from holdfast.server.about import About, StoreSeen
-from holdfast.server.compactor import Compactor
-from holdfast.server.election import Election, Lost, Phase
-from holdfast.server.elector import Elector, Surroundings
-from holdfast.server.giveway import PATIENCE, Ability, successor
-from holdfast.server.guard import Guard
-from holdfast.server.leadership import Found, Leadership, Shown, is_over
-from holdfast.server.metrics import ElectionMetrics
-from holdfast.server.predecessor import certainly_dead
-from holdfast.server.registrar import Around, Registrar
+from holdfast.server.compaction.compactor import Compactor
+from holdfast.server.election import host_report as hosts
+from holdfast.server.election.about import About, StoreSeen
+from holdfast.server.election.elector import Elector, Surroundings
+from holdfast.server.election.handover import PATIENCE, Ability, successor
+from holdfast.server.election.identity import Guard
+from holdfast.server.election.leadership import Found, Leadership, Shown, is_over
+from holdfast.server.election.machine import Election, Lost, Phase
+from holdfast.server.election.metrics import ElectionMetrics
+from holdfast.server.election.predecessor import certainly_dead
+from holdfast.server.election.registrar import Around, Registrar
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import Verdict
 
 log = structlog.get_logger(__name__)
 
-ELECTOR = Spec("elector", "holdfast.server.workers:elect")
-SYNCER = Spec("syncer", "holdfast.server.syncer_job:run")
-AGENT_STATUS = Spec("agent-status", "holdfast.server.status_job:agents")
-ENDPOINT_STATUS = Spec("endpoint-status", "holdfast.server.status_job:endpoints")
+ELECTOR = Spec("elector", "holdfast.server.election.worker:elect")
+SYNCER = Spec("syncer", "holdfast.server.syncer.worker:run")
+AGENT_STATUS = Spec("agent-status", "holdfast.server.status.workers:agents")
+ENDPOINT_STATUS = Spec("endpoint-status", "holdfast.server.status.workers:endpoints")
 WORKERS: tuple[Spec, ...] = (ELECTOR, SYNCER, AGENT_STATUS, ENDPOINT_STATUS)
 LEADERSHIP_CELL = "leadership"
 _HEALTH_EVERY = Duration(seconds=1)

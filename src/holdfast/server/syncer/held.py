@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import Away, Op
 from holdfast.runtime.control import Handler, Request, Who
-from holdfast.server.resync import network_in
-from holdfast.server.syncer import Reign
+from holdfast.server.syncer.resync import network_in
+from holdfast.server.syncer.term import Reign
 
 MOST = 0.9
 """From this share of a network on it is named."""

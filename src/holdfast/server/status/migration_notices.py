@@ -24,12 +24,12 @@ from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import Deed, Pace, Place
-from holdfast.server.leadership import LeaderGate, Leading, NotLeading
-from holdfast.server.migration import KIND, Told, Witnesses, identity, notice, of_endpoint
-from holdfast.server.status import Around
-from holdfast.server.status_feed import follow
-from holdfast.server.status_target import SOURCE, ObservedTarget
-from holdfast.server.together import together
+from holdfast.runtime.tasks import together
+from holdfast.server.election.leadership import LeaderGate, Leading, NotLeading
+from holdfast.server.status.feed import follow
+from holdfast.server.status.migration import KIND, Told, Witnesses, identity, notice, of_endpoint
+from holdfast.server.status.target import SOURCE, ObservedTarget
+from holdfast.server.status.term import Around
 from holdfast.store.api import Store, StoreError
 from holdfast.store.mirror.mirror import Mirror
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from holdfast.model.base.time import Duration
-from holdfast.server.staleness import Behind, Cause, Staleness
+from holdfast.server.status.staleness import Behind, Cause, Staleness
 
 
 class StatusMetrics:

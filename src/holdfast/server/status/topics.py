@@ -12,10 +12,10 @@ from holdfast.model.base.time import Duration
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.model.fleet.observed import AgentSeen, EndpointSeen
 from holdfast.runtime.clock import Clock
-from holdfast.server.agent_status import Agents
-from holdfast.server.endpoint_status import Endpoints, Said
-from holdfast.server.status import Topic
-from holdfast.server.status_rows import EndpointRows, HostRows
+from holdfast.server.status.agents import Agents
+from holdfast.server.status.endpoints import Endpoints, Said
+from holdfast.server.status.inventory_rows import EndpointRows, HostRows
+from holdfast.server.status.term import Topic
 from holdfast.store.api import OwnKey, Store
 from holdfast.store.mirror.mirror import Mirror
 

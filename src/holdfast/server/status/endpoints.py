@@ -13,8 +13,8 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State
 from holdfast.model.fleet.observed import ENDPOINT, EndpointSeen, Word
-from holdfast.server.agent_status import NOT_OURS, is_report_of_agent
-from holdfast.server.bindings import WORKLOAD, Bindings, Bound
+from holdfast.server.status.agents import NOT_OURS, is_report_of_agent
+from holdfast.server.status.bindings import WORKLOAD, Bindings, Bound
 from holdfast.store.mirror.pending import Delta
 
 _WORDS = {State.UP: Word.ACTIVE, State.DOWN: Word.DOWN, State.ERROR: Word.ERROR}

@@ -16,9 +16,9 @@ from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.intents.book import Wish, wish
-from holdfast.server.resync import next_pass
-from holdfast.server.syncer import NAME, Reign
-from holdfast.server.words import BRAKE
+from holdfast.server.intents.store import BRAKE
+from holdfast.server.syncer.resync import next_pass
+from holdfast.server.syncer.term import NAME, Reign
 from holdfast.store.api import StoreError
 from holdfast.store.identity import read_identity
 

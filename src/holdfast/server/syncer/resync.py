@@ -20,10 +20,10 @@ from holdfast.model.fleet.network import NETWORK_LABEL
 from holdfast.reconcile import Away, Change, Op, Owned, Sync, diff
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.server.layout import Layout
-from holdfast.server.syncer import Reign
-from holdfast.server.syncer_source import InventorySource
-from holdfast.server.syncer_target import EtcdTarget
+from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.source import InventorySource
+from holdfast.server.syncer.target import EtcdTarget
+from holdfast.server.syncer.term import Reign
 from holdfast.store.api import Entry
 
 NAMED = 20

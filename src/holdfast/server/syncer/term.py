@@ -35,15 +35,15 @@ from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import Pace, Place
 from holdfast.runtime.reconciler.rekeying import Moves
-from holdfast.server.belonging import OPENS, Belonging, epoch_of, standing
-from holdfast.server.layout import Layout
-from holdfast.server.leadership import LeaderGate, Leadership, Leading
-from holdfast.server.pausing import HEARD_WITHIN
-from holdfast.server.syncer_brake import SyncerBrake
-from holdfast.server.syncer_metrics import SyncerMetrics
-from holdfast.server.syncer_source import InventorySource, Outbox
-from holdfast.server.syncer_target import EtcdTarget
-from holdfast.server.words import Words
+from holdfast.server.election.leadership import LeaderGate, Leadership, Leading
+from holdfast.server.intents.pause import HEARD_WITHIN
+from holdfast.server.intents.store import Words
+from holdfast.server.syncer.brake import SyncerBrake
+from holdfast.server.syncer.identity import OPENS, Belonging, epoch_of, standing
+from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.metrics import SyncerMetrics
+from holdfast.server.syncer.source import InventorySource, Outbox
+from holdfast.server.syncer.target import EtcdTarget
 from holdfast.store.api import Deposed, Entry, Store, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import Remembered, create_identity, read_identity

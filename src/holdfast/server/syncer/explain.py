@@ -16,9 +16,9 @@ from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Closed, Op, Owned
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.server.layout import Layout
-from holdfast.server.syncer import Reign, Surroundings
-from holdfast.server.syncer_source import NAME
+from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.source import NAME
+from holdfast.server.syncer.term import Reign, Surroundings
 from holdfast.store.api import Entry, Get, StoreError
 
 LAST = 10

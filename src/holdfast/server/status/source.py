@@ -19,9 +19,9 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant
 from holdfast.reconcile import Away, Change, Owned
-from holdfast.server.mass_loss import MassLoss
-from holdfast.server.status_rows import Rows
-from holdfast.server.status_target import PAGE, SOURCE, ObservedTarget
+from holdfast.server.status.inventory_rows import Rows
+from holdfast.server.status.mass_loss import MassLoss
+from holdfast.server.status.target import PAGE, SOURCE, ObservedTarget
 from holdfast.store.mirror.gc_pause import resting
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.pending import Delta

@@ -23,8 +23,9 @@ from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.leader_history import LEADERSHIP, Reign
 from holdfast.model.control.leader_history import Leadership as History
 from holdfast.runtime.clock import Clock
-from holdfast.server import election
-from holdfast.server.election import (
+from holdfast.server.election import machine as election
+from holdfast.server.election.leadership import LeaderReason, Shown
+from holdfast.server.election.machine import (
     Campaign,
     Clear,
     Effect,
@@ -38,7 +39,6 @@ from holdfast.server.election import (
     Seen,
     Tell,
 )
-from holdfast.server.leadership import LeaderReason, Shown
 from holdfast.store.api import (
     Aspect,
     Compare,

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 
 from holdfast.model.base.bad import Bad
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned
-from holdfast.server.layout import Layout
-from holdfast.server.syncer_source import NAME
+from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.source import NAME
 from holdfast.store.api import (
     Aspect,
     Compare,

@@ -17,8 +17,8 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.host import HOST
 from holdfast.runtime.clock import Clock
-from holdfast.server import compaction
-from holdfast.server.compaction import LAST, TRIGGER, Checked, Notes, Verdict, Why
+from holdfast.server.compaction import policy as compaction
+from holdfast.server.compaction.policy import LAST, TRIGGER, Checked, Notes, Verdict, Why
 from holdfast.store.api import (
     Aspect,
     Compacted,

@@ -24,15 +24,15 @@ from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.intents.commands import Intents
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
-from holdfast.server.allowing import Allowing
-from holdfast.server.explaining import Explaining
-from holdfast.server.holding import Holding
-from holdfast.server.leadership import Leading, while_leading
-from holdfast.server.pausing import Pausing
-from holdfast.server.resync import Resync
-from holdfast.server.syncer import NAME, Surroundings, begin
-from holdfast.server.words import Words
-from holdfast.server.workers import leadership, server_name
+from holdfast.server.election.leadership import Leading, while_leading
+from holdfast.server.election.worker import leadership, server_name
+from holdfast.server.intents.pause import Pausing
+from holdfast.server.intents.store import Words
+from holdfast.server.syncer.allow import Allowing
+from holdfast.server.syncer.explain import Explaining
+from holdfast.server.syncer.held import Holding
+from holdfast.server.syncer.resync import Resync
+from holdfast.server.syncer.term import NAME, Surroundings, begin
 from holdfast.store.api import StoreError
 
 log = structlog.get_logger(__name__)

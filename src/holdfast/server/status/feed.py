@@ -17,10 +17,10 @@ import structlog
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.runtime.clock import Clock
-from holdfast.server.mass_loss import MassLoss
-from holdfast.server.staleness import Behind, Late, Staleness
-from holdfast.server.status_rows import Rows
-from holdfast.server.status_source import Subject, hear
+from holdfast.server.status.inventory_rows import Rows
+from holdfast.server.status.mass_loss import MassLoss
+from holdfast.server.status.source import Subject, hear
+from holdfast.server.status.staleness import Behind, Late, Staleness
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.pending import Delta
 

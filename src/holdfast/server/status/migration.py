@@ -22,7 +22,7 @@ from holdfast.model.base.name import join
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
 from holdfast.model.calico.migration import Migration
-from holdfast.server.bindings import agent_of
+from holdfast.server.status.bindings import agent_of
 
 KIND = "migration"
 

@@ -31,18 +31,17 @@ from holdfast.runtime.config_file import read_secret
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.store_client import open_store
-from holdfast.server.leadership import Leading, while_leading
-from holdfast.server.migration_notice import MigrationMetrics, Notices, counted
-from holdfast.server.pausing import HEARD_WITHIN, Pausing
-from holdfast.server.staleness import Staleness
-from holdfast.server.status import Around, Reign, Topic
-from holdfast.server.status_commands import StatusCommands
-from holdfast.server.status_feed import follow
-from holdfast.server.status_view import view
-from holdfast.server.together import together
+from holdfast.runtime.tasks import together
+from holdfast.server.election.leadership import Leading, while_leading
+from holdfast.server.election.worker import leadership, server_name
+from holdfast.server.intents.pause import HEARD_WITHIN, Pausing
+from holdfast.server.intents.store import Words
+from holdfast.server.status.commands import StatusCommands, view
+from holdfast.server.status.feed import follow
+from holdfast.server.status.migration_notices import MigrationMetrics, Notices, counted
+from holdfast.server.status.staleness import Staleness
+from holdfast.server.status.term import Around, Reign, Topic
 from holdfast.server.webhook import Webhook
-from holdfast.server.words import Words
-from holdfast.server.workers import leadership, server_name
 from holdfast.store.api import OwnKey, Store, StoreError
 from holdfast.store.identity import read_identity
 

@@ -14,7 +14,8 @@ async def agents(worker: Worker) -> None:
     if worker.config.inventory.database is None:
         await _idle(worker)
         return
-    from holdfast.server import status_topics, status_work
+    from holdfast.server.status import topics as status_topics
+    from holdfast.server.status import worker as status_work
 
     await status_work.run(worker, status_topics.agents)
 
@@ -23,7 +24,8 @@ async def endpoints(worker: Worker) -> None:
     if worker.config.inventory.database is None:
         await _idle(worker)
         return
-    from holdfast.server import status_topics, status_work
+    from holdfast.server.status import topics as status_topics
+    from holdfast.server.status import worker as status_work
 
     await status_work.run(worker, status_topics.endpoints)
 

@@ -1,0 +1,1 @@
+"""Compaction of the store's history: `policy` decides, `compactor` does it."""

@@ -1,0 +1,1 @@
+"""Leader election: `machine` decides, `elector` acts, `leadership` tells who may write."""

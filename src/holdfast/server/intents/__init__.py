@@ -1,0 +1,1 @@
+"""Operator intents of the servers, kept in the store."""

@@ -1,0 +1,1 @@
+"""Status workers: reports into the inventory. Read `term`, `source`, `target`, then the rules."""

@@ -1,0 +1,1 @@
+"""Syncer: the inventory into the store. Read `term`, `source`, `target`, then the gates."""
