@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.agent.claims import nexthop
 from holdfast.agent.commands.control import Commands
-from holdfast.cli.agent import peer_lines, pending_lines
-from holdfast.cli.explain_host import endpoint_here
-from holdfast.cli.explain_host import host as explained
+from holdfast.cli.daemons.agent import peer_lines, pending_lines
+from holdfast.cli.explain.host import endpoint_here
+from holdfast.cli.explain.host import host as explained
 from holdfast.reconcile import Op
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.testing import World, simulate

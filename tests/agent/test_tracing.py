@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.commands.control import Commands
-from holdfast.cli.explain_route import told
+from holdfast.cli.explain.route import told
 from holdfast.runtime.control import Declined
 from tests.agent.site import ME
 from tests.agent.test_commands import Asked, play

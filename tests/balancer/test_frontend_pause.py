@@ -14,8 +14,8 @@ from holdfast.balancer.commands.control import Commands
 from holdfast.balancer.commands.views import View
 from holdfast.balancer.intents import WishesFile
 from holdfast.balancer.services import from_store as catalog
-from holdfast.cli.balancer import render
-from holdfast.cli.explain import frontend as explained
+from holdfast.cli.daemons.balancer import render
+from holdfast.cli.explain.command import frontend as explained
 from holdfast.model.control.intent import Intent, What
 from holdfast.model.control.scope import Scope, Target
 from holdfast.runtime.control import Declined, Request, Who

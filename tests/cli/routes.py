@@ -17,7 +17,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.cli.run import run_role
+from holdfast.cli.daemons.run import run_role
 from holdfast.config import Flag
 from holdfast.lab import demo
 from holdfast.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from holdfast.cli.daemon import found
+from holdfast.cli.common.control_socket import found
 
 
 def test_a_daemon_is_named_for_the_worker_that_speaks_for_it() -> None:

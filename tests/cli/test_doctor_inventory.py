@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, insert, update
 
 from holdfast.cli import main
-from holdfast.cli.doctor_inventory import examine
-from holdfast.cli.finding import Mark
+from holdfast.cli.doctor.finding import Mark
+from holdfast.cli.doctor.inventory import examine
 from holdfast.config.sections.inventory import Inventory as InventoryConfig
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import writing

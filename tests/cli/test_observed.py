@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.cli import observed
-from holdfast.cli.status import View, exit_code, render
+from holdfast.cli.status import observed
+from holdfast.cli.status.page import View, exit_code, render
 from tests.cli.test_status import daemon, worker
 
 NOW = datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC)

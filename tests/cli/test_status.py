@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from holdfast.cli.status import View, exit_code, is_well, look, render
-from holdfast.cli.text import clock, count, short
+from holdfast.cli.common.format import clock, count, short
+from holdfast.cli.status.page import View, exit_code, is_well, look, render
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse

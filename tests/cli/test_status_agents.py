@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from holdfast.agent.report.summary import About, Keeping
-from holdfast.cli.status import View, exit_code, render
-from holdfast.cli.status_agents import agent_lines, agent_problems
+from holdfast.cli.status.agents import agent_lines, agent_problems
+from holdfast.cli.status.page import View, exit_code, render
 from holdfast.runtime.daemon.report import Report
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)

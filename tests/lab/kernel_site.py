@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.cli.run import run_role
+from holdfast.cli.daemons.run import run_role
 from holdfast.config import Flag
 from holdfast.lab import fleet, netns
 from holdfast.lab.balancer import BALANCER

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from holdfast.cli.configuration import configuration_flags, effective
+from holdfast.cli.common.config_flags import configuration_flags, effective
 from holdfast.config import Flag, Loaded
 from holdfast.config.output.show import as_json, as_table, as_yaml
 from holdfast.runtime.config_file import DEFAULT_FILE

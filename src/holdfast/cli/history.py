@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.daemon import answer, nobody, roles, runtime_flag
-from holdfast.cli.explain_inventory import about, changes
+from holdfast.cli.common.control_socket import answer, nobody, roles, runtime_flag
+from holdfast.cli.explain.inventory import about, changes
 from holdfast.runtime.control import Request
 from holdfast.runtime.decision_log import Decision
 

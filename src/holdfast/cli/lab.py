@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.daemon import LAB_FOLDER, roles
-from holdfast.cli.run import run_role
+from holdfast.cli.common.control_socket import LAB_FOLDER, roles
+from holdfast.cli.daemons.run import run_role
 from holdfast.config import Flag
 from holdfast.lab import demo, fleet, inventory, netns
 from holdfast.lab.scenes import SCENES

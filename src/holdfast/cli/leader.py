@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.daemon import runtime_flag, tell, workers
-from holdfast.cli.direct import Reach, store_flags
-from holdfast.cli.text import short
+from holdfast.cli.common.control_socket import runtime_flag, tell, workers
+from holdfast.cli.common.etcd import Reach, store_flags
+from holdfast.cli.common.format import short
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER, Leader

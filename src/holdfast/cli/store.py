@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.direct import Reach, state_folder, store_flags, who
+from holdfast.cli.common.etcd import Reach, state_folder, store_flags, who
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import Identity
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory

@@ -15,8 +15,8 @@ from holdfast.balancer.dataplane.nftables import Nftables
 from holdfast.balancer.reconciler import Keeper
 from holdfast.balancer.services.resolved import roster
 from holdfast.balancer.vip import Entry, Key, Settings, Vip
-from holdfast.cli.doctor_balancer import replies
-from holdfast.cli.finding import Mark
+from holdfast.cli.doctor.balancer import replies
+from holdfast.cli.doctor.finding import Mark
 from holdfast.runtime.control import Declined
 from holdfast.testing.dataplane import FakeDataplane
 from holdfast.testing.fault import fault

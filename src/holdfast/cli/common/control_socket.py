@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.configuration import effective
+from holdfast.cli.common.config_flags import effective
 from holdfast.runtime.control import Request, ask
 
 CANNOT_TELL = 2

@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from holdfast.agent.report.summary import Keeping
-from holdfast.cli.agent import ROLE, WORKER
-from holdfast.cli.daemon import answer, label, tell, workers
-from holdfast.cli.text import short
+from holdfast.cli.common.control_socket import answer, label, tell, workers
+from holdfast.cli.common.format import short
+from holdfast.cli.daemons.agent import ROLE, WORKER
 from holdfast.runtime.control import Request
 
 Told = Iterator[str]

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli.daemon import tell, workers
-from holdfast.cli.text import short
+from holdfast.cli.common.control_socket import tell, workers
+from holdfast.cli.common.format import short
 
 
 def about(runtime: Path, kind: str, name: str) -> dict[str, Any]:

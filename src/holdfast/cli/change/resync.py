@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.daemon import leading, runtime_flag, tell
+from holdfast.cli.common.control_socket import leading, runtime_flag, tell
 
 _LOOK_S = 0.2
 _KEPT = 60

@@ -19,11 +19,11 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.agent.report.summary import About as AgentAbout
-from holdfast.cli import observed
-from holdfast.cli.daemon import CANNOT_TELL, CannotTell, label, nobody, roles, runtime_flag
-from holdfast.cli.problem import Problem
-from holdfast.cli.status_agents import agent_lines, agent_problems
-from holdfast.cli.text import clock, count, short
+from holdfast.cli.common.control_socket import CANNOT_TELL, CannotTell, label, nobody, roles, runtime_flag
+from holdfast.cli.common.format import clock, count, short
+from holdfast.cli.status import observed
+from holdfast.cli.status.agents import agent_lines, agent_problems
+from holdfast.cli.status.problem import Problem
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.configuration import effective
-from holdfast.cli.daemon import LAB_FOLDER
+from holdfast.cli.common.config_flags import effective
+from holdfast.cli.common.control_socket import LAB_FOLDER
 from holdfast.config import Flag, Layer
 from holdfast.lab import fleet
 from holdfast.model.base.region import Region

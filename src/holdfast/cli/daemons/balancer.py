@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from holdfast.cli.configuration import configuration_flags, effective
-from holdfast.cli.daemon import answer, label, nobody, roles, runtime_flag, tell
-from holdfast.cli.text import short
+from holdfast.cli.common.config_flags import configuration_flags, effective
+from holdfast.cli.common.control_socket import answer, label, nobody, roles, runtime_flag, tell
+from holdfast.cli.common.format import short
 from holdfast.config import Flag
 from holdfast.runtime.control import Request
 
@@ -41,7 +41,7 @@ def balancer(context: click.Context, checked: str | None, config_file: str | Non
         return
     from holdfast.balancer.dataplane.open import refusal
     from holdfast.balancer.worker import WORKERS
-    from holdfast.cli.run import run_role
+    from holdfast.cli.daemons.run import run_role
 
     if (sentence := refusal(effective(config_file, settings).config.balancer.dataplane)) is not None:
         raise click.ClickException(sentence)

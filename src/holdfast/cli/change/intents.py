@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from holdfast.cli.agent import worker_of
-from holdfast.cli.daemon import LEADER_ONLY, answer, leading, nobody, roles, runtime_flag, tell, workers
-from holdfast.cli.text import short
+from holdfast.cli.common.control_socket import LEADER_ONLY, answer, leading, nobody, roles, runtime_flag, tell, workers
+from holdfast.cli.common.format import short
+from holdfast.cli.daemons.agent import worker_of
 from holdfast.runtime.control import Request
 
 _SHOWN = 20

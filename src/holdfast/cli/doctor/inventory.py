@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from holdfast.cli.finding import Finding, Mark
-from holdfast.cli.text import short
+from holdfast.cli.common.format import short
+from holdfast.cli.doctor.finding import Finding, Mark
 from holdfast.config.schema.scalars import printable
 from holdfast.config.sections.inventory import Inventory as InventoryConfig
 from holdfast.inventory.api import DatabaseAway, Noted

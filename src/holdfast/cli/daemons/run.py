@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.configuration import effective
+from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, Flag, Rejected
 from holdfast.runtime import log as logging
 from holdfast.runtime.config_file import load

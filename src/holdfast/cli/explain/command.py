@@ -9,11 +9,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli import explain_flow, explain_inventory, explain_route, observed
-from holdfast.cli.balancer import WORKER, announced, paused
-from holdfast.cli.daemon import answer, runtime_flag, tell, workers
-from holdfast.cli.explain_host import about_host, beside, endpoint_here, host
-from holdfast.cli.text import short
+from holdfast.cli.common.control_socket import answer, runtime_flag, tell, workers
+from holdfast.cli.common.format import short
+from holdfast.cli.daemons.balancer import WORKER, announced, paused
+from holdfast.cli.explain import flow as explain_flow
+from holdfast.cli.explain import inventory as explain_inventory
+from holdfast.cli.explain import route as explain_route
+from holdfast.cli.explain.host import about_host, beside, endpoint_here, host
+from holdfast.cli.status import observed
 from holdfast.runtime.control import Request
 
 Told = Iterator[str]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli import doctor_balancer
-from holdfast.cli.direct import Reach, asked, state_folder, store_flags
-from holdfast.cli.finding import Finding, Mark
+from holdfast.cli.common.etcd import Reach, asked, state_folder, store_flags
+from holdfast.cli.doctor import balancer as doctor_balancer
+from holdfast.cli.doctor.finding import Finding, Mark
 from holdfast.config.schema.scalars import printable
 from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.region import Region
@@ -54,7 +54,7 @@ def doctor(**given: str | None) -> None:
 def _inventory(reach: Reach) -> Sequence[Finding]:
     if reach.config.inventory.database is None:
         return ()
-    from holdfast.cli import doctor_inventory
+    from holdfast.cli.doctor import inventory as doctor_inventory
 
     return list(doctor_inventory.examine(reach.config.inventory, reach.region))
 

@@ -15,7 +15,7 @@ from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dry_run import Rehearsal, rehearse
 from holdfast.agent.journal.journal import JournalUnreadable
 from holdfast.agent.worker import OwnNode, open_dataplane
-from holdfast.cli.configuration import effective
+from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, Flag
 from holdfast.reconcile import Away
 from holdfast.runtime import log as logging

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.configuration import configuration_flags
-from holdfast.cli.daemon import label, roles, runtime_flag, tell
-from holdfast.cli.text import count, short
+from holdfast.cli.common.config_flags import configuration_flags
+from holdfast.cli.common.control_socket import label, roles, runtime_flag, tell
+from holdfast.cli.common.format import count, short
 from holdfast.config import Flag
 
 ROLE = "agent"
@@ -50,12 +50,12 @@ def agent(context: click.Context, dry_run: bool, config_file: str | None, settin
     if context.invoked_subcommand is not None:
         return
     if dry_run:
-        from holdfast.cli.agent_rehearsal import print_rehearsal
+        from holdfast.cli.daemons.agent_dry_run import print_rehearsal
 
         print_rehearsal(config_file, settings)
         return
     from holdfast.agent.worker import WORKERS
-    from holdfast.cli.run import run_role
+    from holdfast.cli.daemons.run import run_role
 
     run_role(ROLE, WORKERS, config_file, settings)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.balancer import WORKER
-from holdfast.cli.daemon import runtime_flag, tell
-from holdfast.cli.intent import reason, within
+from holdfast.cli.change.intents import reason, within
+from holdfast.cli.common.control_socket import runtime_flag, tell
+from holdfast.cli.daemons.balancer import WORKER
 
 
 @click.group()

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from holdfast.balancer.dataplane.open import refusal
-from holdfast.cli.balancer import WORKER
-from holdfast.cli.daemon import tell
-from holdfast.cli.finding import Finding, Mark
+from holdfast.cli.common.control_socket import tell
+from holdfast.cli.daemons.balancer import WORKER
+from holdfast.cli.doctor.finding import Finding, Mark
 from holdfast.config.sections.balancer import Balancer
 
 _FORWARDING = {

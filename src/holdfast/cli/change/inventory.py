@@ -14,10 +14,10 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.configuration import configuration_flags, effective
-from holdfast.cli.daemon import runtime_flag
-from holdfast.cli.direct import Reach, who
-from holdfast.cli.resync import differences
+from holdfast.cli.change.resync import differences
+from holdfast.cli.common.config_flags import configuration_flags, effective
+from holdfast.cli.common.control_socket import runtime_flag
+from holdfast.cli.common.etcd import Reach, who
 from holdfast.config import Config, Flag
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.edit.editor import Did, Edit, Editor, Held, Refused, Wanted

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli.balancer import WORKER
-from holdfast.cli.daemon import tell
+from holdfast.cli.common.control_socket import tell
+from holdfast.cli.daemons.balancer import WORKER
 
 
 def about(runtime: Path, source: str, to: str | None) -> dict[str, Any]:

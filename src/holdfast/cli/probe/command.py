@@ -19,8 +19,8 @@ from holdfast.balancer.probing.checks import registry
 from holdfast.balancer.probing.external import NotAUrl, Observation, Url, of_frontends
 from holdfast.balancer.probing.messages import Result, Settings, Target
 from holdfast.balancer.probing.prober import Prober
-from holdfast.cli.configuration import effective
-from holdfast.cli.probe_view import Screen, table
+from holdfast.cli.common.config_flags import effective
+from holdfast.cli.probe.screen import Screen, table
 from holdfast.model.base.time import seconds
 
 FAILED = 1

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli.daemon import runtime_flag, tell, workers
-from holdfast.cli.text import clock
+from holdfast.cli.common.control_socket import runtime_flag, tell, workers
+from holdfast.cli.common.format import clock
 
 AGENTS, ENDPOINTS = "agent-status", "endpoint-status"
 _NAMED = 5

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from holdfast.cli.agent import worker_of
-from holdfast.cli.daemon import answer, tell, workers
-from holdfast.cli.explain_host import object_state
+from holdfast.cli.common.control_socket import answer, tell, workers
+from holdfast.cli.daemons.agent import worker_of
+from holdfast.cli.explain.host import object_state
 from holdfast.runtime.control import Request
 
 _DECISIONS = 10

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from holdfast.agent.report.summary import UNREGISTERED, About
-from holdfast.cli.problem import Problem
+from holdfast.cli.status.problem import Problem
 
 _STARTING_S = 60.0
 """So long a source may take for its first list before somebody has to look."""

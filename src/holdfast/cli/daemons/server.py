@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli.configuration import configuration_flags
-from holdfast.cli.run import run_role
+from holdfast.cli.common.config_flags import configuration_flags
+from holdfast.cli.daemons.run import run_role
 from holdfast.config import Flag
 from holdfast.server.election.worker import WORKERS, cells
 

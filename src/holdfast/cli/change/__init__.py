@@ -1,0 +1,1 @@
+"""Commands that change something: the inventory, backends, intents."""

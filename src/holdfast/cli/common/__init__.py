@@ -1,0 +1,1 @@
+"""Shared parts of the commands: configuration flags, control socket, etcd access, formatting."""

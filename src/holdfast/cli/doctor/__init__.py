@@ -1,0 +1,1 @@
+"""`holdfast doctor`: checks what Holdfast depends on."""

@@ -1,0 +1,1 @@
+"""`holdfast explain`: one module per kind of object."""

@@ -1,0 +1,1 @@
+"""`holdfast probe`: probes virtual addresses from outside, live."""

@@ -1,0 +1,1 @@
+"""`holdfast status`: running daemons, their health, problems that need an operator."""
