@@ -26,9 +26,9 @@ from typing import Annotated
 import msgspec
 
 from bench.benchmark import Benchmark, Unmeasurable
-from holdfast.lab import member
-from holdfast.lab.history import read_history, violations, writes_after
-from holdfast.lab.writer import Counts, Entry, writes_prefix
+from holdfast.lab.fleet import server as member
+from holdfast.lab.fleet.fenced_writer import Counts, Entry, writes_prefix
+from holdfast.lab.scenes.history_check import read_history, violations, writes_after
 from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.processes import Unavailable, wait_until
 from holdfast.testing.servers import Controller, Controllers, controllers

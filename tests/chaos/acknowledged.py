@@ -15,7 +15,7 @@ from sqlalchemy import Engine, select
 
 from holdfast.inventory.sql.engine import reading
 from holdfast.inventory.sql.schema import CHANGES
-from holdfast.lab.history import read_events
+from holdfast.lab.scenes.history_check import read_events
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 

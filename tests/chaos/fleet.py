@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.lab import member
-from holdfast.lab.history import History, read_history, violations
-from holdfast.lab.writer import Counts, Entry, writes_prefix
+from holdfast.lab.fleet import server as member
+from holdfast.lab.fleet.fenced_writer import Counts, Entry, writes_prefix
+from holdfast.lab.scenes.history_check import History, read_history, violations
 from holdfast.runtime.control import Answer
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.fixtures import or_skip

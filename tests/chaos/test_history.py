@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.lab.history import History, Seat, Written, violations, writes_after
-from holdfast.lab.writer import Entry
+from holdfast.lab.fleet.fenced_writer import Entry
+from holdfast.lab.scenes.history_check import History, Seat, Written, violations, writes_after
 
 
 def write(revision: int, server: str, term: int, number: int) -> Written:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.lab import member
+from holdfast.lab.fleet import server as member
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip

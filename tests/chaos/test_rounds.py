@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from holdfast.lab.history import writes_after
+from holdfast.lab.scenes.history_check import writes_after
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.processes import wait_until
 from holdfast.testing.servers import Controllers

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from holdfast.lab import member
-from holdfast.lab.history import writes_after
+from holdfast.lab.fleet import server as member
+from holdfast.lab.scenes.history_check import writes_after
 from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
 from holdfast.testing.processes import wait_until

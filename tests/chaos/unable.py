@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.lab.member import run_member
-from holdfast.lab.writer import WRITER
+from holdfast.lab.fleet.fenced_writer import WRITER
+from holdfast.lab.fleet.server import run_member
 from holdfast.model.base.time import Duration
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.server.election.worker import ElectorJob

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from holdfast.cli import main
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import IDENTITY, OBJECTS
-from holdfast.lab import member
+from holdfast.lab.fleet import server as member
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from holdfast.cli.daemons.run import run_role
 from holdfast.config import Flag
-from holdfast.lab import fleet, hosts, inventory, netns
+from holdfast.lab.fleet import fleet, inventory, netns
+from holdfast.lab.fleet import kernel_hosts as hosts
 
 WORKERS = [one for one in fleet.WORKERS if one.name in ("etcd", "inventory", "ctl-1", "agents")]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from holdfast.cli.daemons.run import run_role
 from holdfast.config import Flag
-from holdfast.lab import fleet, netns
-from holdfast.lab.balancer import BALANCER
-from holdfast.lab.client import CLIENT
-from holdfast.lab.site import WEB
+from holdfast.lab.fleet import fleet, netns
+from holdfast.lab.fleet.balancer import BALANCER
+from holdfast.lab.fleet.client import CLIENT
+from holdfast.lab.fleet.web import WEB
 
 WORKERS = [one for one in fleet.WORKERS if one in (WEB, CLIENT) or one.name == BALANCER]
 

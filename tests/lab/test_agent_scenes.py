@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from holdfast.agent.claims import Remote, nexthop, route
 from holdfast.agent.dataplane.file import Content, Held, save
 from holdfast.cli import main
-from holdfast.lab.agent_scenes import Agent, watched
-from holdfast.lab.agents import kernel_file
-from holdfast.lab.stage import Lab, until
+from holdfast.lab.fleet.agents import kernel_file
+from holdfast.lab.scenes.agent import Agent, watched
+from holdfast.lab.scenes.stage import Lab, until
 from holdfast.testing.processes import wait_until
 from tests.lab.breaking import broken, needs_etcd
 

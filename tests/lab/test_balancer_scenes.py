@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.lab import balancer_scenes
-from holdfast.lab.stage import Broken
+from holdfast.lab.scenes import balancer as balancer_scenes
+from holdfast.lab.scenes.stage import Broken
 from holdfast.testing.flows import Counts
 from holdfast.testing.processes import wait_until
 from tests.lab.breaking import broken, needs_etcd

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.balancer.vip import Entry, Key
-from holdfast.lab.dataplane import VipsFile
+from holdfast.lab.fleet.vips_file import VipsFile
 from holdfast.reconcile import Away
 from tests.balancer.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.lab import hosts
-from holdfast.lab.host_scenes import place
-from holdfast.lab.stage import Broken, Lab
+from holdfast.lab.fleet import kernel_hosts as hosts
+from holdfast.lab.scenes.host import place
+from holdfast.lab.scenes.stage import Broken, Lab
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.netns import network
 from holdfast.testing.pinger import answers

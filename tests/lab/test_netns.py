@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import lab as commands
-from holdfast.lab import netns
+from holdfast.lab.fleet import netns
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.netns import network
 from holdfast.testing.processes import Process, folder, run, wait_until

@@ -17,9 +17,10 @@ import click
 from holdfast.cli.common.control_socket import LAB_FOLDER, roles
 from holdfast.cli.daemons.run import run_role
 from holdfast.config import Flag
-from holdfast.lab import demo, fleet, inventory, netns
-from holdfast.lab.scenes import SCENES
-from holdfast.lab.stage import Broken, Lab
+from holdfast.lab import demo
+from holdfast.lab.fleet import fleet, inventory, netns
+from holdfast.lab.scenes.leader import SCENES
+from holdfast.lab.scenes.stage import Broken, Lab
 from holdfast.runtime.paths import Paths
 
 _UP_WITHIN = 180.0

@@ -14,7 +14,7 @@ import click
 from holdfast.cli.common.config_flags import effective
 from holdfast.cli.common.control_socket import LAB_FOLDER
 from holdfast.config import Flag, Layer
-from holdfast.lab import fleet
+from holdfast.lab.fleet import fleet
 from holdfast.model.base.region import Region
 from holdfast.runtime.config_file import SecretRefused
 from holdfast.runtime.store_client import connection

@@ -28,7 +28,7 @@ from holdfast.store.fenced.store import FencedStore
 
 log = structlog.get_logger(__name__)
 
-WRITER = Spec("writer", "holdfast.lab.writer:run")
+WRITER = Spec("writer", "holdfast.lab.fleet.fenced_writer:run")
 EVERY = Duration(milliseconds=200)
 _OVERDUE = 74
 _FOLLOWING = "following"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.claims import Key, Remote, Shape, nexthop, route
 from holdfast.agent.dataplane.file import load
-from holdfast.lab import fleet, inventory, netns
-from holdfast.lab.agents import ROLE, held_file, kernel_file
-from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
+from holdfast.lab.fleet import fleet, inventory, netns
+from holdfast.lab.fleet.agents import ROLE, held_file, kernel_file
+from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.agent_status import AGENT_STATUS
@@ -131,7 +131,7 @@ async def _victim(lab: Lab) -> Agent:
 
 def guest(name: str, prefixes: Sequence[str], workloads: str = "guest") -> list[Wanted]:
     """A host on a fixed address, with one workload for each of these prefixes."""
-    from holdfast.lab import seeding
+    from holdfast.lab.fleet import seed as seeding
 
     return [
         seeding.host(name, _NUMBER),
@@ -142,7 +142,7 @@ def guest(name: str, prefixes: Sequence[str], workloads: str = "guest") -> list[
 @asynccontextmanager
 async def _visit(agent: Agent, say: Say) -> AsyncIterator[list[Wanted]]:
     """A host joins, is programmed at the agent, and is not there any more after the block."""
-    from holdfast.lab import seeding
+    from holdfast.lab.fleet import seed as seeding
 
     joins = guest(_GUEST, _PREFIXES)
     seeding.change(agent.state, joins, "lab break")
@@ -156,7 +156,7 @@ async def _visit(agent: Agent, say: Say) -> AsyncIterator[list[Wanted]]:
 
 def _leaving(state: Path) -> list[Wanted]:
     """The wish that nothing of the scenes' hosts is left."""
-    from holdfast.lab import seeding
+    from holdfast.lab.fleet import seed as seeding
 
     all_of_them = [*guest(_GUEST, _PREFIXES), *guest(_HEIR, _PREFIXES, "heir"), *guest("r1-01", _PREFIXES, "moved")[1:]]
     return [seeding.gone(one) for one in all_of_them]
@@ -164,7 +164,7 @@ def _leaving(state: Path) -> list[Wanted]:
 
 def _brought() -> set[Key]:
     """What the hosts of a scene occupy in the others' kernels."""
-    from holdfast.lab import seeding
+    from holdfast.lab.fleet import seed as seeding
 
     return {*_keys(_PREFIXES), nexthop(seeding.underlay(_NUMBER))}
 
@@ -208,7 +208,7 @@ async def _reported(agent: Agent) -> Entry:
 
 async def agent_kill(lab: Lab, say: Say, seconds: float) -> None:
     """SIGKILL for a whole agent; a host joins while it is away."""
-    from holdfast.lab import seeding
+    from holdfast.lab.fleet import seed as seeding
 
     agent = await _victim(lab)
     alive, before, changes = await _reported(agent), agent.kernel(), agent.changes()
@@ -238,7 +238,7 @@ async def agent_kill(lab: Lab, say: Say, seconds: float) -> None:
 
 async def node_gone(lab: Lab, say: Say, seconds: float) -> None:
     """A host is deleted while an agent is down: nobody tells the agent, and it finds out."""
-    from holdfast.lab import seeding
+    from holdfast.lab.fleet import seed as seeding
 
     agent = await _victim(lab)
     async with _visit(agent, say) as joined:
@@ -264,7 +264,7 @@ async def node_gone(lab: Lab, say: Say, seconds: float) -> None:
 
 async def ip_reuse(lab: Lab, say: Say, seconds: float) -> None:
     """While an agent is down a host goes, a new one gets its address, and its prefixes get new owners."""
-    from holdfast.lab import seeding
+    from holdfast.lab.fleet import seed as seeding
 
     agent = await _victim(lab)
     kept, moved = _PREFIXES[:2], _PREFIXES[2]

@@ -1,5 +1,5 @@
 """The lab's inventory: which hosts and workloads its fleet has, and where the database is. Light: every process of the
-lab reads this. Made and changed by `holdfast.lab.seeding`.
+lab reads this. Made and changed by `holdfast.lab.fleet.seed`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.paths import write_atomically
 
-INVENTORY = Spec("inventory", "holdfast.lab.seeding:seed", once=True)
+INVENTORY = Spec("inventory", "holdfast.lab.fleet.seed:seed", once=True)
 FIRST_HOSTS = 6
 """Each costs three processes: 85 MB, and two seconds of a core to start."""
 WORKLOADS = ("web", "db", "cache")

@@ -13,9 +13,8 @@ from typing import Any
 from sqlalchemy import Engine
 
 from holdfast.inventory.sql.observed import SqlObserved
-from holdfast.lab import fleet
-from holdfast.lab.reach import database_of, store_of
-from holdfast.lab.stage import CLOCK, Broken, Lab, Say, Scene, promise, until
+from holdfast.lab.fleet import fleet
+from holdfast.lab.scenes.stage import CLOCK, Broken, Lab, Say, Scene, database_of, promise, store_of, until
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus

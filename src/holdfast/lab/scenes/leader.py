@@ -12,9 +12,14 @@ import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from holdfast.lab import agent_scenes, balancer_scenes, fleet, host_scenes, inventory_scenes, status_scenes
-from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
-from holdfast.lab.writer import Counts
+from holdfast.lab.fleet import fleet
+from holdfast.lab.fleet.fenced_writer import Counts
+from holdfast.lab.scenes import agent as agent_scenes
+from holdfast.lab.scenes import balancer as balancer_scenes
+from holdfast.lab.scenes import host as host_scenes
+from holdfast.lab.scenes import inventory as inventory_scenes
+from holdfast.lab.scenes import status as status_scenes
+from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.base.time import Duration, Instant
 from holdfast.server.election.leadership import Leading
 

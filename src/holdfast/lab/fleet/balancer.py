@@ -1,6 +1,6 @@
 """The lab's balancer: all that `holdfast balancer` runs, on the lab's dataplane or on the kernel's.
 
-    python -m holdfast.lab.balancer [--on-kernel] FILE paths.state=LAB_STATE/lb-1 paths.runtime=…
+    python -m holdfast.lab.fleet.balancer [--on-kernel] FILE paths.state=LAB_STATE/lb-1 paths.runtime=…
 
 FILE is its configuration. Unless it is on the kernel, its dataplane is a file in the lab's state folder, one above.
 """
@@ -15,15 +15,15 @@ from holdfast.balancer.probing.worker import LINE, PROBER
 from holdfast.balancer.reconciler import NAME
 from holdfast.balancer.worker import WORKERS as REAL_WORKERS
 from holdfast.balancer.worker import BalancerJob
-from holdfast.lab.dataplane import VipsFile
-from holdfast.lab.member import run_member, tied
-from holdfast.lab.site import vips_file
+from holdfast.lab.fleet.server import run_member, tied
+from holdfast.lab.fleet.vips_file import VipsFile
+from holdfast.lab.fleet.web import vips_file
 from holdfast.runtime.daemon.worker import Spec, Worker
 
 ROLE = "balancer"
 BALANCER = "lb-1"
 ON_KERNEL = "--on-kernel"
-WORKERS = (PROBER, Spec(NAME, "holdfast.lab.balancer:keep"))
+WORKERS = (PROBER, Spec(NAME, "holdfast.lab.fleet.balancer:keep"))
 
 
 async def keep(worker: Worker) -> None:

@@ -13,17 +13,17 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from holdfast.lab import netns
-from holdfast.lab.balancer import BALANCER
-from holdfast.lab.dataplane import VipsFile
-from holdfast.lab.site import ADDRESS, HOME, VIP, vips_file
+from holdfast.lab.fleet import netns
+from holdfast.lab.fleet.balancer import BALANCER
+from holdfast.lab.fleet.vips_file import VipsFile
+from holdfast.lab.fleet.web import ADDRESS, HOME, VIP, vips_file
 from holdfast.model.base.time import Duration
 from holdfast.netlink.netns import enter
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.testing.flows import KernelWay, NoAnswer, Stream, Traffic, Way, connected
 
-CLIENT = Spec("client", "holdfast.lab.client:run")
+CLIENT = Spec("client", "holdfast.lab.fleet.client:run")
 FLOWS = 8
 """At a time."""
 _LOOK = Duration(milliseconds=100)

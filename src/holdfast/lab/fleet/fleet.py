@@ -15,11 +15,14 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.lab import agents as lab_agents
-from holdfast.lab import demo, inventory, member, netns, site
-from holdfast.lab.balancer import BALANCER, ON_KERNEL
-from holdfast.lab.client import CLIENT
-from holdfast.lab.site import WEB
+from holdfast.lab import demo
+from holdfast.lab.fleet import agents as lab_agents
+from holdfast.lab.fleet import inventory, netns
+from holdfast.lab.fleet import server as member
+from holdfast.lab.fleet import web as site
+from holdfast.lab.fleet.balancer import BALANCER, ON_KERNEL
+from holdfast.lab.fleet.client import CLIENT
+from holdfast.lab.fleet.web import WEB
 from holdfast.model.base.time import Duration
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import write_atomically
@@ -30,12 +33,12 @@ log = structlog.get_logger(__name__)
 ROLE = "lab"
 SERVERS = ("ctl-1", "ctl-2")
 WORKERS = (
-    Spec("etcd", "holdfast.lab.fleet:etcd"),
+    Spec("etcd", "holdfast.lab.fleet.fleet:etcd"),
     inventory.INVENTORY,
-    *(Spec(name, "holdfast.lab.fleet:server") for name in SERVERS),
+    *(Spec(name, "holdfast.lab.fleet.fleet:server") for name in SERVERS),
     lab_agents.AGENTS,
     WEB,
-    Spec(BALANCER, "holdfast.lab.fleet:balancer"),
+    Spec(BALANCER, "holdfast.lab.fleet.fleet:balancer"),
     CLIENT,
     *demo.WORKERS,
 )
@@ -100,7 +103,7 @@ async def balancer(worker: Worker) -> None:
     namespace = netns.namespaces(worker.paths.state).get(BALANCER)
     kind = [] if namespace is None else [ON_KERNEL]
     arguments = [f"{member.DIE_WITH}{os.getpid()}", *kind, str(file), *_own(worker)]
-    command = member.command(arguments, module="holdfast.lab.balancer")
+    command = member.command(arguments, module="holdfast.lab.fleet.balancer")
     await _beside(worker, command if namespace is None else netns.within(namespace, command))
 
 

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from holdfast.balancer.vip import Key, Vip, backend
-from holdfast.lab import netns
+from holdfast.lab.fleet import netns
 from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 Place = tuple[str, int]
 """Address and port."""
-WEB = Spec("web", "holdfast.lab.site:web")
+WEB = Spec("web", "holdfast.lab.fleet.web:web")
 SERVERS = ("web-1", "web-2", "web-3")
 HOME = "127.0.0.1"
 FRONTEND = "www"

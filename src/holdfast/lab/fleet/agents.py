@@ -1,6 +1,6 @@
 """The lab's agents: all that `holdfast agent` runs, on a dataplane that is a file.
 
-    python -m holdfast.lab.agents agent.host=r1-01 store.endpoints=… paths.state=…
+    python -m holdfast.lab.fleet.agents agent.host=r1-01 store.endpoints=… paths.state=…
 
 One process beside them starts each again when it is gone, as a service manager would. The files that stand for the
 hosts' kernels lie outside the agents' own folders: a kernel does not live in the agent's runtime folder either.
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.lab import member
-from holdfast.lab.member import DIE_WITH, run_member, tied
+from holdfast.lab.fleet import server as member
+from holdfast.lab.fleet.server import DIE_WITH, run_member, tied
 from holdfast.model.base.time import Duration
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board, BoardError
@@ -28,7 +28,7 @@ from holdfast.runtime.daemon.worker import Spec, Worker
 log = structlog.get_logger(__name__)
 
 ROLE = "agent"
-AGENTS = Spec("agents", "holdfast.lab.fleet:agents")
+AGENTS = Spec("agents", "holdfast.lab.fleet.fleet:agents")
 TIMINGS = ("agent.report_interval=2s", "agent.report_ttl=60s", "agent.silent_after=10s")
 """Shorter than the defaults, so that a scene is over before one gets bored."""
 _AGAIN = Duration(milliseconds=500)
@@ -66,7 +66,7 @@ async def tend(worker: Worker, host: str, settings: Sequence[str]) -> None:
     """Keeps one agent running beside this process until told to stop."""
     state = worker.paths.state
     own = [f"agent.host={host}", *_kernel(state, host), *settings, *TIMINGS]
-    command = member.command([f"{DIE_WITH}{os.getpid()}", *own], module="holdfast.lab.agents")
+    command = member.command([f"{DIE_WITH}{os.getpid()}", *own], module="holdfast.lab.fleet.agents")
     while not worker.stopping.is_set():
         if not held_file(state, host).exists():
             await _run(worker, command)
@@ -75,7 +75,7 @@ async def tend(worker: Worker, host: str, settings: Sequence[str]) -> None:
 
 def _kernel(state: Path, host: str) -> Sequence[str]:
     """What that host's agent programs: the kernel of its namespace, or a file."""
-    from holdfast.lab import netns  # large, and none of an agent's business, which reads this module too
+    from holdfast.lab.fleet import netns  # large, and none of an agent's business, which reads this module too
 
     namespace = netns.namespaces(state).get(host)
     if namespace is None:

@@ -17,13 +17,14 @@ from typing import Any
 import msgspec
 
 from holdfast.balancer.vip import Entry, shown
-from holdfast.lab import netns, site
-from holdfast.lab.balancer import BALANCER, ROLE
-from holdfast.lab.client import FLOWS
-from holdfast.lab.dataplane import VipsFile
-from holdfast.lab.netns import Programmed
-from holdfast.lab.site import FALL, INTERVAL, SERVERS, WEIGHT
-from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
+from holdfast.lab.fleet import netns
+from holdfast.lab.fleet import web as site
+from holdfast.lab.fleet.balancer import BALANCER, ROLE
+from holdfast.lab.fleet.client import FLOWS
+from holdfast.lab.fleet.netns import Programmed
+from holdfast.lab.fleet.vips_file import VipsFile
+from holdfast.lab.fleet.web import FALL, INTERVAL, SERVERS, WEIGHT
+from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Request, ask
 from holdfast.testing.flows import Counts

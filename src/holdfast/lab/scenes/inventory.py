@@ -16,9 +16,8 @@ from holdfast.inventory.edit.editor import Editor, wanted
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import OBJECTS
-from holdfast.lab import fleet
-from holdfast.lab.reach import database_of, store_of
-from holdfast.lab.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, until
+from holdfast.lab.fleet import fleet
+from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, database_of, promise, store_of, until
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.network import NETWORK, Network

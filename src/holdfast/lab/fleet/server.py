@@ -1,6 +1,6 @@
 """One server of a lab or a chaos test: all that `holdfast server` runs, and the writer beside it.
 
-    python -m holdfast.lab.member server.name=s1 store.endpoints=http://127.0.0.1:2379 paths.state=…
+    python -m holdfast.lab.fleet.server server.name=s1 store.endpoints=http://127.0.0.1:2379 paths.state=…
 
 It is configured by `SECTION.FIELD=VALUE` as `holdfast server --set` is, and says in one sentence when it cannot run.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.config import Config, Flag, Rejected
-from holdfast.lab.writer import WRITER
+from holdfast.lab.fleet.fenced_writer import WRITER
 from holdfast.runtime import log as logging
 from holdfast.runtime.config_file import load
 from holdfast.runtime.daemon.process import AlreadyRunning, die_with
@@ -28,7 +28,7 @@ DIE_WITH = "--die-with="
 """Before the settings: the process that this one must not outlive."""
 
 
-def command(settings: Sequence[str], *, module: str = "holdfast.lab.member") -> Sequence[str]:
+def command(settings: Sequence[str], *, module: str = "holdfast.lab.fleet.server") -> Sequence[str]:
     """The command line that starts such a server."""
     return [sys.executable, "-m", module, *settings]
 

@@ -13,7 +13,7 @@ import structlog
 from holdfast.inventory.edit.editor import Editor, Wanted, wanted
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
-from holdfast.lab.inventory import WORKLOADS, database, hosts
+from holdfast.lab.fleet.inventory import WORKLOADS, database, hosts
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from holdfast.agent.dataplane.linux.event_socket import Ear
 from holdfast.config.sections.linux import Linux
-from holdfast.lab import hosts, netns
-from holdfast.lab.agents import ROLE
-from holdfast.lab.stage import Broken, Lab, Say, Scene, promise, send, until
+from holdfast.lab.fleet import kernel_hosts as hosts
+from holdfast.lab.fleet import netns
+from holdfast.lab.fleet.agents import ROLE
+from holdfast.lab.scenes.stage import Broken, Lab, Say, Scene, promise, send, until
 from holdfast.netlink import nexthops, routes
 from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.lab.inventory import WORKLOADS
+from holdfast.lab.fleet.inventory import WORKLOADS
 from holdfast.testing.netns import Namespace, Network
 from holdfast.testing.processes import run, tool
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.lab.writer import Entry, writes_prefix
+from holdfast.lab.fleet.fenced_writer import Entry, writes_prefix
 from holdfast.model.base.keys import own
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER

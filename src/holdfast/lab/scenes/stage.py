@@ -1,18 +1,25 @@
-"""The stage of every scene: a running lab seen from outside, waiting for something to be so, and what a promise is."""
+"""The stage of every scene: a running lab seen from outside, waiting for something to be so, and what a promise is.
+
+How a scene reaches into a lab from outside: its etcd and its database, each for the length of a block.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from sqlalchemy import Engine
 
-from holdfast.lab import fleet
-from holdfast.lab.writer import Counts, writes_prefix
+from holdfast.inventory.sql.engine import database_url, open_engine
+from holdfast.lab.fleet import fleet
+from holdfast.lab.fleet.fenced_writer import Counts, writes_prefix
+from holdfast.lab.fleet.inventory import database
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.runtime.clock import SystemClock
@@ -121,3 +128,24 @@ def promise(kept: bool, what: str) -> None:
 
 
 Scene = Callable[[Lab, Say, float], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def store_of(lab: Lab) -> AsyncIterator[EtcdStore]:
+    url = fleet.endpoint(lab.folder / "state")
+    if url is None:
+        raise Broken("the lab's etcd has not been started yet")
+    store = EtcdStore(Connection((url,)))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.contextmanager
+def database_of(lab: Lab) -> Iterator[Engine]:
+    engine = open_engine(database_url(database(lab.folder / "state")))
+    try:
+        yield engine
+    finally:
+        engine.dispose()

@@ -19,7 +19,7 @@ from holdfast.balancer.dataplane.nftables import Nftables, Shape
 from holdfast.balancer.dataplane.nftables.connection import Kernel
 from holdfast.balancer.vip import Entry, shown
 from holdfast.config.sections.balancer import Dataplane
-from holdfast.lab import hosts
+from holdfast.lab.fleet import kernel_hosts as hosts
 from holdfast.netlink.netns import inside
 from holdfast.runtime.paths import write_atomically
 from holdfast.testing.anycast import SERVERS, AnycastSite, address

@@ -1,0 +1,1 @@
+"""Parts of the lab fleet, one module each; `fleet` puts them together."""
