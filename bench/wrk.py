@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from bench.benchmark import Unmeasurable
-from holdfast.testing.netns import Namespace
-from holdfast.testing.processes import as_user, tool
+from holdfast.testing.real.netns import Namespace
+from holdfast.testing.real.processes import as_user, tool
 
 THREADS = 3
 CONNECTIONS = 32

@@ -29,9 +29,9 @@ from bench.benchmark import Benchmark, Unmeasurable
 from holdfast.lab.fleet import server as member
 from holdfast.lab.fleet.fenced_writer import Counts, Entry, writes_prefix
 from holdfast.lab.scenes.history_check import read_history, violations, writes_after
-from holdfast.testing.etcd import Cluster, etcd_cluster
-from holdfast.testing.processes import Unavailable, wait_until
-from holdfast.testing.servers import Controller, Controllers, controllers
+from holdfast.testing.real.etcd import Cluster, etcd_cluster
+from holdfast.testing.real.processes import Unavailable, wait_until
+from holdfast.testing.real.servers import Controller, Controllers, controllers
 
 SERVERS = 3
 GLANCE_S = 0.003

@@ -31,10 +31,10 @@ import msgspec
 
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.wrk import Wrk
-from holdfast.testing.anycast import SERVERS, address
-from holdfast.testing.balancers import VIP, Balancer, Stage
-from holdfast.testing.netns import Namespace, network
-from holdfast.testing.processes import Process, Unavailable, children, tool, wait_until
+from holdfast.testing.real.anycast import SERVERS, address
+from holdfast.testing.real.balancers import VIP, Balancer, Stage
+from holdfast.testing.real.netns import Namespace, network
+from holdfast.testing.real.processes import Process, Unavailable, children, tool, wait_until
 
 ROUNDS = 5
 RESTARTS = 2

@@ -29,8 +29,8 @@ from holdfast.balancer.maglev.churn import predicted
 from holdfast.balancer.maglev.table import QUANTUM, Identity
 from holdfast.balancer.vip import Vip
 from holdfast.netlink.netns import inside
-from holdfast.testing.netns import network
-from holdfast.testing.processes import Unavailable
+from holdfast.testing.real.netns import network
+from holdfast.testing.real.processes import Unavailable
 
 BUILDS = 7
 COMMITS = 7

@@ -41,7 +41,7 @@ from holdfast.agent.target import Kernel
 from holdfast.model.base.time import Instant
 from holdfast.model.calico.host import Bgp, Host, HostSpec
 from holdfast.reconcile import Brake, Gate, Limits, Op, Owned, Plan, Sync, Synced, diff, plan
-from holdfast.testing.kernel import FakeKernel
+from holdfast.testing.fakes.kernel import FakeKernel
 
 BOOT = "bench"
 SOURCE = "region"

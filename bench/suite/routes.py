@@ -49,8 +49,8 @@ from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink
 from holdfast.reconcile import Change, Op, Owned, diff
 from holdfast.runtime.cooperative import at_once
-from holdfast.testing.netns import Namespace, network
-from holdfast.testing.processes import Unavailable
+from holdfast.testing.real.netns import Namespace, network
+from holdfast.testing.real.processes import Unavailable
 
 BATCH = 1_000
 VERIFICATIONS = 5

@@ -36,9 +36,9 @@ from holdfast.runtime.reconciler.place import Pace
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Delete, Operation, Put, Store
 from holdfast.testing import FakeStore, Node, World
-from holdfast.testing.client import FakeClient
-from holdfast.testing.kernel import FakeKernel
-from holdfast.testing.outside import world_time
+from holdfast.testing.fakes.kernel import FakeKernel
+from holdfast.testing.store.client import FakeClient
+from holdfast.testing.store.world_time import world_time
 
 REGION = Region()
 ME = "me"

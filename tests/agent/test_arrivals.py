@@ -10,7 +10,7 @@ from holdfast.agent.claims import Local, Remote
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.store.api import Put
-from holdfast.testing.link import Fate
+from holdfast.testing.store.link import Fate
 from tests.agent.site import REGION, Site
 from tests.agent.test_keeper import P1, on_a_site
 

@@ -18,7 +18,7 @@ from holdfast.cli.explain.host import host as explained
 from holdfast.reconcile import Op
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.testing import World, simulate
-from holdfast.testing.link import Fate
+from holdfast.testing.store.link import Fate
 from tests.agent.site import ME, Site
 
 ADA = Who(1000, 1, "ada")

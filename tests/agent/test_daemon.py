@@ -31,8 +31,8 @@ from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.store.api import Entry
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.etcd import Cluster
-from holdfast.testing.processes import Process, folder, wait_until
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import Process, folder, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 _PATIENCE = 90.0

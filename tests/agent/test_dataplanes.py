@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agent.claims import Remote, Rule, Sort, nexthop, route, rule
 from holdfast.agent.dataplane.api import Interrupted
-from holdfast.testing.kernel import FakeKernel
+from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.conformance import CASES, M1, T1, U1, Case, Ground, change, full, made, tunnel
 
 

@@ -19,7 +19,7 @@ from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.store.api import Delete, Put
 from holdfast.testing import FakeStore
-from holdfast.testing.kernel import FakeKernel
+from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.site import ME, REGION, Fleet, host
 from tests.sim.truth import Object, wants
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.claims import Remote, Shape
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
-from holdfast.testing.link import Fate
+from holdfast.testing.store.link import Fate
 from tests.agent.migrating import (
     ELSEWHERE,
     HERE,

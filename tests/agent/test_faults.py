@@ -10,8 +10,8 @@ from holdfast.agent.claims import Key, Neighbour, Remote, neighbour, nexthop, ro
 from holdfast.model.calico.host import HOST
 from holdfast.store.api import Put
 from holdfast.testing import World, simulate
+from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.fault import fault
-from holdfast.testing.kernel import FakeKernel
 from tests.agent.site import REGION, Ids, Site, another_store
 from tests.agent.test_keeper import P1, on_a_site, peer
 from tests.sim.peers import SwallowingIds

@@ -14,7 +14,7 @@ from holdfast.agent.pending_deletes import Deletions, Status
 from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, Sync, Synced
 from holdfast.runtime.cooperative import at_once
-from holdfast.testing.kernel import FakeHandler, FakeKernel
+from holdfast.testing.fakes.kernel import FakeHandler, FakeKernel
 from tests.agent.conformance import M1, T1, T2, U1, tunnel
 
 NOW = Instant(10**12)

@@ -13,7 +13,7 @@ from holdfast.model.base.time import seconds
 from holdfast.reconcile import Limits
 from holdfast.runtime.decision_log import history
 from holdfast.testing import World, simulate
-from holdfast.testing.kernel import FakeKernel
+from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.conformance import tunnel
 from tests.agent.journal.disks import FullDisk
 from tests.agent.site import Ids, Site, another_store

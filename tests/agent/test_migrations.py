@@ -25,9 +25,9 @@ from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.store.api import Snapshot, StoreAway, TxnResult
 from holdfast.testing import Write
-from holdfast.testing.client import FakeClient
 from holdfast.testing.fault import fault
-from holdfast.testing.link import Fate
+from holdfast.testing.store.client import FakeClient
+from holdfast.testing.store.link import Fate
 from tests.agent.migrating import (
     ELSEWHERE,
     HERE,

@@ -10,7 +10,7 @@ from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.journal import Journal
 from holdfast.agent.target import Kernel
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.testing.kernel import FakeKernel
+from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.conformance import tunnel
 from tests.agent.site import BOOT
 from tests.agent.turns import turns_of_others

@@ -20,7 +20,7 @@ from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.testing import Node
-from holdfast.testing.dataplane import FakeDataplane
+from holdfast.testing.fakes.dataplane import FakeDataplane
 
 _EVERY = 0.25
 

@@ -26,8 +26,8 @@ from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.control import Request, ask
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.etcd import Cluster
-from holdfast.testing.processes import Process, folder, reserved_ports, wait_until
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import Process, folder, reserved_ports, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 

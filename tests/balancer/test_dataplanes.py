@@ -10,7 +10,7 @@ import pytest
 from holdfast.balancer.dataplane.api import Dataplane
 from holdfast.balancer.dataplane.dry_run import DryRun
 from holdfast.balancer.vip import Entry, Key
-from holdfast.testing.dataplane import FakeDataplane
+from holdfast.testing.fakes.dataplane import FakeDataplane
 from tests.balancer.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
 
 

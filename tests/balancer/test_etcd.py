@@ -25,9 +25,9 @@ from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import Paths
 from holdfast.testing import FakeClient, Node, World, simulate
-from holdfast.testing.dataplane import FakeDataplane
+from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
-from holdfast.testing.nodes import WALL_START
+from holdfast.testing.sim.nodes import WALL_START
 from tests.balancer.site import Truth, TruthfulProber
 
 REGION = Region("")

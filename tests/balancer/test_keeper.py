@@ -25,7 +25,7 @@ from holdfast.model.control.scope import Target as ScopeTarget
 from holdfast.reconcile import Op
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
-from holdfast.testing.nodes import WALL_START
+from holdfast.testing.sim.nodes import WALL_START
 from tests.balancer.site import Site, configuration, simple
 
 VIP = Vip.of("192.0.2.1", "tcp", 80)

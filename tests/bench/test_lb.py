@@ -11,8 +11,8 @@ import pytest
 from bench import wrk
 from bench.benchmark import Unmeasurable
 from bench.suite import lb
-from holdfast.testing.netns import Namespace, Network
-from holdfast.testing.processes import running, wait_until
+from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.processes import running, wait_until
 
 GOOD = """\
 Running 3s test @ http://192.0.2.80/

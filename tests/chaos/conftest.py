@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.servers import Controllers
+from holdfast.testing.real.etcd import Cluster, etcd_cluster
+from holdfast.testing.real.servers import Controllers
 from tests.chaos.fleet import assert_faultless, servers, wait_working
 
 

@@ -14,10 +14,10 @@ from holdfast.lab.fleet import server as member
 from holdfast.lab.fleet.fenced_writer import Counts, Entry, writes_prefix
 from holdfast.lab.scenes.history_check import History, read_history, violations
 from holdfast.runtime.control import Answer
-from holdfast.testing.etcd import Cluster
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Command, Controller, Controllers, ask_any, controllers, frozen
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Command, Controller, Controllers, ask_any, controllers, frozen
 
 TTL = 3.0
 DEADLINE = 2.0

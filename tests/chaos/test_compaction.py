@@ -20,9 +20,9 @@ from holdfast.store.api import Compacted, NoSpace, Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.etcd import Cluster, etcd_cluster
+from holdfast.testing.real.processes import wait_until
 from tests.server.syncing import HandClock
 
 REGION = Region()

@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 
-from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controllers
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controllers
 from tests.chaos.fleet import DEADLINE, TTL, counts, servers, wait_working, why_ended
 
 WATCHFUL = {"runtime.grace_after": "2s", "runtime.heartbeat_after": "3s", "runtime.term_grace": "1s"}

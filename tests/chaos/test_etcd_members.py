@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.testing.etcd import Cluster, Member
 from holdfast.testing.fault import fault
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controllers
+from holdfast.testing.real.etcd import Cluster, Member
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controllers
 from tests.chaos.fleet import TTL, counts, servers, wait_working
 
 LEADER_OF_ETCD = "leader of etcd"

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
-from holdfast.testing.servers import Controller
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.servers import Controller
 from tests.chaos.fleet import servers, wait_working, why_ended
 
 _ROOT = Path(__file__).parent.parent.parent

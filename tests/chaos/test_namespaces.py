@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.lab.fleet import server as member
-from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import controllers
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import controllers
 from tests.chaos.fleet import counts, servers, wait_working
 
 

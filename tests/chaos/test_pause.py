@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controller, Controllers
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controller, Controllers
 from tests.chaos.fleet import answer, wait_working
 
 

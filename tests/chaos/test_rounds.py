@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from holdfast.lab.scenes.history_check import writes_after
-from holdfast.testing.etcd import Cluster
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controllers
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controllers
 from tests.chaos.fleet import assert_faultless, counts, history, servers, wait_working
 
 ROUNDS = 25

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.lab.fleet import server as member
 from holdfast.lab.scenes.history_check import writes_after
-from holdfast.testing.etcd import Cluster
 from holdfast.testing.fault import fault
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controllers, controllers
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controllers, controllers
 from tests.chaos.fleet import counts, history, servers, wait_working, why_ended
 
 

@@ -20,10 +20,10 @@ from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.etcd import Cluster
-from holdfast.testing.inventory import fresh_engine
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controller
+from holdfast.testing.fakes.inventory import fresh_engine
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controller
 from tests.chaos.fleet import answer, servers
 
 PORTION = 100

@@ -27,12 +27,12 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.control.leader import LEADER
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.etcd import Cluster
+from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fault import fault
-from holdfast.testing.inventory import fresh_engine
-from holdfast.testing.postgres import Postgres
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controller, Controllers
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.postgres import Postgres
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controller, Controllers
 from tests.chaos.acknowledged import lost, violations
 from tests.chaos.fleet import servers
 from tests.chaos.syncs import change

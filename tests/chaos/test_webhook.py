@@ -23,10 +23,10 @@ from holdfast.model.calico.migration import MIGRATION
 from holdfast.runtime.clock import SystemClock
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.etcd import Cluster
-from holdfast.testing.inventory import fresh_engine
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controller
+from holdfast.testing.fakes.inventory import fresh_engine
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controller
 from tests.chaos.fleet import answer, servers
 from tests.chaos.test_status import home, named
 from tests.server.hooks import Hook

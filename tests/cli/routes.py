@@ -23,7 +23,7 @@ from holdfast.lab import demo
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import WorkerReport, report
-from holdfast.testing.processes import tool, wait_until
+from holdfast.testing.real.processes import tool, wait_until
 
 ROOT = Path(__file__).parents[2]
 ALL = {f"10.28.{host}.0/26": f"192.0.2.{host}" for host in range(1, demo.HOSTS + 1)}

@@ -22,9 +22,9 @@ from holdfast.server.election.identity import Guard
 from holdfast.store.api import NoSpace
 from holdfast.store.identity import Remembered, Verdict, identity_key
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.etcd import Cluster, Member, etcd_cluster
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.processes import reserved_ports, tool
+from holdfast.testing.real.etcd import Cluster, Member, etcd_cluster
+from holdfast.testing.real.processes import reserved_ports, tool
 from tests.store.certificates import CLIENT, SERVER, Authority
 from tests.store.following import opened
 from tests.store.servers import (

@@ -19,7 +19,7 @@ from holdfast.inventory.sql.engine import writing
 from holdfast.inventory.sql.schema import CHANGES, OUTBOX
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.testing.inventory import fresh_engine
+from holdfast.testing.fakes.inventory import fresh_engine
 from tests.inventory.things import REGION, endpoint
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.lab.demo import wanted_file
-from holdfast.testing.processes import Unavailable, tool
+from holdfast.testing.real.processes import Unavailable, tool
 from tests.cli.routes import ALL, Routes, running
 from tests.runtime.daemon import alive
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.processes import reserved_ports, wait_until
+from holdfast.testing.real.processes import reserved_ports, wait_until
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE
 

@@ -19,11 +19,11 @@ from holdfast.lab.fleet import server as member
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.etcd import Cluster
+from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.inventory import fresh_engine
-from holdfast.testing.processes import wait_until
-from holdfast.testing.servers import Controllers, controllers
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import wait_until
+from holdfast.testing.real.servers import Controllers, controllers
 from tests.chaos.fleet import answer
 
 ENDPOINTS = 30

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.balancers import ALL, PATIENCE, VIP, Stage
-from holdfast.testing.netns import Network
-from holdfast.testing.processes import Unavailable, wait_until
+from holdfast.testing.real.balancers import ALL, PATIENCE, VIP, Stage
+from holdfast.testing.real.netns import Network
+from holdfast.testing.real.processes import Unavailable, wait_until
 
 __all__ = ["ALL", "VIP", "Stage", "stage", "wait"]
 

@@ -12,9 +12,9 @@ from functools import partial
 from holdfast.agent.tunnel_mac import link_local, tunnel_mac
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.netlink.netns import inside
-from holdfast.testing.hosts import PATIENCE, REGION, Agent, Fleet, address, underlay
-from holdfast.testing.netns import Namespace, Network
-from holdfast.testing.processes import Process, wait_until
+from holdfast.testing.real.hosts import PATIENCE, REGION, Agent, Fleet, address, underlay
+from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.processes import Process, wait_until
 
 wait = partial(wait_until, within=PATIENCE)
 

@@ -11,8 +11,8 @@ from holdfast.inventory.edit.editor import Wanted as Edit
 from holdfast.inventory.edit.editor import wanted
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
-from holdfast.testing.hosts import REGION, Fleet, address, gone, workload
-from holdfast.testing.processes import run
+from holdfast.testing.real.hosts import REGION, Fleet, address, gone, workload
+from holdfast.testing.real.processes import run
 from tests.e2e.hosts import Monitor, Wanted, reports, wait
 from tests.e2e.peers import HOSTS, PLACED
 

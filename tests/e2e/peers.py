@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from holdfast.testing.hosts import Fleet, gone, host, workload
+from holdfast.testing.real.hosts import Fleet, gone, host, workload
 
 HOSTS = {"h1": 1, "h2": 2, "h3": 3}
 PLACED = {1: "h1", 2: "h2", 3: "h3"}

@@ -16,9 +16,9 @@ import pytest
 
 from holdfast.agent.tunnel_mac import link_local, tunnel_mac
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.hosts import HOLDFAST, Agent, Fleet, address, gone, host, workload
-from holdfast.testing.netns import network
-from holdfast.testing.pinger import Pinger
+from holdfast.testing.real.hosts import HOLDFAST, Agent, Fleet, address, gone, host, workload
+from holdfast.testing.real.netns import network
+from holdfast.testing.real.pinger import Pinger
 from tests.e2e.hosts import Monitor, Wanted, fleet, reports, statuses, wait
 from tests.e2e.moving import begin, cancel, changes, migrate, plug
 from tests.e2e.peers import HOSTS, PLACED, Peers

@@ -11,10 +11,10 @@ from holdfast.inventory.edit.editor import wanted
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.hosts import REGION, Agent, address
-from holdfast.testing.netns import network
-from holdfast.testing.pinger import Pinger
-from holdfast.testing.processes import children, wait_until
+from holdfast.testing.real.hosts import REGION, Agent, address
+from holdfast.testing.real.netns import network
+from holdfast.testing.real.pinger import Pinger
+from holdfast.testing.real.processes import children, wait_until
 from tests.e2e.hosts import Monitor, fleet
 
 MANY = 5_000

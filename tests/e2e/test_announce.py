@@ -19,8 +19,8 @@ from holdfast.netlink.addresses import text
 from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import network
-from holdfast.testing.processes import Process, children, wait_until
+from holdfast.testing.real.netns import network
+from holdfast.testing.real.processes import Process, children, wait_until
 from tests.e2e.balancing import ALL, VIP, Stage, stage, wait
 
 SETTINGS: dict[str, Any] = {

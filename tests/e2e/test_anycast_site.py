@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 
 from holdfast.netlink.netns import inside
-from holdfast.testing.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.flows import answered, connected
-from holdfast.testing.netns import Network
-from holdfast.testing.nginx import PORT, Nginx
-from holdfast.testing.processes import Unavailable
+from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.real.flows import answered, connected
+from holdfast.testing.real.netns import Network
+from holdfast.testing.real.nginx import PORT, Nginx
+from holdfast.testing.real.processes import Unavailable
 
 
 async def names(hosts: Sequence[str]) -> Sequence[str]:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.anycast import SERVERS, address
-from holdfast.testing.crowd import Crowd, crowd
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.flows import Counts
-from holdfast.testing.netns import network
+from holdfast.testing.real.anycast import SERVERS, address
+from holdfast.testing.real.crowd import Crowd, crowd
+from holdfast.testing.real.flows import Counts
+from holdfast.testing.real.netns import network
 from tests.e2e.balancing import ALL, VIP, Stage, stage, wait
 
 FOREIGN = """\

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.anycast import SERVERS
-from holdfast.testing.crowd import crowd
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import network
+from holdfast.testing.real.anycast import SERVERS
+from holdfast.testing.real.crowd import crowd
+from holdfast.testing.real.netns import network
 from tests.e2e.balancing import VIP, Stage, stage, wait
 
 

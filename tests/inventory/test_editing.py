@@ -20,7 +20,7 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.calico.host import HOST, Host, HostSpec
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.processes import wait_until
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, is_waiting, subnet
 
 

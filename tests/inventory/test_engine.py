@@ -9,8 +9,8 @@ import pytest
 from holdfast.inventory.api import DatabaseAway
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.objects import SqlInventory
-from holdfast.testing.inventory import fresh_engine
-from holdfast.testing.postgres import Postgres
+from holdfast.testing.fakes.inventory import fresh_engine
+from holdfast.testing.real.postgres import Postgres
 from tests.inventory.things import REGION, host
 
 

@@ -18,10 +18,10 @@ from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import OUTBOX
 from holdfast.model.base.time import seconds
 from holdfast.store.api import Deposed
+from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fault import fault
-from holdfast.testing.inventory import fresh_engine
-from holdfast.testing.postgres import Postgres
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.postgres import Postgres
+from holdfast.testing.real.processes import wait_until
 from tests.inventory.things import REGION, host
 
 OLD, NEW = Fence("no-region", 1, 70), Fence("no-region", 1, 83)

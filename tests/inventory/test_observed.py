@@ -18,7 +18,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
 from holdfast.store.api import Deposed
-from holdfast.testing.inventory import fresh_engine
+from holdfast.testing.fakes.inventory import fresh_engine
 from tests.inventory.things import REGION, endpoint, endpoint_key, host
 
 OLD, NEW = Fence("no-region", 1, 70), Fence("no-region", 1, 83)

@@ -22,9 +22,9 @@ from holdfast.inventory.sql.schema import METADATA, OUTBOX
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.host import HOST
+from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fault import fault
-from holdfast.testing.inventory import fresh_engine
-from holdfast.testing.postgres import Postgres
+from holdfast.testing.real.postgres import Postgres
 from tests.inventory.things import REGION, endpoint, endpoint_key, host, subnet
 
 FENCE = Fence("no-region", 1, 7)

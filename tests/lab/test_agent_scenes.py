@@ -15,7 +15,7 @@ from holdfast.cli import main
 from holdfast.lab.fleet.agents import kernel_file
 from holdfast.lab.scenes.agent import Agent, watched
 from holdfast.lab.scenes.stage import Lab, until
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.processes import wait_until
 from tests.lab.breaking import broken, needs_etcd
 
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.lab.scenes import balancer as balancer_scenes
 from holdfast.lab.scenes.stage import Broken
-from holdfast.testing.flows import Counts
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.flows import Counts
+from holdfast.testing.real.processes import wait_until
 from tests.lab.breaking import broken, needs_etcd
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.lab.scenes import leader as scenes
 from holdfast.lab.scenes.stage import Broken, Lab, Say
-from holdfast.testing.processes import children
+from holdfast.testing.real.processes import children
 from tests.lab.breaking import broken, needs_etcd
 
 

@@ -16,9 +16,9 @@ from holdfast.lab.fleet import kernel_hosts as hosts
 from holdfast.lab.scenes.host import place
 from holdfast.lab.scenes.stage import Broken, Lab
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import network
-from holdfast.testing.pinger import answers
-from holdfast.testing.processes import Process, folder, wait_until
+from holdfast.testing.real.netns import network
+from holdfast.testing.real.pinger import answers
+from holdfast.testing.real.processes import Process, folder, wait_until
 from tests.lab.breaking import broken, needs_etcd
 
 

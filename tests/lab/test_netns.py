@@ -12,8 +12,8 @@ import pytest
 from holdfast.cli import lab as commands
 from holdfast.lab.fleet import netns
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import network
-from holdfast.testing.processes import Process, folder, run, wait_until
+from holdfast.testing.real.netns import network
+from holdfast.testing.real.processes import Process, folder, run, wait_until
 from tests.lab.breaking import broken, needs_etcd
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.processes import wait_until
 from tests.lab.breaking import broken, needs_etcd
 
 

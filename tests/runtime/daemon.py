@@ -36,7 +36,7 @@ from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.decision_log import Decision, history
 from holdfast.runtime.paths import Paths
-from holdfast.testing.processes import tool, wait_until
+from holdfast.testing.real.processes import tool, wait_until
 
 ROLE = "lab"
 WITHIN = 120.0

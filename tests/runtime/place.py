@@ -16,7 +16,7 @@ from holdfast.runtime.decision_log import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import Pace, Place
-from holdfast.testing.memory import MemorySource, MemoryTarget
+from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 """For properties on a machine that others keep busy, too."""

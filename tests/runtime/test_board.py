@@ -22,7 +22,7 @@ from holdfast.model.base.time import Instant
 from holdfast.runtime.daemon.board import Board, BoardError, Cell
 from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.runtime.daemon.vitals import Vitals
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.processes import wait_until
 from tests.runtime.notes import Note, note, whole
 from tests.runtime.place import HandClock, patient
 

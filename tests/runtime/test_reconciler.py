@@ -18,7 +18,7 @@ from holdfast.reconcile import Change, Op, Outcome, OutOfOrder, Owned, Pause, Sy
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.pulse import Signs, Verdict, judge
 from holdfast.runtime.reconciler.place import Pace
-from holdfast.testing.memory import MemorySource, MemoryTarget
+from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 from tests.runtime.place import HandClock, Workshop, numbered, owned, patient, pulse_backlog, until
 
 TABLES = st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b"]))

@@ -31,8 +31,8 @@ from holdfast.server.election.leadership import Found, Leadership, Shown
 from holdfast.server.status import topics as status_topics
 from holdfast.server.status.term import Around, Reign, Topic
 from holdfast.testing import FakeStore
-from holdfast.testing.client import FakeClient
-from holdfast.testing.inventory import fresh_engine
+from holdfast.testing.fakes.inventory import fresh_engine
+from holdfast.testing.store.client import FakeClient
 from tests.inventory.things import REGION
 from tests.server.syncing import HandClock, NoWaker, Slot
 

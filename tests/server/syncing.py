@@ -26,8 +26,8 @@ from holdfast.server.syncer.term import Reign, Surroundings, begin, look
 from holdfast.store.api import Entry
 from holdfast.store.identity import Remembered
 from holdfast.testing import FakeStore
-from holdfast.testing.client import FakeClient
-from holdfast.testing.inventory import fresh_engine
+from holdfast.testing.fakes.inventory import fresh_engine
+from holdfast.testing.store.client import FakeClient
 from tests.inventory.things import REGION
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from holdfast.server.compaction.policy import LAST, TRIGGER, Checked, Notes, Ver
 from holdfast.store.api import Compacted
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import FakeStore
-from holdfast.testing.client import FakeClient
-from holdfast.testing.link import Fate
+from holdfast.testing.store.client import FakeClient
+from holdfast.testing.store.link import Fate
 from tests.server.syncing import HandClock
 
 REGION = Region()

@@ -20,7 +20,7 @@ from holdfast.server.election.leadership import Leading, NotLeading
 from holdfast.server.status.migration_notices import Notices
 from holdfast.server.webhook import Webhook
 from holdfast.store.api import Refused
-from holdfast.testing.processes import reserved_ports
+from holdfast.testing.real.processes import reserved_ports
 from tests.inventory.things import REGION
 from tests.server.hooks import GARBAGE, Hook
 from tests.server.observing import Observatory, observatory

@@ -30,7 +30,7 @@ from holdfast.server.election.machine import (
 )
 from holdfast.store.api import Compare, Delete, Operation, Put, TxnResult
 from holdfast.store.fenced.store import FencedStore
-from holdfast.testing.nodes import NodeClock
+from holdfast.testing.sim.nodes import NodeClock
 
 Bug = Callable[[], contextlib.AbstractContextManager[object]]
 

@@ -36,7 +36,7 @@ from holdfast.server.status import topics as status_topics
 from holdfast.server.status.term import Around, Reign, Topic
 from holdfast.store.api import Store, StoreAway, StoreError
 from holdfast.testing import World
-from holdfast.testing.client import FakeClient
+from holdfast.testing.store.client import FakeClient
 from tests.sim.judge import Broken, Judge
 from tests.sim.reign import timings
 from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer

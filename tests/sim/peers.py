@@ -38,7 +38,7 @@ from holdfast.model.calico.host import HOST, Host
 from holdfast.store.api import Delete, Operation, Put
 from holdfast.store.mirror import mirror
 from holdfast.testing import World
-from holdfast.testing.kernel import FakeKernel
+from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.site import ME, REGION, Fleet, Ids, Site, another_store
 from tests.sim.judge import Broken
 from tests.sim.moving import Operations, arrive, set_out, steps, turn_back

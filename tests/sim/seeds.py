@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from holdfast.testing import World, simulate
-from holdfast.testing.simulate import Scenario
+from holdfast.testing.sim.simulate import Scenario
 
 T = TypeVar("T")
 EVERY = 50

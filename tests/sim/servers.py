@@ -27,8 +27,8 @@ from holdfast.server.election.registrar import Around, Registrar
 from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import Node, World
-from holdfast.testing.nodes import ProcessLife
-from holdfast.testing.outside import later
+from holdfast.testing.sim.nodes import ProcessLife
+from holdfast.testing.store.world_time import later
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from holdfast.server.syncer.keys import Layout
 from holdfast.server.syncer.term import Surroundings, begin
 from holdfast.store.api import Store, StoreAway, StoreError, prefix_end
 from holdfast.testing import Node, World, Write
-from holdfast.testing.processes import folder
+from holdfast.testing.real.processes import folder
 from tests.server.syncing import differing
 from tests.sim.judge import Broken, Judge
 from tests.sim.people import edit

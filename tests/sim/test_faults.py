@@ -116,7 +116,7 @@ def test_C2_nothing_long_is_begun_on_the_word_of_the_board_alone() -> None:
     tell(tale)
 
 
-@fault("C9", without="holdfast.testing.nodes:NodeClock.now", by="tests.sim.bugs:_time_of_day")
+@fault("C9", without="holdfast.testing.sim.nodes:NodeClock.now", by="tests.sim.bugs:_time_of_day")
 def test_C9_stepping_the_wall_clock_neither_prolongs_nor_ends_a_leadership() -> None:
     async def tale(pair: Pair) -> None:
         pair.leader.clock.step(seconds(3600))

@@ -10,7 +10,8 @@ from typing import Any, Final
 from holdfast.model.base.time import seconds
 from holdfast.server.election.machine import Lost, Phase
 from holdfast.store.api import LeaseGone
-from holdfast.testing import Node, World, Write, storm
+from holdfast.testing import Node, World, Write
+from holdfast.testing.sim import storm
 from tests.sim.judge import OPERATOR, Judge
 from tests.sim.servers import LEADER_KEY, SimServer
 

@@ -12,7 +12,7 @@ from holdfast.store.api import Entry, Events, Page, Snapshot, Store, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing import World, simulate
-from holdfast.testing.etcd import Cluster
+from holdfast.testing.real.etcd import Cluster
 
 T = TypeVar("T")
 Scenario = Callable[[Store], Coroutine[Any, Any, T]]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.embedded.server import EmbeddedEtcd
-from holdfast.testing.etcd import Cluster, etcd_cluster
 from holdfast.testing.fixtures import or_skip
+from holdfast.testing.real.etcd import Cluster, etcd_cluster
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.testing.processes import Process, reserved_ports, tool, wait_until
+from holdfast.testing.real.processes import Process, reserved_ports, tool, wait_until
 from tests.store.certificates import Authority, Pair
 
 

@@ -12,7 +12,7 @@ from holdfast.reconcile import Away
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.verify import MOST, agree
 from holdfast.testing import World, simulate
-from holdfast.testing.client import FakeClient
+from holdfast.testing.store.client import FakeClient
 
 PREFIX = b"/things/"
 

@@ -26,8 +26,8 @@ from holdfast.store.api import (
     TooLarge,
 )
 from holdfast.testing import World, simulate
-from holdfast.testing.etcd import etcd_cluster
 from holdfast.testing.fixtures import or_skip
+from holdfast.testing.real.etcd import etcd_cluster
 from tests.store.conformance import (
     EtcdGround,
     FakeGround,

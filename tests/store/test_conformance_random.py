@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from holdfast.model.base.time import seconds
 from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, Operation, Put, Store, StoreError
-from holdfast.testing.etcd import Cluster
+from holdfast.testing.real.etcd import Cluster
 from tests.store.conformance import EtcdGround, FakeGround, Ground, pages, watching
 
 T = TypeVar("T")

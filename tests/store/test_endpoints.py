@@ -15,7 +15,7 @@ from holdfast.store.transport.gateway import Connection
 from holdfast.store.transport.http import Endpoint
 from holdfast.store.transport.wire import Header
 from holdfast.testing.fault import fault
-from holdfast.testing.processes import reserved_ports
+from holdfast.testing.real.processes import reserved_ports
 from tests.store.following import opened
 
 NOW = Instant(10**12)

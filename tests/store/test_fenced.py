@@ -29,7 +29,7 @@ from holdfast.store.fenced.packing import Write
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
-from holdfast.testing.link import Fate
+from holdfast.testing.store.link import Fate
 from tests.store.following import opened, until
 
 Scenario = Callable[[Store, bytes], Awaitable[None]]

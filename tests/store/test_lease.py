@@ -15,7 +15,7 @@ from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.lease import Lease, LeaseKeeper
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
-from holdfast.testing.link import Fate
+from holdfast.testing.store.link import Fate
 from tests.store.following import opened, until
 
 BOOT = Instant(10**12)

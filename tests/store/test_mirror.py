@@ -23,10 +23,11 @@ from holdfast.store.mirror.mirror import Mirror, _State
 from holdfast.store.mirror.pending import Delta
 from holdfast.store.transport.gateway import Gateway
 from holdfast.store.watch.listing import full_list
-from holdfast.testing import FakeStore, watching
-from holdfast.testing.client import FakeClient
+from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
-from holdfast.testing.link import Fate, fair_weather
+from holdfast.testing.store import watch as watching
+from holdfast.testing.store.client import FakeClient
+from holdfast.testing.store.link import Fate, fair_weather
 from tests.store.following import opened, until
 from tests.store.proxy import Proxy
 

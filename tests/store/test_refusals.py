@@ -17,7 +17,7 @@ from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import Remembered, Verdict, create_identity, judge, read_identity
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.processes import reserved_ports
+from holdfast.testing.real.processes import reserved_ports
 from tests.store.certificates import CLIENT, SERVER, Authority
 from tests.store.following import opened, until
 from tests.store.servers import some_other_server, some_web_server, switch_authentication_on, tls_etcd

@@ -14,7 +14,7 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.testing.fault import fault
-from holdfast.testing.processes import reserved_ports
+from holdfast.testing.real.processes import reserved_ports
 from tests.store.following import Follower, opened, run, until
 from tests.store.proxy import Proxy
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.testing.processes import reserved_ports, wait_until
-from holdfast.testing.proxy import FaultProxy
+from holdfast.testing.real.processes import reserved_ports, wait_until
+from holdfast.testing.real.proxy import FaultProxy
 
 SILENCE = 0.3
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import netns
-from holdfast.testing.etcd import Cluster
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import Network
-from holdfast.testing.postgres import Postgres
-from holdfast.testing.processes import PREFIX, Unavailable, abandoned, folder, owner_tag, running, wait_until
+from holdfast.testing.real import netns
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.netns import Network
+from holdfast.testing.real.postgres import Postgres
+from holdfast.testing.real.processes import PREFIX, Unavailable, abandoned, folder, owner_tag, running, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,10 +128,10 @@ def test_what_belongs_to_a_living_run_is_not_abandoned() -> None:
 
 KILLED_RUN = """
 import contextlib, sys, time
-from holdfast.testing.etcd import etcd_cluster
-from holdfast.testing.netns import network
-from holdfast.testing.postgres import postgres_cluster
-from holdfast.testing.processes import Unavailable
+from holdfast.testing.real.etcd import etcd_cluster
+from holdfast.testing.real.netns import network
+from holdfast.testing.real.postgres import postgres_cluster
+from holdfast.testing.real.processes import Unavailable
 with contextlib.ExitStack() as held:
     pids, left = [], []
     with contextlib.suppress(Unavailable):

@@ -11,7 +11,7 @@ from holdfast.model.base.time import seconds
 from holdfast.store.lease import LeaseKeeper
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.testing import Node, World, simulate
-from holdfast.testing.storm import FAULTS, storm, suspend
+from holdfast.testing.sim.storm import FAULTS, storm, suspend
 
 SEEDS = range(25)
 

@@ -7,8 +7,8 @@ import asyncio
 from holdfast.model.base.time import Instant, seconds
 from holdfast.store.api import Aspect, Compare, LeaseGone, Put, StoreAway
 from holdfast.testing import Node, World, first_failure, simulate
-from holdfast.testing.simulate import Scenario
-from holdfast.testing.storm import FAULTS, kill, partition, pause, slow, storm
+from holdfast.testing.sim.simulate import Scenario
+from holdfast.testing.sim.storm import FAULTS, kill, partition, pause, slow, storm
 
 TTL = seconds(5)
 SERVERS = ("a", "b", "c")

@@ -22,7 +22,7 @@ from holdfast.runtime.intents.commands import Intents
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import Pace, Place
-from holdfast.testing.memory import MemorySource, MemoryTarget
+from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 
 log = structlog.get_logger(__name__)
 

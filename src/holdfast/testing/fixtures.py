@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.testing.etcd import Cluster, etcd_cluster
-from holdfast.testing.netns import Network, network
-from holdfast.testing.postgres import Postgres, postgres_cluster
-from holdfast.testing.processes import Unavailable
-from holdfast.testing.proxy import FaultProxy, fault_proxy
+from holdfast.testing.real.etcd import Cluster, etcd_cluster
+from holdfast.testing.real.netns import Network, network
+from holdfast.testing.real.postgres import Postgres, postgres_cluster
+from holdfast.testing.real.processes import Unavailable
+from holdfast.testing.real.proxy import FaultProxy, fault_proxy
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.agent.dataplane.linux import LinuxDataplane
-from holdfast.testing.netns import Network
+from holdfast.testing.real.netns import Network
 from tests.agent.linux.site import Site
 
 

@@ -26,7 +26,7 @@ from holdfast.agent.tunnel_mac import tunnel_mac
 from holdfast.config.sections.linux import Linux
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.testing.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, Network
 
 _CLEAR = """
 for family in -4 -6; do

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import network
+from holdfast.testing.real.netns import network
 from tests.agent.conformance import CASES, Case, Ground
 from tests.agent.linux.site import Site
 

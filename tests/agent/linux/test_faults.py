@@ -11,7 +11,7 @@ from holdfast.agent.claims import Key, Mode, Neighbour, Nexthop, Remote, Shape, 
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.store.mirror.gc_pause import WORTH_IT, resting
 from holdfast.testing.fault import fault
-from holdfast.testing.processes import Process, wait_until
+from holdfast.testing.real.processes import Process, wait_until
 from tests.agent.linux.agent import Machine, joins_6, settled
 from tests.agent.linux.removals import FIRST_GATEWAY, TUNNEL
 from tests.agent.linux.site import Site, creates

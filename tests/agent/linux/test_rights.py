@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Away
-from holdfast.testing.netns import Network
+from holdfast.testing.real.netns import Network
 from tests.agent.linux.site import Site, creates, deletes, vxlan_peer
 
 _ASKS = "from holdfast.agent.dataplane.linux import LinuxDataplane; print(LinuxDataplane().ready())"

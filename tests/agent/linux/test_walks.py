@@ -25,7 +25,7 @@ from holdfast.agent.claims import (
 )
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dataplane.linux import LinuxDataplane
-from holdfast.testing.kernel import FakeKernel
+from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.linux.site import Site, creates, deletes, replace
 
 STEPS, PEERS, PREFIXES = 120, 6, 12

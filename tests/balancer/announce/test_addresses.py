@@ -15,7 +15,7 @@ from holdfast.balancer.announce.policy import Spot
 from holdfast.balancer.announce.target import Addresses, keeps_marks
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.testing.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, Network
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.balancer.dataplane.nftables import Shape
 from holdfast.balancer.maglev import table as maglev
-from holdfast.testing.anycast import AnycastSite
 from holdfast.testing.fixtures import or_skip
+from holdfast.testing.real.anycast import AnycastSite
 from tests.balancer.nftables.traffic import SIZE, TABLE, Ground, stage
 
 

@@ -21,7 +21,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.testing.anycast import SERVERS, address
+from holdfast.testing.real.anycast import SERVERS, address
 from tests.balancer.nftables.traffic import PORT
 from tests.balancer.site import configuration
 

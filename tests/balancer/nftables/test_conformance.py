@@ -11,8 +11,8 @@ import pytest
 from holdfast.balancer.dataplane.nftables import Nftables, Shape
 from holdfast.netlink.netns import inside
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import Namespace, Network, network
-from holdfast.testing.processes import tool
+from holdfast.testing.real.netns import Namespace, Network, network
+from holdfast.testing.real.processes import tool
 from tests.balancer.conformance import CASES, Case
 
 

@@ -18,7 +18,7 @@ from holdfast.balancer.vip import Entry, Key, Settings, Vip
 from holdfast.cli.doctor.balancer import replies
 from holdfast.cli.doctor.finding import Mark
 from holdfast.runtime.control import Declined
-from holdfast.testing.dataplane import FakeDataplane
+from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
 from tests.balancer.conformance import change
 from tests.balancer.nftables.keeping import Truthful, comes_true, compared, keeping, site

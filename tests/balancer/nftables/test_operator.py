@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.testing.anycast import AnycastSite
-from holdfast.testing.processes import Process, folder, wait_until
+from holdfast.testing.real.anycast import AnycastSite
+from holdfast.testing.real.processes import Process, folder, wait_until
 from tests.balancer.nftables.traffic import V4, Ground
 
 T = TypeVar("T")

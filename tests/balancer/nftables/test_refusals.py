@@ -14,8 +14,8 @@ from holdfast.balancer.dataplane.nftables import connection as kernel
 from holdfast.balancer.dataplane.nftables import refusal_of_nftables
 from holdfast.netlink.netns import inside
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import Namespace, network
-from holdfast.testing.processes import running, tool, wait_until
+from holdfast.testing.real.netns import Namespace, network
+from holdfast.testing.real.processes import running, tool, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.balancer.dataplane.nftables import Shape
 from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
-from holdfast.testing.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
 from tests.balancer.conformance import change
 from tests.balancer.nftables.traffic import (
     PORT,

@@ -18,7 +18,7 @@ from holdfast.balancer.dataplane.nftables.layout import belongs_to_a_vip, bucket
 from holdfast.balancer.dataplane.nftables.snapshot import table_of
 from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, backend
 from holdfast.reconcile import Change
-from holdfast.testing.dataplane import FakeDataplane
+from holdfast.testing.fakes.dataplane import FakeDataplane
 from tests.balancer.conformance import change, made
 from tests.balancer.nftables.traffic import TABLE, Ground
 

@@ -23,9 +23,9 @@ from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import Key, Settings, Value, Vip, backend
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change
-from holdfast.testing.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.netns import Namespace, network
-from holdfast.testing.processes import tool, wait_until
+from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.real.netns import Namespace, network
+from holdfast.testing.real.processes import tool, wait_until
 from tests.balancer.conformance import change, made
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trustme
 
-from holdfast.testing.processes import Process, reserved_ports, tool, wait_until
+from holdfast.testing.real.processes import Process, reserved_ports, tool, wait_until
 
 HERE = "127.0.0.1"
 

@@ -10,7 +10,7 @@ from holdfast.balancer.probing.messages import Pace, Result, Settings, Target
 from holdfast.balancer.probing.prober import Prober
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.runtime.clock import SystemClock
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.processes import wait_until
 
 PATIENT = seconds(20)
 """A timeout that no loaded machine reaches by accident."""

@@ -15,8 +15,8 @@ from holdfast.balancer.probing.messages import Code, Settings, Target
 from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.netns import Network
-from holdfast.testing.processes import reserved_ports
+from holdfast.testing.real.netns import Network
+from holdfast.testing.real.processes import reserved_ports
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE, Authority
 from tests.balancer.prober.probing import PATIENT, hand, probe

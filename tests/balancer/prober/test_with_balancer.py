@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.runtime.control import Request, ask
-from holdfast.testing.processes import children, folder, wait_until
+from holdfast.testing.real.processes import children, folder, wait_until
 from tests.balancer.test_daemon import Daemon
 
 

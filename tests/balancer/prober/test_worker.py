@@ -16,8 +16,8 @@ from holdfast.balancer.probing.messages import Assignment, Code, Pace, Result, S
 from holdfast.balancer.probing.worker import Overload
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
-from holdfast.testing.netns import Network
-from holdfast.testing.processes import run, tool
+from holdfast.testing.real.netns import Network
+from holdfast.testing.real.processes import run, tool
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE, Authority
 from tests.balancer.prober.probing import PATIENT

@@ -17,7 +17,7 @@ from holdfast.config.sections.paths import Paths as Folders
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.runtime.paths import Paths
-from holdfast.testing.processes import Process
+from holdfast.testing.real.processes import Process
 
 ROLE = "balancer"
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast.netlink import links, nexthops
 from holdfast.netlink import socket as netlink
 from holdfast.netlink.netns import inside
-from holdfast.testing.netns import Network
+from holdfast.testing.real.netns import Network
 
 MANY = 2_000
 

@@ -2,8 +2,8 @@
 
 A dataplane holds VIPs and, under each, entries: backends with a weight and the word whether their established flows may
 live. It outlives the balancer, tells what it holds, and changes exactly what it is told to, in the order it is told. It
-knows nothing of health, pools or warm-up. `holdfast.testing.dataplane` has one in memory, and the conformance suite
-(`tests/balancer/conformance.py`) that every other must pass as well.
+knows nothing of health, pools or warm-up. `holdfast.testing.fakes.dataplane` has one in memory, and the conformance
+suite (`tests/balancer/conformance.py`) that every other must pass as well.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from holdfast.model.base.time import Duration
 from holdfast.netlink.netns import enter
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.testing.flows import KernelWay, NoAnswer, Stream, Traffic, Way, connected
+from holdfast.testing.real.flows import KernelWay, NoAnswer, Stream, Traffic, Way, connected
 
 CLIENT = Spec("client", "holdfast.lab.fleet.client:run")
 FLOWS = 8

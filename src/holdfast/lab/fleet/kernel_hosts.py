@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.lab.fleet.inventory import WORKLOADS
-from holdfast.testing.netns import Namespace, Network
-from holdfast.testing.processes import run, tool
+from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.processes import run, tool
 
 COUNT = 3
 _SEGMENT = "segment"

@@ -22,9 +22,9 @@ from holdfast.config.sections.balancer import Dataplane
 from holdfast.lab.fleet import kernel_hosts as hosts
 from holdfast.netlink.netns import inside
 from holdfast.runtime.paths import write_atomically
-from holdfast.testing.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.netns import network
-from holdfast.testing.processes import Unavailable
+from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.real.netns import network
+from holdfast.testing.real.processes import Unavailable
 
 CLIENT = "client"
 PORT = 80

@@ -19,7 +19,7 @@ from holdfast.balancer.maglev.table import Identity
 from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, backend, shown
 from holdfast.reconcile import Away, Change
 from holdfast.runtime.paths import write_atomically
-from holdfast.testing.dataplane import FakeDataplane
+from holdfast.testing.fakes.dataplane import FakeDataplane
 
 
 class _Vip(msgspec.Struct):

@@ -27,7 +27,7 @@ from holdfast.lab.fleet.web import FALL, INTERVAL, SERVERS, WEIGHT
 from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Request, ask
-from holdfast.testing.flows import Counts
+from holdfast.testing.real.flows import Counts
 
 _DETECTED = (FALL + 1) * INTERVAL + Duration(seconds=4)
 """A backend that refuses is out after `fall` probes; the rest is for a busy machine."""

@@ -22,8 +22,8 @@ from holdfast.netlink import nexthops, routes
 from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink
 from holdfast.runtime.control import Request, ask
-from holdfast.testing.netns import Namespace
-from holdfast.testing.pinger import Pinger
+from holdfast.testing.real.netns import Namespace
+from holdfast.testing.real.pinger import Pinger
 
 _VICTIM, _OTHER = 2, 3
 _TRAFFIC = 200

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.model.base.time import Duration, seconds
-from holdfast.testing.client import FakeClient
-from holdfast.testing.nodes import Node, NodeClock, ProcessLife
-from holdfast.testing.store import FakeStore, Write
-from holdfast.testing.virtual_loop import VirtualLoop
+from holdfast.testing.sim.loop import VirtualLoop
+from holdfast.testing.sim.nodes import Node, NodeClock, ProcessLife
+from holdfast.testing.store.client import FakeClient
+from holdfast.testing.store.fake import FakeStore, Write
 
 
 @dataclass

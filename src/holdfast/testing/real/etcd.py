@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.processes import Process, Unavailable, folder, reserved_ports, tool, wait_until
+from holdfast.testing.real.processes import Process, Unavailable, folder, reserved_ports, tool, wait_until
 
 _PATIENCE = 60.0
 

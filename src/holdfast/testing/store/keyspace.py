@@ -26,7 +26,7 @@ from holdfast.store.api import (
     StoreError,
     TxnResult,
 )
-from holdfast.testing import txn_rules
+from holdfast.testing.store import txn_rules
 
 FIRST_REVISION: Final = 1
 """The revision of an etcd to which nothing was ever written."""

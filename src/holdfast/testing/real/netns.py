@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.testing.processes import Process, Unavailable, abandoned, folder, owner_tag, run, tool
+from holdfast.testing.real.processes import Process, Unavailable, abandoned, folder, owner_tag, run, tool
 
 _NAMES = Path("/run/netns")
 

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Literal
 
-from holdfast.testing.processes import reserved_ports
+from holdfast.testing.real.processes import reserved_ports
 
 Side = Literal["client", "server"]
 _CHUNK = 1 << 16

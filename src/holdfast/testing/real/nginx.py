@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.testing.netns import Namespace
-from holdfast.testing.processes import Process, tool, wait_until
+from holdfast.testing.real.netns import Namespace
+from holdfast.testing.real.processes import Process, tool, wait_until
 
 PORT = 80
 _CONFIGURATION = """\

@@ -14,9 +14,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.model.base.time import Duration, seconds
-from holdfast.testing.link import Fate, fair_weather
-from holdfast.testing.nodes import Node
-from holdfast.testing.world import World
+from holdfast.testing.sim.nodes import Node
+from holdfast.testing.sim.world import World
+from holdfast.testing.store.link import Fate, fair_weather
 
 Revive = Callable[[Node], None]
 Fault = Callable[[World, Node, Revive], Coroutine[Any, Any, None]]

@@ -14,7 +14,17 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.testing.processes import Process, Unavailable, as_user, children, folder, run, running, tool, wait_until
+from holdfast.testing.real.processes import (
+    Process,
+    Unavailable,
+    as_user,
+    children,
+    folder,
+    run,
+    running,
+    tool,
+    wait_until,
+)
 
 _PATIENCE = 60.0
 _SETTINGS = {

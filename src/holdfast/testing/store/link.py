@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import StoreAway, StoreError
-from holdfast.testing.outside import later
+from holdfast.testing.store.world_time import later
 
 T = TypeVar("T")
 

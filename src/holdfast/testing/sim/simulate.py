@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from holdfast.model.base.time import Duration, seconds
-from holdfast.testing.virtual_loop import Stuck, VirtualLoop
-from holdfast.testing.world import Trace, World
+from holdfast.testing.sim.loop import Stuck, VirtualLoop
+from holdfast.testing.sim.world import Trace, World
 
 T = TypeVar("T")
 Scenario = Callable[[World], Coroutine[Any, Any, T]]

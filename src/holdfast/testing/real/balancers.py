@@ -19,10 +19,10 @@ from typing import Any
 from holdfast.balancer.dataplane.nftables.connection import Kernel
 from holdfast.netlink.netns import inside
 from holdfast.runtime.control import Request, ask
-from holdfast.testing.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.netns import Namespace, Network
-from holdfast.testing.nginx import Nginx
-from holdfast.testing.processes import Process, children, run, running, wait_until
+from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
+from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.nginx import Nginx
+from holdfast.testing.real.processes import Process, children, run, running, wait_until
 
 HOLDFAST = (sys.executable, "-P", "-m", "holdfast.cli")
 VIP = {4: "192.0.2.80", 6: "2001:db8::80"}

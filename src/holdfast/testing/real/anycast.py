@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.testing.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, Network
 
 SERVERS = ("web-1", "web-2", "web-3")
 VIPS = ("192.0.2.0/24", "2001:db8::/32")

@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.model.base.time import Duration, Instant
-from holdfast.testing.client import FakeClient
-from holdfast.testing.virtual_loop import LIFE, never_before
+from holdfast.testing.sim.loop import LIFE, never_before
+from holdfast.testing.store.client import FakeClient
 
 if TYPE_CHECKING:
-    from holdfast.testing.world import World
+    from holdfast.testing.sim.world import World
 
 T = TypeVar("T")
 WALL_START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -27,8 +27,8 @@ from holdfast.model.control.leader_history import LEADERSHIP, Leadership, Reign
 from holdfast.runtime.control import Answer, Request, ask
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
-from holdfast.testing.etcd import Cluster
-from holdfast.testing.processes import Process, Unavailable, children, folder, tool, wait_until
+from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.processes import Process, Unavailable, children, folder, tool, wait_until
 
 Command = Callable[[Sequence[str]], Sequence[str]]
 """From `SECTION.FIELD=VALUE` settings to a command line."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.store.api import Compacted, Entry, Events, OwnKey, Snapshot, StoreAway, prefix_end
 
 if TYPE_CHECKING:
-    from holdfast.testing.keyspace import Keyspace
-    from holdfast.testing.link import Link
+    from holdfast.testing.store.keyspace import Keyspace
+    from holdfast.testing.store.link import Link
 
 RETRY_SECONDS = 0.1
 PART = 100

@@ -34,10 +34,10 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.control import Request, ask
-from holdfast.testing.etcd import etcd_binary
-from holdfast.testing.netns import Namespace, Network
-from holdfast.testing.pinger import answers
-from holdfast.testing.processes import Process, children, run, running, wait_until
+from holdfast.testing.real.etcd import etcd_binary
+from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.pinger import answers
+from holdfast.testing.real.processes import Process, children, run, running, wait_until
 
 HOLDFAST = (sys.executable, "-P", "-m", "holdfast.cli")
 PATIENCE = 180.0

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.netlink.netns import enter
-from holdfast.testing.flows import Counts, KernelWay, Traffic
-from holdfast.testing.netns import Namespace
-from holdfast.testing.processes import wait_until
+from holdfast.testing.real.flows import Counts, KernelWay, Traffic
+from holdfast.testing.real.netns import Namespace
+from holdfast.testing.real.processes import wait_until
 
 
 class Crowd:

@@ -28,9 +28,9 @@ from holdfast.store.api import (
     Status,
     TxnResult,
 )
-from holdfast.testing.client import FakeClient
-from holdfast.testing.keyspace import Keyspace
-from holdfast.testing.outside import later, world_time
+from holdfast.testing.store.client import FakeClient
+from holdfast.testing.store.keyspace import Keyspace
+from holdfast.testing.store.world_time import later, world_time
 
 NO_SPACE = "NOSPACE"
 SHORTEST_TTL = seconds(2)

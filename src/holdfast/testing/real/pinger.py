@@ -20,7 +20,7 @@ import time
 from types import TracebackType
 
 from holdfast.netlink.netns import inside
-from holdfast.testing.netns import Namespace
+from holdfast.testing.real.netns import Namespace
 
 EVERY_S = 0.005
 _GRACE_S = 2.0

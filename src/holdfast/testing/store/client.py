@@ -27,12 +27,12 @@ from holdfast.store.api import (
     TxnResult,
     prefix_end,
 )
-from holdfast.testing.keyspace import Keyspace
-from holdfast.testing.link import Link
-from holdfast.testing.watching import Watching
+from holdfast.testing.store.keyspace import Keyspace
+from holdfast.testing.store.link import Link
+from holdfast.testing.store.watch import Watching
 
 if TYPE_CHECKING:
-    from holdfast.testing.store import FakeStore
+    from holdfast.testing.store.fake import FakeStore
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""In-memory fakes with faults on demand."""

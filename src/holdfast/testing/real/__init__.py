@@ -1,0 +1,1 @@
+"""Real services for tests, cleaned up after use: etcd, PostgreSQL, nginx, namespaces, daemons."""

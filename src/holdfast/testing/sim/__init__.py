@@ -1,0 +1,1 @@
+"""Simulation: shipped workers on virtual time, ordered by a seed."""

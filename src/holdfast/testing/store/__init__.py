@@ -1,0 +1,1 @@
+"""Fake etcd: tests use `fake` and `client`."""
