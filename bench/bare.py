@@ -18,7 +18,7 @@ from bench.benchmark import Unmeasurable
 from bench.cost import Cost, Work
 from bench.gauges import Stopwatch
 from holdfast.store.api import Put, prefix_end
-from holdfast.store.transport.http import Endpoint
+from holdfast.store.transport.http import MemberAddress
 
 OPERATIONS = 127
 """As many as a fenced transaction has."""
@@ -93,7 +93,7 @@ _value = msgspec.json.Decoder()
 
 async def bare_watcher(work: Watched) -> AsyncIterator[Cost]:
     """A part: reads a watch from a plain socket, decodes what it says, and drops it."""
-    where, prefix = Endpoint.parse(work.endpoint), work.prefix.encode()
+    where, prefix = MemberAddress.parse(work.endpoint), work.prefix.encode()
     request = msgspec.json.encode({"create_request": {"key": prefix, "range_end": prefix_end(prefix)}})
     with socket.create_connection((where.host, where.port)) as wire:
         head = f"POST /v3/watch HTTP/1.1\r\nHost: {where.authority}\r\nContent-Length: {len(request)}\r\n\r\n"
@@ -143,7 +143,7 @@ class _Chunked:
 
 
 def _connected(endpoint: str) -> HTTPConnection:
-    where = Endpoint.parse(endpoint)
+    where = MemberAddress.parse(endpoint)
     return HTTPConnection(where.host, where.port)
 
 

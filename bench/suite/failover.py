@@ -27,9 +27,9 @@ import msgspec
 
 from bench.benchmark import Benchmark, Unmeasurable
 from holdfast.lab.fleet import server as member
-from holdfast.lab.fleet.fenced_writer import Counts, Entry, writes_prefix
+from holdfast.lab.fleet.fenced_writer import WriterCounts, WriterEntry, writes_prefix
 from holdfast.lab.scenes.history_check import read_history, violations, writes_after
-from holdfast.testing.real.etcd import Cluster, etcd_cluster
+from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 from holdfast.testing.real.processes import Unavailable, wait_until
 from holdfast.testing.real.servers import Controller, Controllers, controllers
 
@@ -102,12 +102,12 @@ def term_of(fleet: Controllers) -> int:
 def works(fleet: Controllers, term: int) -> bool:
     """Whether a write under that term has been accepted."""
     entries = [fleet.read(writes_prefix(fleet.region) + one.name.encode()) for one in fleet.members]
-    written = [msgspec.json.decode(base64.b64decode(one["value"]), type=Entry) for one in entries if one]
+    written = [msgspec.json.decode(base64.b64decode(one["value"]), type=WriterEntry) for one in entries if one]
     return any(one.term == term for one in written)
 
 
-def counts(server: Controller) -> Counts:
-    return msgspec.convert(server.ask("writer", "counts").result or {}, Counts, strict=False)
+def counts(server: Controller) -> WriterCounts:
+    return msgspec.convert(server.ask("writer", "counts").result or {}, WriterCounts, strict=False)
 
 
 def timings(ttl: int) -> Mapping[str, str]:
@@ -126,7 +126,7 @@ def terminate(server: Controller) -> None:
 
 
 @contextlib.contextmanager
-def trials(cluster: Cluster, ttl: int, *, isolated: bool) -> Iterator[Trials]:
+def trials(cluster: EtcdCluster, ttl: int, *, isolated: bool) -> Iterator[Trials]:
     made = controllers(cluster, SERVERS, command=member.command, settings=timings(ttl), isolated=isolated)
     with made as fleet:
         yield Trials(fleet)
@@ -140,7 +140,7 @@ def measure(options: Options) -> Figures:
         raise Unmeasurable(str(error)) from error
 
 
-def _measure(cluster: Cluster, options: Options) -> Figures:
+def _measure(cluster: EtcdCluster, options: Options) -> Figures:
     rounds = range(options.trials)
     with trials(cluster, options.ttl, isolated=True) as far:
         killed = [far.handover(Controller.kill) for _ in rounds]

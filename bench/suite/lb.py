@@ -32,7 +32,7 @@ import msgspec
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.wrk import Wrk
 from holdfast.testing.real.anycast import SERVERS, address
-from holdfast.testing.real.balancers import VIP, Balancer, Stage
+from holdfast.testing.real.balancers import VIP, BalancerProcess, Stage
 from holdfast.testing.real.netns import Namespace, network
 from holdfast.testing.real.processes import Process, Unavailable, children, tool, wait_until
 
@@ -210,7 +210,7 @@ def _until(condition: Callable[[], bool], what: str) -> None:
         raise Unmeasurable(str(error)) from error
 
 
-def _tree(balancer: Balancer) -> list[int]:
+def _tree(balancer: BalancerProcess) -> list[int]:
     return [balancer.process.pid, *children(balancer.process.pid)]
 
 

@@ -19,14 +19,14 @@ import numpy as np
 
 from bench.benchmark import Benchmark
 from holdfast.balancer.dataplane.nftables import ruleset as structure
-from holdfast.balancer.dataplane.nftables.connection import Kernel
+from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.dataplane.nftables.elements import Marks, Transaction, empty
 from holdfast.balancer.dataplane.nftables.layout import MARKS, buckets_of
-from holdfast.balancer.dataplane.nftables.ruleset import Shape
+from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import table_of
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.maglev.churn import predicted
-from holdfast.balancer.maglev.table import QUANTUM, Identity
+from holdfast.balancer.maglev.table import QUANTUM, BackendId
 from holdfast.balancer.vip import Vip
 from holdfast.netlink.netns import inside
 from holdfast.testing.real.netns import network
@@ -54,8 +54,8 @@ class Figures(msgspec.Struct, frozen=True):
     evenness_max: float
 
 
-def fleet(count: int, first: int = FIRST) -> dict[Identity, int]:
-    return {Identity(4, first + index, 80): QUANTUM for index in range(count)}
+def fleet(count: int, first: int = FIRST) -> dict[BackendId, int]:
+    return {BackendId(4, first + index, 80): QUANTUM for index in range(count)}
 
 
 def measure(options: Options) -> Figures:
@@ -96,13 +96,15 @@ def disruptions(first: int, size: int) -> list[float]:
     return shares
 
 
-def evenness(weights: dict[Identity, int], size: int) -> float:
+def evenness(weights: dict[BackendId, int], size: int) -> float:
     """The largest share of a backend, as a multiple of its fair one."""
     serving, table = maglev.table(weights, size)
     return float(np.bincount(table).max()) * len(serving) / size
 
 
-def commits(weights: dict[Identity, int], without: dict[Identity, int], size: int) -> tuple[float | None, float | None]:
+def commits(
+    weights: dict[BackendId, int], without: dict[BackendId, int], size: int
+) -> tuple[float | None, float | None]:
     """CPU to commit the delta and the whole, each the median of some rounds."""
     try:
         with network() as net:
@@ -112,8 +114,8 @@ def commits(weights: dict[Identity, int], without: dict[Identity, int], size: in
         return None, None
 
 
-def _commits(weights: dict[Identity, int], without: dict[Identity, int], size: int) -> tuple[float, float]:
-    shape, kernel = Shape("bench", size), Kernel("bench")
+def _commits(weights: dict[BackendId, int], without: dict[BackendId, int], size: int) -> tuple[float, float]:
+    shape, kernel = TableShape("bench", size), NftConnection("bench")
     marks = {one: MARKS + place for place, one in enumerate(weights, 1)}
     all_of_them = table_of(((one, marks[one], weight) for one, weight in weights.items()), size)
     left = table_of(((one, marks[one], weight) for one, weight in without.items()), size)
@@ -129,7 +131,7 @@ def _commits(weights: dict[Identity, int], without: dict[Identity, int], size: i
     return round(median(delta), 2), round(median(full), 2)
 
 
-def _commit_ms(kernel: Kernel, before: Marks, after: Marks) -> float:
+def _commit_ms(kernel: NftConnection, before: Marks, after: Marks) -> float:
     began = time.thread_time()
     transaction = Transaction("bench")
     transaction.move(buckets_of(VIP, len(after)), before, after)

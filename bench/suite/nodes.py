@@ -29,18 +29,18 @@ from bench.benchmark import Benchmark, Unmeasurable
 from bench.gauges import Stopwatch, resident_mb, waited_s
 from bench.parts import started
 from bench.server import scratch
-from holdfast.agent.claims import KINDS, Claim, Key
-from holdfast.agent.desired.peers import Encapsulation, Here, peer
-from holdfast.agent.desired.sources import Precedence
-from holdfast.agent.gates.dependents import Footing
-from holdfast.agent.gates.readiness import Obstacles, Readiness
-from holdfast.agent.gates.store_path import Path as PathGate
+from holdfast.agent.claims import KINDS, Claim, ClaimKey
+from holdfast.agent.desired.peers import Encapsulation, LocalHost, peer
+from holdfast.agent.desired.sources import PrecedenceGate
+from holdfast.agent.gates.dependents import DependentsGate
+from holdfast.agent.gates.readiness import HandlerReadyGate, InterfaceGate
+from holdfast.agent.gates.store_path import StorePathGate as PathGate
 from holdfast.agent.journal import Journal
 from holdfast.agent.journal import codec as record
-from holdfast.agent.target import Kernel
+from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import Instant
 from holdfast.model.calico.host import Bgp, Host, HostSpec
-from holdfast.reconcile import Brake, Gate, Limits, Op, Owned, Plan, Sync, Synced, diff, plan
+from holdfast.reconcile import Brake, BrakeLimits, Gate, Op, Owned, Plan, Synced, SyncGate, diff, plan
 from holdfast.testing.fakes.kernel import FakeKernel
 
 BOOT = "bench"
@@ -48,9 +48,9 @@ SOURCE = "region"
 COMPACTIONS = 3
 CLAIMS = 3
 """Of each node."""
-HERE = Here("here", Encapsulation.ALWAYS)
+HERE = LocalHost("here", Encapsulation.ALWAYS)
 
-Run = Sequence[tuple[Key, Owned[Claim]]]
+Run = Sequence[tuple[ClaimKey, Owned[Claim]]]
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -170,7 +170,7 @@ async def restart(told: Restart) -> AsyncIterator[Restarted]:
     watch = Stopwatch()
     journal = Journal.open(Path(told.journal), BOOT)
     dataplane = FakeKernel()
-    kernel = Kernel(journal, dataplane)
+    kernel = JournaledTarget(journal, dataplane)
     restore = watch.cpu_s
     resident = resident_mb()
     known = len(journal.live)
@@ -182,7 +182,7 @@ async def restart(told: Restart) -> AsyncIterator[Restarted]:
     yield Restarted(restore, _pruned(kernel, have), resident)
 
 
-async def _read(kernel: Kernel) -> Run:
+async def _read(kernel: JournaledTarget) -> Run:
     """All pages of it."""
     page, upto = await kernel.read(None)
     have = list(page)
@@ -192,7 +192,7 @@ async def _read(kernel: Kernel) -> Run:
     return have
 
 
-def _pruned(kernel: Kernel, have: Run) -> float:
+def _pruned(kernel: JournaledTarget, have: Run) -> float:
     gates = _gates(kernel)
     counts = Counter(KINDS.of(key) for key, _ in have)
     want = _nine_of_ten(have)
@@ -204,23 +204,23 @@ def _pruned(kernel: Kernel, have: Run) -> float:
     return cpu
 
 
-def _going(planned: Plan[Key, Claim]) -> int:
+def _going(planned: Plan[ClaimKey, Claim]) -> int:
     """What is to go now, or when nothing leans on it any more."""
     held = [closed for _, closed in planned.held if closed.gate == "footing"]
     return len(held) + sum(change.op is Op.DELETE for change in planned.ready)
 
 
-def _gates(kernel: Kernel) -> list[Gate[Key, Claim]]:
+def _gates(kernel: JournaledTarget) -> list[Gate[ClaimKey, Claim]]:
     """As the agent has them, with a brake that lets a tenth go."""
-    sync = Sync({SOURCE: Synced(Instant(1), 2)})
+    sync = SyncGate({SOURCE: Synced(Instant(1), 2)})
     return [
         sync,
-        Precedence((SOURCE,), sync),
-        Readiness(kernel.handlers),
-        Obstacles(kernel.dataplane),
-        Footing(kernel.present),
+        PrecedenceGate((SOURCE,), sync),
+        HandlerReadyGate(kernel.handlers),
+        InterfaceGate(kernel.dataplane),
+        DependentsGate(kernel.present),
         PathGate(kernel.present, lambda: ("192.0.2.1",)),
-        Brake("agent/brake", KINDS, Limits(share=0.2)),
+        Brake("agent/brake", KINDS, BrakeLimits(share=0.2)),
     ]
 
 

@@ -25,16 +25,16 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.benchmark import Benchmark, Unmeasurable
-from holdfast.balancer.probing.channel import BalancerEnd
-from holdfast.balancer.probing.messages import Assignment, Settings, Target
+from holdfast.balancer.probing.channel import ProberClient
+from holdfast.balancer.probing.messages import Assignment, CheckSettings, TargetSpec
 from holdfast.balancer.probing.worker import LINE, PROBER
 from holdfast.config.root import Config, dump
-from holdfast.config.sections.paths import Paths as Folders
+from holdfast.config.sections.paths import PathSettings as Folders
 from holdfast.model.base.time import seconds
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.process import cpu_s
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.paths import RolePaths
 
 HERE = "127.0.0.1"
 START_WITHIN_S = 60.0
@@ -125,11 +125,11 @@ def _accept(listening: socket.socket) -> None:
 
 
 async def _ours(options: Options, port: int) -> tuple[Pace, dict[str, float]]:
-    check = Settings(type="tcp", interval=seconds(options.interval), timeout=seconds(1))
-    targets = tuple(Target(str(number), HERE, port, check) for number in range(options.targets))
+    check = CheckSettings(type="tcp", interval=seconds(options.interval), timeout=seconds(1))
+    targets = tuple(TargetSpec(str(number), HERE, port, check) for number in range(options.targets))
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         async with _prober(Path(folder)) as (process, paths):
-            line = BalancerEnd(paths.socket(LINE))
+            line = ProberClient(paths.socket(LINE))
             line.assign(Assignment(targets))
             found: list[bool] = []
             listening = asyncio.create_task(_listen(line, found))
@@ -153,7 +153,7 @@ async def _begun(found: list[bool]) -> None:
         raise Unmeasurable(f"the prober found nothing within {START_WITHIN_S:g} s") from None
 
 
-async def _listen(line: BalancerEnd, found: list[bool]) -> None:
+async def _listen(line: ProberClient, found: list[bool]) -> None:
     async for report in line.reports():
         found += [result.passed for result in report.results]
 
@@ -173,7 +173,7 @@ def _connections() -> int:
     return int(values[names.index("ActiveOpens")])
 
 
-async def _lateness(paths: Paths) -> dict[str, float]:
+async def _lateness(paths: RolePaths) -> dict[str, float]:
     """Quantile → seconds, by the prober's own measure."""
     answer = await ask(paths.socket(PROBER.name), Request("metrics"))
     if answer.error:
@@ -184,9 +184,9 @@ async def _lateness(paths: Paths) -> dict[str, float]:
 
 
 @contextlib.asynccontextmanager
-async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Paths]]:
+async def _prober(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, RolePaths]]:
     """The worker as a supervisor starts it; it ends with us."""
-    paths = Paths("balancer", folder / "run", folder / "state")
+    paths = RolePaths("balancer", folder / "run", folder / "state")
     paths.prepare()
     config = Config(paths=Folders(state=str(paths.state), runtime=str(paths.runtime)))
     paths.config.write_bytes(dump(config))

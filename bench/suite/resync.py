@@ -26,7 +26,7 @@ from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import IDENTITY, OBJECTS
-from holdfast.inventory.sql.thread import Thread
+from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.control.identity import IDENTITY as STORE_IDENTITY
@@ -38,9 +38,9 @@ from holdfast.runtime.daemon.process import cpu_s
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.election.leadership import Found, Leadership, Shown
-from holdfast.server.syncer.identity import Belonging
-from holdfast.server.syncer.term import Reign, Surroundings, look
+from holdfast.server.election.leadership import Leadership, LeadershipCell, TermEnded
+from holdfast.server.syncer.identity import FleetIdentityGate
+from holdfast.server.syncer.term import Surroundings, SyncerTerm, look
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
@@ -144,32 +144,32 @@ def _row(number: int, put: Put) -> dict[str, object]:
     return {"key": put.key, "kind": "endpoint", "name": name, "doc": put.value, "revision": number + 1, "host": "h"}
 
 
-async def _reign(store: EtcdStore, inventory: SqlInventory, state: Path) -> Reign:
+async def _reign(store: EtcdStore, inventory: SqlInventory, state: Path) -> SyncerTerm:
     clock = SystemClock()
     term = await store.put(LEADER.key(REGION, "leader"), b"{}")
     await store.put(STORE_IDENTITY.key(REGION, "identity"), STORE_IDENTITY.encode(Identity("bench", 1)))
     until = clock.now() + seconds(1e6)
-    found = _Slot[Found]()
+    found = _Slot[TermEnded]()
     around = Surroundings(
         store=store,
         inventory=inventory,
-        aside=Thread("bench"),
+        aside=DatabaseThread("bench"),
         waker=_Deaf(),
         clock=clock,
         region=REGION,
-        leadership=Leadership(_Slot(Shown("leading", term, until, until)), found, [found], clock),
+        leadership=Leadership(_Slot(LeadershipCell("leading", term, until, until)), found, [found], clock),
         vitals=Vitals(clock),
         metrics=WorkerMetrics(),
         decisions=DecisionLog(state / "decisions", "bench"),
         remembered=lambda: None,
     )
-    belonging = Belonging()
+    belonging = FleetIdentityGate()
     fence = Fence(REGION.segment, await look(around, belonging), term)
     inventory.raise_fence(fence)
-    return Reign(around, fence, belonging)
+    return SyncerTerm(around, fence, belonging)
 
 
-async def _pass(reign: Reign) -> tuple[float, float]:
+async def _pass(reign: SyncerTerm) -> tuple[float, float]:
     """One full comparison, to the end of its writes: wall time and CPU."""
     reign.reconciler.dirty.mark_all()
     passes, watch = reign.reconciler.passes, Stopwatch()

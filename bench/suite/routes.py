@@ -26,14 +26,14 @@ from bench.benchmark import Benchmark, Unmeasurable
 from bench.gauges import Stopwatch
 from holdfast.agent.claims import (
     Claim,
-    Forwarding,
-    Key,
+    ClaimKey,
+    ClaimKind,
+    FdbEntry,
     Mode,
-    Neighbour,
-    Nexthop,
-    Remote,
+    NeighbourEntry,
+    NexthopEntry,
+    RemoteRoute,
     Shape,
-    Sort,
     forwarding,
     neighbour,
     nexthop,
@@ -42,9 +42,9 @@ from holdfast.agent.claims import (
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.agent.dataplane.linux.devices import Devices
-from holdfast.agent.dataplane.linux.snapshot import Picture, take, take_routes
+from holdfast.agent.dataplane.linux.snapshot import KernelSnapshot, take, take_routes
 from holdfast.agent.tunnel_mac import tunnel_mac
-from holdfast.config.sections.linux import Linux
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink.netns import inside
 from holdfast.netlink.socket import Netlink
 from holdfast.reconcile import Change, Op, Owned, diff
@@ -79,11 +79,11 @@ class Node:
         self.tunnel = f"10.128.{high}.{low}"
         self.prefix = f"10.1.{high}.{low}/32"
 
-    def objects(self) -> Iterator[tuple[Key, Shape]]:
-        yield forwarding(4, self.mac), Forwarding(self.underlay)
-        yield neighbour(self.tunnel), Neighbour(self.mac)
-        yield nexthop(self.tunnel), Nexthop(Mode.VXLAN)
-        yield route(self.prefix), Remote(self.tunnel)
+    def objects(self) -> Iterator[tuple[ClaimKey, Shape]]:
+        yield forwarding(4, self.mac), FdbEntry(self.underlay)
+        yield neighbour(self.tunnel), NeighbourEntry(self.mac)
+        yield nexthop(self.tunnel), NexthopEntry(Mode.VXLAN)
+        yield route(self.prefix), RemoteRoute(self.tunnel)
 
 
 def measure(options: Options) -> Figures:
@@ -104,7 +104,7 @@ async def _measure(nodes: Sequence[Node]) -> tuple[float, float, float]:
     return cpu_s / len(wanted) * 1e6, wall_s, _verify(wanted)
 
 
-async def _program(wanted: Mapping[Key, Shape]) -> tuple[float, float]:
+async def _program(wanted: Mapping[ClaimKey, Shape]) -> tuple[float, float]:
     changes = [Change(Op.CREATE, key, None, Owned(Claim(wanted[key]), "bench", 1)) for key in sorted(wanted)]
     dataplane = LinuxDataplane()
     await dataplane.read()
@@ -122,12 +122,12 @@ async def _apply(dataplane: LinuxDataplane, changes: Sequence[ClaimChange]) -> N
         raise Unmeasurable(f"the kernel did not take everything: {refused}")
 
 
-def _verify(wanted: Mapping[Key, Shape]) -> float:
-    remembered = {key: Owned(shape, "bench", 1) for key, shape in wanted.items() if key.sort is Sort.ROUTE}
+def _verify(wanted: Mapping[ClaimKey, Shape]) -> float:
+    remembered = {key: Owned(shape, "bench", 1) for key, shape in wanted.items() if key.sort is ClaimKind.ROUTE}
     want = [(key, remembered[key]) for key in sorted(remembered)]
-    kernel, settings = Netlink(socket.NETLINK_ROUTE), Linux()
+    kernel, settings = Netlink(socket.NETLINK_ROUTE), LinuxSettings()
     devices = Devices(kernel, settings, partial(tunnel_mac, gethostname()))
-    known = at_once(take(kernel, settings, devices, Picture(settings.first_nexthop)))
+    known = at_once(take(kernel, settings, devices, KernelSnapshot(settings.first_nexthop)))
     took = []
     for _ in range(VERIFICATIONS):
         watch = Stopwatch()
@@ -141,7 +141,9 @@ def _verify(wanted: Mapping[Key, Shape]) -> float:
     return median(took) * 1e3
 
 
-def _present(found: Mapping[Key, Shape], remembered: Mapping[Key, Owned[Shape]]) -> list[tuple[Key, Owned[Shape]]]:
+def _present(
+    found: Mapping[ClaimKey, Shape], remembered: Mapping[ClaimKey, Owned[Shape]]
+) -> list[tuple[ClaimKey, Owned[Shape]]]:
     """As the agent has it: how a thing is, by the kernel; whose it is, from memory."""
     present = []
     for key in sorted(found):

@@ -39,25 +39,25 @@ from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.inventory.sql.schema import OBJECTS
-from holdfast.inventory.sql.thread import Thread
+from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus
 from holdfast.model.control.leader import LEADER
-from holdfast.model.fleet.observed import EndpointSeen, Word
+from holdfast.model.fleet.observed import EndpointSeen, ObservedState
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Cell
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.election.leadership import Found, Leadership, Shown
+from holdfast.server.election.leadership import Leadership, LeadershipCell, TermEnded
 from holdfast.server.status import topics as status_topics
 from holdfast.server.status.bindings import Bindings
-from holdfast.server.status.staleness import Behind
-from holdfast.server.status.term import Around, Reign, Topic
+from holdfast.server.status.staleness import Backlog
+from holdfast.server.status.term import Around, StatusKind, StatusTerm
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
-from holdfast.store.fenced.packing import Write
+from holdfast.store.fenced.packing import FencedWrite
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.transport.gateway import Connection
 
@@ -126,7 +126,7 @@ class _Deaf:
         return None
 
 
-class _Slow(Thread):
+class _Slow(DatabaseThread):
     """A database that takes its time for every call."""
 
     async def __call__(self, call: Callable[[], T]) -> T:
@@ -197,7 +197,7 @@ class _Bench:
         status = AGENT_STATUS.encode(AgentStatus.of(CLOCK.wall(), 1.0))
         puts = [Put(AGENT_STATUS.key(REGION, _host(n)), status) for n in range(self._hosts)]
         puts += [Put(key, _value(0)) for key in _keys(self._options.endpoints)]
-        results = await fenced.bulk([Write((put,)) for put in puts])
+        results = await fenced.bulk([FencedWrite((put,)) for put in puts])
         if any(result.error for result in results):
             raise Unmeasurable("etcd did not take the reports; run it again on a quieter machine")
         for topic in self._topics():
@@ -247,17 +247,17 @@ class _Bench:
     async def _reset(self) -> None:
         """All are up again, in the store and in the inventory."""
         fenced = FencedStore(self.store, LEADER_KEY, self._term)
-        await fenced.bulk([Write((Put(key, _value(0)),)) for key in _keys(self._options.endpoints)])
+        await fenced.bulk([FencedWrite((Put(key, _value(0)),)) for key in _keys(self._options.endpoints)])
         async with self._reign(self._endpoints()) as reign:
             await reign.reconciler.turn()
 
-    async def _caught_up(self, reign: Reign[Any, Any]) -> None:
+    async def _caught_up(self, reign: StatusTerm[Any, Any]) -> None:
         """Until the list of the start has been looked at: what that costs is `snapshot`, not the events'."""
         async with asyncio.timeout(PATIENCE.total_seconds()):
             while reign.backlog():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
-    async def _arrived(self, reign: Reign[Any, EndpointSeen], key: bytes, value: bytes) -> None:
+    async def _arrived(self, reign: StatusTerm[Any, EndpointSeen], key: bytes, value: bytes) -> None:
         """Until all that was written has been seen and written on: the last of it is said once more, so that its
         revision is above all others."""
         last = await self.store.put(key, value)
@@ -265,8 +265,8 @@ class _Bench:
             while reign.topic.mirror.mod_revision(key) < last or reign.backlog():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
-    def _check(self, reign: Reign[Any, EndpointSeen], changes: int, first_round: int) -> None:
-        words = {_value(0): Word.ACTIVE, _value(1): Word.DOWN}
+    def _check(self, reign: StatusTerm[Any, EndpointSeen], changes: int, first_round: int) -> None:
+        words = {_value(0): ObservedState.ACTIVE, _value(1): ObservedState.DOWN}
         wanted = dict(_changes(self._options.endpoints, changes, first_round))
         wrong = sum(reign.target.written[key].value.status is not words[value] for key, value in wanted.items())
         if wrong:
@@ -280,9 +280,9 @@ class _Bench:
             different = max(1, round(self._options.endpoints * DIFFERS))
             fenced = FencedStore(self.store, LEADER_KEY, self._term)
             some = _keys(self._options.endpoints)[:different]
-            await fenced.bulk([Write((Put(key, _value(1)),)) for key in some])
+            await fenced.bulk([FencedWrite((Put(key, _value(1)),)) for key in some])
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                while topic.mirror.objects[some[-1]].status is not State.DOWN:  # noqa: ASYNC110
+                while topic.mirror.objects[some[-1]].status is not EndpointState.DOWN:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             watch = Stopwatch()
             reign = self._made(topic, slow)
@@ -291,16 +291,16 @@ class _Bench:
         slow.close()
         return taken, reign.target.writes
 
-    def _topics(self) -> Sequence[Topic[Any, Any]]:
-        agents = status_topics.agents(REGION, self.store, self._observed, Thread("agents"), CLOCK)
+    def _topics(self) -> Sequence[StatusKind[Any, Any]]:
+        agents = status_topics.agents(REGION, self.store, self._observed, DatabaseThread("agents"), CLOCK)
         return agents, self._endpoints()
 
-    def _endpoints(self, aside: Thread | None = None) -> Topic[Any, EndpointSeen]:
-        aside = aside or Thread("endpoints")
+    def _endpoints(self, aside: DatabaseThread | None = None) -> StatusKind[Any, EndpointSeen]:
+        aside = aside or DatabaseThread("endpoints")
         return status_topics.endpoints(REGION, self.store, self._observed, aside, CLOCK)
 
     @asynccontextmanager
-    async def _warm(self, topic: Topic[Any, Any]) -> AsyncIterator[None]:
+    async def _warm(self, topic: StatusKind[Any, Any]) -> AsyncIterator[None]:
         following = asyncio.create_task(topic.mirror.run())
         try:
             await topic.mirror.wait_synced()
@@ -309,36 +309,36 @@ class _Bench:
             following.cancel()
 
     @asynccontextmanager
-    async def _reign(self, topic: Topic[T, Any]) -> AsyncIterator[Reign[T, Any]]:
+    async def _reign(self, topic: StatusKind[T, Any]) -> AsyncIterator[StatusTerm[T, Any]]:
         async with self._warm(topic):
-            yield self._made(topic, Thread("reign"))
+            yield self._made(topic, DatabaseThread("reign"))
 
-    def _made(self, topic: Topic[T, Any], aside: Thread) -> Reign[T, Any]:
+    def _made(self, topic: StatusKind[T, Any], aside: DatabaseThread) -> StatusTerm[T, Any]:
         until = CLOCK.now() + seconds(1e6)
-        found = _Slot[Found]()
+        found = _Slot[TermEnded]()
         around = Around(
             observed=self._observed,
             aside=aside,
             waker=_Deaf(),
             clock=CLOCK,
-            leadership=Leadership(_Slot(Shown("leading", self._term, until, until)), found, [found], CLOCK),
+            leadership=Leadership(_Slot(LeadershipCell("leading", self._term, until, until)), found, [found], CLOCK),
             vitals=Vitals(CLOCK),
             metrics=WorkerMetrics(),
             decisions=DecisionLog(self._state / "decisions", "bench"),
         )
         fence = Fence(REGION.segment, 1, self._term)
         self._inventory.raise_fence(fence)
-        return Reign(around, topic, fence)
+        return StatusTerm(around, topic, fence)
 
 
 class _Peak:
     """The largest backlog that was there when the next portion was taken."""
 
-    def __init__(self, reign: Reign[Any, Any]) -> None:
+    def __init__(self, reign: StatusTerm[Any, Any]) -> None:
         self._behind = reign.behind
         self.peak = 0
 
-    def __call__(self) -> Behind:
+    def __call__(self) -> Backlog:
         behind = self._behind()
         self.peak = max(self.peak, behind.waiting)
         return behind
@@ -374,7 +374,7 @@ async def bulk_writer(work: Work) -> AsyncIterator[Done]:
     yield Done()
     watch, changes = Stopwatch(), iter(list(_changes(work.endpoints, work.changes, work.first_round)))
     while portion := list(itertools.islice(changes, work.endpoints)):
-        await fenced.bulk([Write((Put(*change),)) for change in portion])
+        await fenced.bulk([FencedWrite((Put(*change),)) for change in portion])
     yield Done(work.changes / watch.wall_s)
     await store.close()
 
@@ -392,7 +392,7 @@ def _keys(count: int) -> Sequence[bytes]:
 
 @cache
 def _value(turn: int) -> bytes:
-    return ENDPOINT_STATUS.encode(EndpointStatus(State.DOWN if turn % 2 else State.UP))
+    return ENDPOINT_STATUS.encode(EndpointStatus(EndpointState.DOWN if turn % 2 else EndpointState.UP))
 
 
 def _host(number: int) -> str:

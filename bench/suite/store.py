@@ -34,7 +34,7 @@ from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.store.api import Events, Put, Snapshot, Store
 from holdfast.store.client import EtcdStore
-from holdfast.store.fenced.packing import Write
+from holdfast.store.fenced.packing import FencedWrite
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.transport.gateway import Connection
@@ -191,7 +191,7 @@ async def _arrived(seen: AsyncIterator[Snapshot | Events], wanted: int) -> None:
 async def bulk_writer(work: Work) -> AsyncIterator[Cost]:
     """A part: stores the endpoints as one fenced plan."""
     store = EtcdStore(Connection((work.endpoint,), deadline=PATIENCE))
-    writes = [Write((put,)) for put in fleet.endpoints(work.keys, generation=work.generation)]
+    writes = [FencedWrite((put,)) for put in fleet.endpoints(work.keys, generation=work.generation)]
     leader = await store.get(LEADER_KEY)
     term = leader.create_revision if leader else await store.put(LEADER_KEY, b"{}")
     fenced = FencedStore(store, LEADER_KEY, term)

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 from holdfast.agent.claims import (
     Claim,
-    Forwarding,
-    Key,
-    Local,
+    ClaimKey,
+    FdbEntry,
+    LocalRoute,
     Mode,
-    Neighbour,
-    Nexthop,
+    NeighbourEntry,
+    NexthopEntry,
     Owner,
-    Remote,
+    RemoteRoute,
     Shape,
     forwarding,
     neighbour,
     nexthop,
     route,
 )
-from holdfast.agent.dataplane.api import ClaimChange, Dataplane
+from holdfast.agent.dataplane.api import ClaimChange, HostDataplane
 from holdfast.reconcile import Change, Op, Owned
 
 T1, M1, U1 = "10.99.0.1", "66:00:00:00:00:01", "192.0.2.101"
@@ -38,7 +38,7 @@ OWNER = Owner("peer-1", "uid-1")
 class Ground:
     """The dataplane under test. It is empty; two interfaces exist, one does not, and two hosts are on our segment."""
 
-    dataplane: Dataplane
+    dataplane: HostDataplane
     interface: str = "tap1"
     second: str = "tap2"
     absent: str | None = None
@@ -47,24 +47,24 @@ class Ground:
     direct6: str = "2001:db8::201"
 
 
-Objects = Sequence[tuple[Key, Shape]]
+Objects = Sequence[tuple[ClaimKey, Shape]]
 
 
 def tunnel(address: str, mac: str, underlay: str) -> Objects:
     """All that a peer occupies that is reached through the tunnel."""
     family = 6 if ":" in underlay else 4
     return [
-        (forwarding(family, mac), Forwarding(underlay)),
-        (neighbour(address), Neighbour(mac)),
-        (nexthop(address), Nexthop(Mode.VXLAN)),
+        (forwarding(family, mac), FdbEntry(underlay)),
+        (neighbour(address), NeighbourEntry(mac)),
+        (nexthop(address), NexthopEntry(Mode.VXLAN)),
     ]
 
 
 def straight(address: str) -> Objects:
-    return [(nexthop(address), Nexthop(Mode.DIRECT))]
+    return [(nexthop(address), NexthopEntry(Mode.DIRECT))]
 
 
-def change(key: Key, new: Shape | None, old: Shape | None = None) -> ClaimChange:
+def change(key: ClaimKey, new: Shape | None, old: Shape | None = None) -> ClaimChange:
     op = Op.DELETE if new is None else Op.CREATE if old is None else Op.REPLACE
     return Change(op, key, _owned(old), _owned(new))
 
@@ -73,12 +73,12 @@ def _owned(shape: Shape | None) -> Owned[Claim] | None:
     return None if shape is None else Owned(Claim(shape, OWNER), "region", 1)
 
 
-async def made(dataplane: Dataplane, objects: Objects) -> None:
+async def made(dataplane: HostDataplane, objects: Objects) -> None:
     answers = await dataplane.apply([change(key, shape) for key, shape in objects])
     assert list(answers) == [None] * len(objects)
 
 
-async def removed(dataplane: Dataplane, objects: Objects) -> None:
+async def removed(dataplane: HostDataplane, objects: Objects) -> None:
     answers = await dataplane.apply([change(key, None, shape) for key, shape in reversed(objects)])
     assert list(answers) == [None] * len(objects)
 
@@ -89,13 +89,13 @@ def full(ground: Ground) -> Objects:
         *tunnel(T6, M6, U6),
         *straight(ground.direct),
         *straight(ground.direct6),
-        (route("10.65.0.1/32"), Remote(T1)),
-        (route("10.65.1.0/26"), Remote(T1)),
-        (route("10.65.0.2/32"), Remote(ground.direct)),
-        (route("fd65::1/128"), Remote(T6)),
-        (route("fd65:0:0:1::/64"), Remote(ground.direct6)),
-        (route("10.65.0.3/32"), Local(ground.interface)),
-        (route("fd65::3/128"), Local(ground.interface)),
+        (route("10.65.0.1/32"), RemoteRoute(T1)),
+        (route("10.65.1.0/26"), RemoteRoute(T1)),
+        (route("10.65.0.2/32"), RemoteRoute(ground.direct)),
+        (route("fd65::1/128"), RemoteRoute(T6)),
+        (route("fd65:0:0:1::/64"), RemoteRoute(ground.direct6)),
+        (route("10.65.0.3/32"), LocalRoute(ground.interface)),
+        (route("fd65::3/128"), LocalRoute(ground.interface)),
     ]
 
 
@@ -142,7 +142,7 @@ async def removing_what_is_not_there_is_done(ground: Ground) -> None:
 
 async def what_was_removed_is_gone_and_nothing_else(ground: Ground) -> None:
     await made(ground.dataplane, full(ground))
-    gone: Objects = [(route("10.65.0.1/32"), Remote(T1)), (route("fd65::3/128"), Local(ground.interface))]
+    gone: Objects = [(route("10.65.0.1/32"), RemoteRoute(T1)), (route("fd65::3/128"), LocalRoute(ground.interface))]
     await removed(ground.dataplane, gone)
     assert await ground.dataplane.read() == {k: v for k, v in full(ground) if k not in dict(gone)}
 
@@ -154,43 +154,43 @@ async def all_of_it_can_be_removed(ground: Ground) -> None:
 
 
 async def a_route_moves_to_another_nexthop(ground: Ground) -> None:
-    await made(ground.dataplane, [*tunnel(T1, M1, U1), *tunnel(T2, M2, U2), (route("10.65.0.1/32"), Remote(T1))])
-    moved = change(route("10.65.0.1/32"), Remote(T2), Remote(T1))
+    await made(ground.dataplane, [*tunnel(T1, M1, U1), *tunnel(T2, M2, U2), (route("10.65.0.1/32"), RemoteRoute(T1))])
+    moved = change(route("10.65.0.1/32"), RemoteRoute(T2), RemoteRoute(T1))
     assert list(await ground.dataplane.apply([moved])) == [None]
     await removed(ground.dataplane, tunnel(T1, M1, U1))
-    assert await ground.dataplane.read() == {**dict(tunnel(T2, M2, U2)), route("10.65.0.1/32"): Remote(T2)}
+    assert await ground.dataplane.read() == {**dict(tunnel(T2, M2, U2)), route("10.65.0.1/32"): RemoteRoute(T2)}
 
 
 async def a_route_moves_here_and_away_again(ground: Ground) -> None:
-    key, remote, local = route("10.65.0.1/32"), Remote(T1), Local(ground.interface)
+    key, remote, local = route("10.65.0.1/32"), RemoteRoute(T1), LocalRoute(ground.interface)
     await made(ground.dataplane, [*tunnel(T1, M1, U1), (key, remote)])
     assert list(await ground.dataplane.apply([change(key, local, remote)])) == [None]
     assert (await ground.dataplane.read([key])) == {key: local}
-    assert list(await ground.dataplane.apply([change(key, Local(ground.second), local)])) == [None]
-    assert (await ground.dataplane.read([key])) == {key: Local(ground.second)}
-    assert list(await ground.dataplane.apply([change(key, remote, Local(ground.second))])) == [None]
+    assert list(await ground.dataplane.apply([change(key, LocalRoute(ground.second), local)])) == [None]
+    assert (await ground.dataplane.read([key])) == {key: LocalRoute(ground.second)}
+    assert list(await ground.dataplane.apply([change(key, remote, LocalRoute(ground.second))])) == [None]
     assert (await ground.dataplane.read([key])) == {key: remote}
 
 
 async def a_tunnel_address_changes_hands(ground: Ground) -> None:
     """N8: the new owner has another MAC behind another underlay address, and the routes stay."""
-    await made(ground.dataplane, [*tunnel(T1, M1, U1), (route("10.65.0.1/32"), Remote(T1))])
+    await made(ground.dataplane, [*tunnel(T1, M1, U1), (route("10.65.0.1/32"), RemoteRoute(T1))])
     answers = await ground.dataplane.apply(
         [
-            change(forwarding(4, M2), Forwarding(U2)),
-            change(neighbour(T1), Neighbour(M2), Neighbour(M1)),
-            change(forwarding(4, M1), None, Forwarding(U1)),
+            change(forwarding(4, M2), FdbEntry(U2)),
+            change(neighbour(T1), NeighbourEntry(M2), NeighbourEntry(M1)),
+            change(forwarding(4, M1), None, FdbEntry(U1)),
         ]
     )
     assert list(answers) == [None, None, None]
-    expected = {**dict(tunnel(T1, M2, U2)), route("10.65.0.1/32"): Remote(T1)}
+    expected = {**dict(tunnel(T1, M2, U2)), route("10.65.0.1/32"): RemoteRoute(T1)}
     assert await ground.dataplane.read() == expected
 
 
 async def a_mac_moves_to_another_underlay_address(ground: Ground) -> None:
     await made(ground.dataplane, tunnel(T1, M1, U1))
-    assert list(await ground.dataplane.apply([change(forwarding(4, M1), Forwarding(U2), Forwarding(U1))])) == [None]
-    assert (await ground.dataplane.read([forwarding(4, M1)])) == {forwarding(4, M1): Forwarding(U2)}
+    assert list(await ground.dataplane.apply([change(forwarding(4, M1), FdbEntry(U2), FdbEntry(U1))])) == [None]
+    assert (await ground.dataplane.read([forwarding(4, M1)])) == {forwarding(4, M1): FdbEntry(U2)}
 
 
 async def a_refusal_is_of_its_object_and_the_others_are_made(ground: Ground) -> None:
@@ -199,7 +199,7 @@ async def a_refusal_is_of_its_object_and_the_others_are_made(ground: Ground) -> 
     prefixes = ["10.65.0.1/32", "10.65.0.2/32", "10.65.0.3/32"]
     vias = [T1, T2, T1]
     answers = await ground.dataplane.apply(
-        [change(route(prefix), Remote(via)) for prefix, via in zip(prefixes, vias, strict=True)]
+        [change(route(prefix), RemoteRoute(via)) for prefix, via in zip(prefixes, vias, strict=True)]
     )
     assert [answer is None for answer in answers] == [True, False, True]
     assert "\n" not in str(answers[1])
@@ -210,7 +210,7 @@ async def a_refusal_is_of_its_object_and_the_others_are_made(ground: Ground) -> 
 
 
 async def thousands_go_in_at_once(ground: Ground) -> None:
-    routes = [(route(f"10.66.{n >> 8}.{n & 255}/32"), Remote(T1)) for n in range(3_000)]
+    routes = [(route(f"10.66.{n >> 8}.{n & 255}/32"), RemoteRoute(T1)) for n in range(3_000)]
     await made(ground.dataplane, [*tunnel(T1, M1, U1), *routes])
     assert await ground.dataplane.read() == dict([*tunnel(T1, M1, U1), *routes])
     await removed(ground.dataplane, routes[:1_500])
@@ -218,10 +218,10 @@ async def thousands_go_in_at_once(ground: Ground) -> None:
 
 
 async def an_interface_that_is_absent_is_an_obstacle_not_a_crash(ground: Ground) -> None:
-    key, there = route("10.65.0.3/32"), Local(ground.interface)
+    key, there = route("10.65.0.3/32"), LocalRoute(ground.interface)
     assert ground.dataplane.obstacle(key, there) is None
     if ground.absent is not None:
-        missing = Local(ground.absent)
+        missing = LocalRoute(ground.absent)
         assert ground.absent in str(ground.dataplane.obstacle(key, missing))
         (answer,) = await ground.dataplane.apply([change(key, missing)])
         assert answer is not None

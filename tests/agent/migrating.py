@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.agent.claims import Local, Remote, Shape
-from holdfast.agent.commands.control import Commands
+from holdfast.agent.claims import LocalRoute, RemoteRoute, Shape
+from holdfast.agent.commands.control import AgentCommands
 from holdfast.model.base.kind import Kind
-from holdfast.model.calico.endpoint_status import State
+from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.store.api import Operation, Put
 from tests.agent.site import ME, REGION, Fleet, Site
 from tests.agent.test_keeper import P1
 
-HERE, THERE, ELSEWHERE = Local("tap-w"), Remote("10.99.0.1"), Remote("10.99.0.2")
+HERE, THERE, ELSEWHERE = LocalRoute("tap-w"), RemoteRoute("10.99.0.1"), RemoteRoute("10.99.0.2")
 PREFIX, SECOND, THIRD = "10.65.0.1/32", "10.65.0.2/32", "10.65.0.3/32"
 ROTTEN = b'{"kind": "LiveMigration", '
 
@@ -56,8 +56,8 @@ def mute(site: Site, kind: Kind[Any, Any]) -> None:
     site.clients["region"].link.mute_watches(kind.prefix(REGION))
 
 
-def statuses(site: Site) -> dict[str, State]:
-    found = Commands(site.running, ME, "boot-1", site.node.clock).endpoints()
+def statuses(site: Site) -> dict[str, EndpointState]:
+    found = AgentCommands(site.running, ME, "boot-1", site.node.clock).endpoints()
     assert found is not None
     return {str(name): state for name, state in found.items()}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.agent.claims import Key
+from holdfast.agent.claims import ClaimKey
 from holdfast.agent.dataplane.api import ClaimChange
-from holdfast.agent.desired.ownership import Rivals
+from holdfast.agent.desired.ownership import ClaimOwners
 from holdfast.agent.target import ClaimOutcome
 from holdfast.reconcile import Op
 
@@ -21,12 +21,12 @@ def tried_once(outcome: ClaimOutcome) -> bool:
     return outcome.change.op is Op.DELETE
 
 
-def with_all_its_claims(self: Rivals, key: Key, by: bytes) -> None:
+def with_all_its_claims(self: ClaimOwners, key: ClaimKey, by: bytes) -> None:
     """What a dead owner claimed goes, whoever claims it now."""
     self.sole.pop(key, None)
     self.contested.pop(key, {}).pop(by, None)
 
 
-def nothing_recalled(_self: object, _claims: object) -> set[Key]:
+def nothing_recalled(_self: object, _claims: object) -> set[ClaimKey]:
     """What earlier lives have programmed for who has arrived says nothing."""
     return set()

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.agent.claims import Claim, Key, Shape
+from holdfast.agent.claims import Claim, ClaimKey, Shape
 from holdfast.agent.dataplane.api import ClaimChange, Handler
-from holdfast.agent.desired.peers import Encapsulation, Here
-from holdfast.agent.desired.watcher import Following
-from holdfast.agent.gates.identity import Belonging
+from holdfast.agent.desired.peers import Encapsulation, LocalHost
+from holdfast.agent.desired.watcher import SourceWatcher
+from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
-from holdfast.agent.reconciler import Around, Keeper, Settings
-from holdfast.agent.target import Kernel
+from holdfast.agent.reconciler import AgentReconciler, Around, ReconcilerSettings
+from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
@@ -27,12 +27,12 @@ from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.model.control.scope import Scope, Target
-from holdfast.reconcile import Limits
+from holdfast.model.control.scope import Scope, ScopeKind
+from holdfast.reconcile import BrakeLimits
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.reconciler.place import Pace
+from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Delete, Operation, Put, Store
 from holdfast.testing import FakeStore, Node, World
@@ -43,7 +43,7 @@ from holdfast.testing.store.world_time import world_time
 REGION = Region()
 ME = "me"
 BOOT = "boot-1"
-UNLIMITED = Limits(count=10**9, small=10**9)
+UNLIMITED = BrakeLimits(count=10**9, small=10**9)
 """A brake that never closes: for what is not about the brake, in fleets of a few hosts."""
 INVENTORY = "inventory"
 
@@ -93,7 +93,7 @@ class Fleet:
         """An operator opened the syncer's brake, having looked at that revision."""
         made = Allowance(
             gate="brake",
-            scope=Scope(Target.SYNCER),
+            scope=Scope(ScopeKind.SYNCER),
             revision=revision,
             who="alice",
             why="the row is gone",
@@ -128,7 +128,7 @@ class Ids:
     """A handler that nobody can read back: only what the agent remembers can ever be taken from it."""
 
     name: str = "ids"
-    held: dict[Key, Claim] = field(default_factory=dict)
+    held: dict[ClaimKey, Claim] = field(default_factory=dict)
     waits_for: str | None = None
     refuse: Callable[[ClaimChange], str | None] = lambda _change: None
     pause: Callable[[], Awaitable[None]] | None = None
@@ -162,13 +162,13 @@ class Site:
     """Source → store, in order of precedence; nothing given is the world's own store as `region`."""
     unreachable: set[str] = field(default_factory=set)
     """Sources that cannot be reached when the agent starts; `heal` ends it."""
-    limits: Limits = UNLIMITED
+    limits: BrakeLimits = UNLIMITED
     audit: Duration = seconds(300)
     batch: int = 1_000
     hold_down: Duration = seconds(30)
     path: Callable[[], Sequence[str]] = tuple
     encapsulation: Encapsulation = Encapsulation.ALWAYS
-    keeper: Keeper | None = None
+    keeper: AgentReconciler | None = None
     clients: dict[str, FakeClient] = field(default_factory=dict)
     journals: list[Journal] = field(default_factory=list)
     decisions: list[DecisionLog] = field(default_factory=list)
@@ -183,12 +183,12 @@ class Site:
         return self.world.node(ME)
 
     @property
-    def running(self) -> Keeper:
+    def running(self) -> AgentReconciler:
         assert self.keeper is not None
         return self.keeper
 
     @property
-    def shapes(self) -> Mapping[Key, Shape]:
+    def shapes(self) -> Mapping[ClaimKey, Shape]:
         return self.kernel.objects
 
     def fleet(self, source: str = "region") -> Fleet:
@@ -227,14 +227,18 @@ class Site:
         clock = self.node.clock
         journal = Journal.open(self.folder / "journal", BOOT)
         self.journals.append(journal)
-        here = Here(ME, self.encapsulation)
-        followings = [Following(name, self._client(name), REGION, here, clock) for name in self.stores]
+        here = LocalHost(ME, self.encapsulation)
+        followings = [SourceWatcher(name, self._client(name), REGION, here, clock) for name in self.stores]
         self.decisions.append(decisions := DecisionLog(self.folder / "decisions", "agent"))
         around = Around(clock, Vitals(clock), decisions, WorkerMetrics(), inline)
         memories = {name: StoreMemory(self.folder, name) for name in self.stores}
-        settings = Settings(self.limits, self.hold_down, Pace(audit=self.audit, batch=self.batch), self.path)
-        belonging = Belonging(memories, inline)
-        self.keeper = Keeper(ME, followings, Kernel(journal, self.kernel, self.others), belonging, around, settings)
+        settings = ReconcilerSettings(
+            self.limits, self.hold_down, LoopTimings(audit=self.audit, batch=self.batch), self.path
+        )
+        belonging = StoreIdentityGate(memories, inline)
+        self.keeper = AgentReconciler(
+            ME, followings, JournaledTarget(journal, self.kernel, self.others), belonging, around, settings
+        )
         await self.keeper.run(self.stopping)
         self.keeper = None
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from holdfast.agent.claims import Local, Remote
+from holdfast.agent.claims import LocalRoute, RemoteRoute
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.store.api import Put
@@ -14,7 +14,7 @@ from holdfast.testing.store.link import Fate
 from tests.agent.site import REGION, Site
 from tests.agent.test_keeper import P1, on_a_site
 
-THERE, ELSEWHERE = Remote("10.99.0.1"), Remote("10.99.0.2")
+THERE, ELSEWHERE = RemoteRoute("10.99.0.1"), RemoteRoute("10.99.0.2")
 
 
 async def begun(site: Site) -> None:
@@ -58,10 +58,10 @@ def test_a_workload_whose_endpoint_is_here_is_programmed_whether_or_not_it_is_kn
         fleet.write(fleet.migrates("w", "a", "me"))
         fleet.write(fleet.runs("w", "me", "10.65.0.1/32"))
         await asyncio.sleep(30)
-        assert site.shapes[P1] == Local("tap-w")
+        assert site.shapes[P1] == LocalRoute("tap-w")
         site.clients["region"].link.heal()
         await asyncio.sleep(5)
-        assert site.shapes[P1] == Local("tap-w")
+        assert site.shapes[P1] == LocalRoute("tap-w")
 
     on_a_site(scene, tmp_path)
 

@@ -9,17 +9,17 @@ from holdfast.agent.claims import (
     KINDS,
     NOBODY,
     Claim,
-    Forwarding,
-    Key,
-    Local,
+    ClaimKey,
+    ClaimKind,
+    FdbEntry,
+    LocalRoute,
     Mode,
-    Neighbour,
-    Nexthop,
+    NeighbourEntry,
+    NexthopEntry,
     Owner,
-    Remote,
-    Rule,
+    RemoteRoute,
+    RoutingRule,
     Shape,
-    Sort,
     forwarding,
     leans_on,
     neighbour,
@@ -32,16 +32,16 @@ from holdfast.reconcile import Owned
 
 text = st.text(max_size=20)
 shapes: st.SearchStrategy[Shape] = st.one_of(
-    st.builds(Rule, st.integers(0, 2**31)),
-    st.builds(Forwarding, text),
-    st.builds(Neighbour, text),
-    st.builds(Nexthop, st.sampled_from(Mode)),
-    st.builds(Remote, text),
-    st.builds(Local, text),
+    st.builds(RoutingRule, st.integers(0, 2**31)),
+    st.builds(FdbEntry, text),
+    st.builds(NeighbourEntry, text),
+    st.builds(NexthopEntry, st.sampled_from(Mode)),
+    st.builds(RemoteRoute, text),
+    st.builds(LocalRoute, text),
 )
 keys = st.one_of(
-    st.builds(Key, st.sampled_from(Sort), st.just(4), st.integers(0, 2**32 - 1), st.integers(0, 32)),
-    st.builds(Key, st.sampled_from(Sort), st.just(6), st.integers(0, 2**128 - 1), st.integers(0, 128)),
+    st.builds(ClaimKey, st.sampled_from(ClaimKind), st.just(4), st.integers(0, 2**32 - 1), st.integers(0, 32)),
+    st.builds(ClaimKey, st.sampled_from(ClaimKind), st.just(6), st.integers(0, 2**128 - 1), st.integers(0, 128)),
 )
 owned = st.builds(
     Owned,
@@ -52,20 +52,20 @@ owned = st.builds(
 
 
 @given(keys, owned)
-def test_what_is_written_down_is_read_back(key: Key, what: Owned[Claim]) -> None:
+def test_what_is_written_down_is_read_back(key: ClaimKey, what: Owned[Claim]) -> None:
     assert record.read_key(record.write_key(key)) == key
     assert record.read(record.write(what)) == what
 
 
 def test_that_it_is_missing_now_is_not_written_down() -> None:
-    missing = Owned(Claim(Remote("10.0.0.1"), Owner("a"), missing=True), "region", 1)
-    assert record.read(record.write(missing)) == Owned(Claim(Remote("10.0.0.1"), Owner("a")), "region", 1)
+    missing = Owned(Claim(RemoteRoute("10.0.0.1"), Owner("a"), missing=True), "region", 1)
+    assert record.read(record.write(missing)) == Owned(Claim(RemoteRoute("10.0.0.1"), Owner("a")), "region", 1)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_record_or_none(data: bytes) -> None:
     key, what = record.read_key(data), record.read(data)
-    assert key is None or isinstance(key, Key)
+    assert key is None or isinstance(key, ClaimKey)
     assert what is None or isinstance(what, Owned)
 
 
@@ -75,7 +75,7 @@ def test_many_keys_are_read_as_each_of_them_is(texts: list[bytes]) -> None:
 
 
 def test_what_a_later_release_adds_to_a_record_is_not_looked_at() -> None:
-    plain = Owned(Claim(Local("tap1"), Owner("a")), "region", 7)
+    plain = Owned(Claim(LocalRoute("tap1"), Owner("a")), "region", 7)
     longer = record.write(plain)[:-1] + b', "something new"]'
     assert record.read(longer) == plain
 
@@ -107,11 +107,11 @@ def test_keys_read_as_people_write_them() -> None:
 
 
 def test_each_leans_only_on_what_comes_before_it() -> None:
-    chain: list[tuple[Key, Shape]] = [
-        (route("10.65.0.1/32"), Remote("10.99.0.1")),
-        (nexthop("10.99.0.1"), Nexthop(Mode.VXLAN)),
-        (neighbour("10.99.0.1"), Neighbour("66:00:00:00:00:01")),
-        (forwarding(4, "66:00:00:00:00:01"), Forwarding("192.0.2.1")),
+    chain: list[tuple[ClaimKey, Shape]] = [
+        (route("10.65.0.1/32"), RemoteRoute("10.99.0.1")),
+        (nexthop("10.99.0.1"), NexthopEntry(Mode.VXLAN)),
+        (neighbour("10.99.0.1"), NeighbourEntry("66:00:00:00:00:01")),
+        (forwarding(4, "66:00:00:00:00:01"), FdbEntry("192.0.2.1")),
     ]
     assert [leans_on(*each) for each in chain] == [*(key for key, _ in chain[1:]), None]
     ranks = [KINDS.rank(KINDS.of(key)) for key, _ in chain]
@@ -119,6 +119,6 @@ def test_each_leans_only_on_what_comes_before_it() -> None:
 
 
 def test_what_needs_nothing_leans_on_nothing() -> None:
-    assert leans_on(nexthop("192.0.2.1"), Nexthop(Mode.DIRECT)) is None
-    assert leans_on(route("10.65.0.1/32"), Local("tap1")) is None
+    assert leans_on(nexthop("192.0.2.1"), NexthopEntry(Mode.DIRECT)) is None
+    assert leans_on(route("10.65.0.1/32"), LocalRoute("tap1")) is None
     assert not NOBODY

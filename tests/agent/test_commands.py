@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.claims import nexthop
-from holdfast.agent.commands.control import Commands
+from holdfast.agent.commands.control import AgentCommands
 from holdfast.cli.daemons.agent import peer_lines, pending_lines
 from holdfast.cli.explain.host import endpoint_here
 from holdfast.cli.explain.host import host as explained
@@ -29,12 +29,12 @@ class Asked:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.commands: Commands | None = None
+        self.commands: AgentCommands | None = None
 
     async def start(self) -> None:
         self.site.start()
         await self.site.settled()
-        self.commands = Commands(self.site.running, ME, "boot-1", self.site.node.clock)
+        self.commands = AgentCommands(self.site.running, ME, "boot-1", self.site.node.clock)
 
     async def __call__(self, do: str, **args: object) -> Any:
         assert self.commands is not None
@@ -148,7 +148,7 @@ def test_before_the_store_is_known_to_be_ours_nobody_can_tell_whether_it_knows_t
         asked.site.unreachable = {"region"}
         asked.site.start()
         await asyncio.sleep(5)
-        asked.commands = Commands(asked.site.running, ME, "boot-1", asked.site.node.clock)
+        asked.commands = AgentCommands(asked.site.running, ME, "boot-1", asked.site.node.clock)
         about = await asked("about")
         assert about["registered"] is None
         assert about["sources"][0]["revision"] is None

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.claims import Remote, route
-from holdfast.agent.dataplane.file import Content, load
+from holdfast.agent.claims import RemoteRoute, route
+from holdfast.agent.dataplane.file import FileContent, load
 from holdfast.agent.journal import frames
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS
@@ -31,7 +31,7 @@ from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.store.api import Entry
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import Process, folder, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
@@ -54,7 +54,7 @@ def endpoint(node: str, workload: str, prefix: str) -> Endpoint:
 class Agent:
     """One agent, its etcd and its kernel."""
 
-    def __init__(self, base: Path, cluster: Cluster) -> None:
+    def __init__(self, base: Path, cluster: EtcdCluster) -> None:
         self.base = base
         self.region = Region(f"agents-{os.getpid()}-{next(_numbers)}")
         self.host = f"h-{self.region.name}"
@@ -102,7 +102,7 @@ class Agent:
         one = Endpoint.of(self.region, endpoint(node, workload, prefix).spec)
         self.put(ENDPOINT.key(self.region, one.name), ENDPOINT.encode(one))
 
-    def held(self) -> Content:
+    def held(self) -> FileContent:
         return load(self.kernel)
 
     def has(self, prefix: str) -> bool:
@@ -144,7 +144,7 @@ class Agent:
 
 
 @pytest.fixture
-def agent(one_etcd: Cluster) -> Iterator[Agent]:
+def agent(one_etcd: EtcdCluster) -> Iterator[Agent]:
     with folder() as base:
         one = Agent(base, one_etcd)
         one.put(IDENTITY.key(one.region, "identity"), IDENTITY.encode(Identity("fleet", 1)))
@@ -212,7 +212,7 @@ def test_N17_a_worker_that_hangs_is_replaced_and_goes_on_where_it_was(agent: Age
     agent.runs(f"{agent.host}-b", "late", "10.65.0.2/32")
     wait_until(lambda: agent.pid("peers") not in (None, hung), "it is replaced", within=_PATIENCE)
     agent.comes_to_have("10.65.0.2/32")
-    assert {one.key: one.shape for one in agent.held().objects}[route("10.65.0.1/32")] == Remote("192.0.2.2")
+    assert {one.key: one.shape for one in agent.held().objects}[route("10.65.0.1/32")] == RemoteRoute("192.0.2.2")
 
 
 def test_a_journal_of_a_newer_release_is_waited_for_with_its_sentence_and_left_as_it_is(
@@ -222,7 +222,7 @@ def test_a_journal_of_a_newer_release_is_waited_for_with_its_sentence_and_left_a
     journal.parent.mkdir()
     with monkeypatch.context() as next_release:
         next_release.setattr(frames, "WRITES", frames.READS + 1)
-        newer = frames.pack([frames.Entry(frames.Op.ADD, b"k", b"x")], 1)
+        newer = frames.pack([frames.JournalEntry(frames.EntryKind.ADD, b"k", b"x")], 1)
     journal.write_bytes(newer)
     agent.process.start()
 

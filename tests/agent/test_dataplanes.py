@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from holdfast.agent.claims import Remote, Rule, Sort, nexthop, route, rule
-from holdfast.agent.dataplane.api import Interrupted
+from holdfast.agent.claims import ClaimKind, RemoteRoute, RoutingRule, nexthop, route, rule
+from holdfast.agent.dataplane.api import ReadInterrupted
 from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.conformance import CASES, M1, T1, U1, Case, Ground, change, full, made, tunnel
 
 
 def fake() -> Ground:
-    kernel = FakeKernel(interfaces={"tap1", "tap2"}, own={rule(4, 100): Rule(100)})
+    kernel = FakeKernel(interfaces={"tap1", "tap2"}, own={rule(4, 100): RoutingRule(100)})
     return Ground(kernel, absent="tap9")
 
 
@@ -27,7 +27,7 @@ def test_it_conforms(case: Case) -> None:
 
 def test_a_nexthop_takes_its_routes_with_it() -> None:
     kernel = FakeKernel()
-    asyncio.run(made(kernel, [*tunnel(T1, M1, U1), (route("10.65.0.1/32"), Remote(T1))]))
+    asyncio.run(made(kernel, [*tunnel(T1, M1, U1), (route("10.65.0.1/32"), RemoteRoute(T1))]))
     asyncio.run(kernel.apply([change(nexthop(T1), None, dict(tunnel(T1, M1, U1))[nexthop(T1)])]))
     assert route("10.65.0.1/32") not in kernel.objects
 
@@ -40,13 +40,13 @@ def test_a_link_that_flaps_drops_all_but_forwarding_entries_and_says_so() -> Non
 
     kernel = FakeKernel()
     assert asyncio.run(flap()) is None
-    assert {key.sort for key in kernel.objects} == {Sort.FORWARDING}
+    assert {key.sort for key in kernel.objects} == {ClaimKind.FORWARDING}
 
 
 def test_an_interrupted_read_answers_with_nothing_at_all() -> None:
     kernel = FakeKernel(interruptions=1)
     asyncio.run(made(kernel, tunnel(T1, M1, U1)))
-    with pytest.raises(Interrupted):
+    with pytest.raises(ReadInterrupted):
         asyncio.run(kernel.read())
     assert len(asyncio.run(kernel.read())) == 3
 

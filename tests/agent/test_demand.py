@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.claims import Local, Mode, Nexthop, Remote, Sort, forwarding, neighbour, nexthop, route
+from holdfast.agent.claims import (
+    ClaimKind,
+    LocalRoute,
+    Mode,
+    NexthopEntry,
+    RemoteRoute,
+    forwarding,
+    neighbour,
+    nexthop,
+    route,
+)
 from holdfast.agent.desired.migrations import hostless
-from holdfast.agent.desired.peers import Encapsulation, Here, peer
-from holdfast.agent.desired.source_claims import Demand
+from holdfast.agent.desired.peers import Encapsulation, LocalHost, peer
+from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
@@ -51,10 +61,12 @@ arrived = st.builds(FLEET.arrived, st.sampled_from(WORKLOADS), anywhere)
 class Followed:
     """A demand and, beside it, what it was told."""
 
-    def __init__(self, here: Here | None = None) -> None:
+    def __init__(self, here: LocalHost | None = None) -> None:
         self.objects: dict[bytes, tuple[int, Object]] = {}
         self.revision = 0
-        self.demand = Demand(here or Here(ME, Encapsulation.ALWAYS), REGION, lambda key: self.objects.get(key, (0,))[0])
+        self.demand = SourceClaims(
+            here or LocalHost(ME, Encapsulation.ALWAYS), REGION, lambda key: self.objects.get(key, (0,))[0]
+        )
 
     def tell(self, *operations: Put | Delete) -> set[Any]:
         touched: set[Any] = set()
@@ -145,7 +157,7 @@ def test_another_mac_of_our_own_puts_in_question_what_is_on_our_tunnels() -> Non
 def test_a_workload_of_this_host_is_routed_to_its_interface() -> None:
     followed = Followed()
     followed.tell(FLEET.runs("w", ME, "10.65.0.1/32", interface="tap7"))
-    assert followed.wanted() == {route("10.65.0.1/32"): Local("tap7")}
+    assert followed.wanted() == {route("10.65.0.1/32"): LocalRoute("tap7")}
 
 
 def test_a_workload_waits_for_its_host() -> None:
@@ -153,7 +165,7 @@ def test_a_workload_waits_for_its_host() -> None:
     followed.tell(FLEET.runs("w", "a", "10.65.0.1/32"))
     assert followed.wanted() == {}
     followed.tell(FLEET.joins("a", 1))
-    assert followed.wanted()[route("10.65.0.1/32")] == Remote("10.99.0.1")
+    assert followed.wanted()[route("10.65.0.1/32")] == RemoteRoute("10.99.0.1")
 
 
 def test_a_host_that_claims_our_own_address_is_refused_and_named() -> None:
@@ -164,7 +176,7 @@ def test_a_host_that_claims_our_own_address_is_refused_and_named() -> None:
 
 
 def test_a_host_that_cannot_be_reached_is_refused_and_named() -> None:
-    found = peer(Host.of("a", HostSpec()), Here(ME, Encapsulation.ALWAYS))
+    found = peer(Host.of("a", HostSpec()), LocalHost(ME, Encapsulation.ALWAYS))
     assert list(found.claims()) == []
     assert found.refusal == "host a has no address to reach it by"
 
@@ -178,17 +190,17 @@ def test_hosts_on_one_segment_are_reached_directly_and_others_through_the_tunnel
         )
         return Put(HOST.key(REGION, name), HOST.encode(Host.of(name, spec)))
 
-    followed = Followed(Here(ME, Encapsulation.CROSS_SUBNET))
+    followed = Followed(LocalHost(ME, Encapsulation.CROSS_SUBNET))
     followed.tell(on("near", "192.0.2.2/24", 2), on("far", "198.51.100.3/24", 3))
-    assert followed.wanted()[nexthop("10.99.0.2")] == Nexthop(Mode.VXLAN)
+    assert followed.wanted()[nexthop("10.99.0.2")] == NexthopEntry(Mode.VXLAN)
     touched = followed.tell(on(ME, "192.0.2.1/24", 1))
     assert followed.wanted() == {
-        nexthop("192.0.2.2"): Nexthop(Mode.DIRECT),
+        nexthop("192.0.2.2"): NexthopEntry(Mode.DIRECT),
         **{key: shape for key, shape in wants(followed.objects).items() if key in _tunnel(3)},
     }
     assert touched >= {nexthop("192.0.2.2"), *_tunnel(2)}
     assert followed.tell(FLEET.leaves(ME)) == set()
-    assert followed.wanted()[nexthop("192.0.2.2")] == Nexthop(Mode.DIRECT)
+    assert followed.wanted()[nexthop("192.0.2.2")] == NexthopEntry(Mode.DIRECT)
 
 
 def _tunnel(number: int) -> set[Any]:
@@ -207,9 +219,9 @@ def test_both_families_of_a_host_have_their_own_gateway() -> None:
         tunnel_mac="66:00:00:00:00:02",
         tunnel_mac_v6="66:00:00:00:06:02",
     )
-    found = peer(Host.of("a", spec), Here(ME, Encapsulation.ALWAYS))
+    found = peer(Host.of("a", spec), LocalHost(ME, Encapsulation.ALWAYS))
     assert (found.gateway(4), found.gateway(6)) == ("10.99.0.2", "fd99::2")
-    assert [key.sort for key, _ in found.claims()] == 2 * [Sort.FORWARDING, Sort.NEIGHBOUR, Sort.NEXTHOP]
+    assert [key.sort for key, _ in found.claims()] == 2 * [ClaimKind.FORWARDING, ClaimKind.NEIGHBOUR, ClaimKind.NEXTHOP]
 
 
 @pytest.mark.parametrize("host", ["a", "r-1", "a--b"])
@@ -221,7 +233,7 @@ def test_an_endpoint_is_told_from_its_name_without_its_host(host: str) -> None:
 def test_a_migration_that_goes_nowhere_any_more_claims_nothing() -> None:
     followed = Followed()
     followed.tell(FLEET.runs("w", "a", "10.65.0.1/32"), FLEET.migrates("w", "a", ME))
-    assert followed.wanted() == {route("10.65.0.1/32"): Local("tap-w")}
+    assert followed.wanted() == {route("10.65.0.1/32"): LocalRoute("tap-w")}
     assert followed.tell(FLEET.migrates("w", ME, ME)) == {route("10.65.0.1/32")}
     assert followed.wanted() == {}
 
@@ -236,7 +248,7 @@ def test_a_contest_names_everybody_and_ends_with_the_last_rival() -> None:
     )
     followed.tell(FLEET.ends("w", "a"))
     assert followed.demand.contests() == []
-    assert followed.wanted()[route("10.65.0.1/32")] == Local("tap-v")
+    assert followed.wanted()[route("10.65.0.1/32")] == LocalRoute("tap-v")
 
 
 def test_the_models_say_what_the_site_says() -> None:

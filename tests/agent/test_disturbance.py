@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from holdfast.agent.claims import Key, Shape, nexthop, route
+from holdfast.agent.claims import ClaimKey, Shape, nexthop, route
 from holdfast.model.base.time import seconds
 from holdfast.testing import World, simulate
 from tests.agent.site import Site
@@ -58,12 +58,12 @@ def test_whoever_flushes_nexthops_without_end_gets_ten_comparisons_a_second(tmp_
     on_a_site(scene, tmp_path)
 
 
-async def _fight(site: Site, keys: list[Key] | None) -> None:
+async def _fight(site: Site, keys: list[ClaimKey] | None) -> None:
     """For a while, these objects (None: all that leads through the links) go whenever the route is made."""
     site.kernel.calls.clear()
     loop = asyncio.get_running_loop()
 
-    def again(key: Key, shape: Shape | None) -> None:
+    def again(key: ClaimKey, shape: Shape | None) -> None:
         if key == PREFIX and shape is not None:
             loop.call_soon(site.kernel.flap if keys is None else lambda: site.kernel.flush(keys))
 

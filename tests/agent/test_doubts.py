@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.claims import Remote, Shape
+from holdfast.agent.claims import RemoteRoute, Shape
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.testing.store.link import Fate
@@ -209,7 +209,7 @@ def test_who_is_doubted_because_somebody_else_let_go_of_an_address_keeps_the_oth
         await asyncio.sleep(10)
         fleet.write(fleet.joins("a", 1))
         await asyncio.sleep(10)
-        assert (site.shapes[P1], site.shapes[P2]) == (ELSEWHERE, Remote("10.99.0.3"))
+        assert (site.shapes[P1], site.shapes[P2]) == (ELSEWHERE, RemoteRoute("10.99.0.3"))
         shapes = seen(site)
         site.clients["region"].link.next_calls(Fate.REQUEST_LOST, count=500, of="txn")
         fleet.write(fleet.ends("v", "c"))

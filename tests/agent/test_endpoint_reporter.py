@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.claims import Claim, Key, Local, Owner, Remote, Shape, route
+from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Owner, RemoteRoute, Shape, route
 from holdfast.agent.report.endpoint_states import states
 from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant
 from holdfast.model.calico.endpoint import Endpoint, EndpointName, EndpointSpec
-from holdfast.model.calico.endpoint_status import State
-from holdfast.reconcile import Change, Op, Owned, Story
+from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.reconcile import Change, Op, Outstanding, Owned
 from holdfast.testing import World, simulate
 
 REGION = Region()
@@ -41,9 +41,13 @@ def made(shape: Shape, *, missing: bool = False) -> Owned[Claim]:
 
 
 def state(
-    present: dict[Key, Owned[Claim]], *, error: str = "", obstacle: str | None = None, interface: str = "tap1"
-) -> State:
-    story = Story(Change(Op.CREATE, ROUTE, None, made(Local(interface))), Instant(1), error=error) if error else None
+    present: dict[ClaimKey, Owned[Claim]], *, error: str = "", obstacle: str | None = None, interface: str = "tap1"
+) -> EndpointState:
+    story = (
+        Outstanding(Change(Op.CREATE, ROUTE, None, made(LocalRoute(interface))), Instant(1), error=error)
+        if error
+        else None
+    )
     found = states([endpoint(interface)], present, lambda _key: story, lambda _key, _shape: obstacle)
     return found[NAME]
 
@@ -51,23 +55,23 @@ def state(
 @pytest.mark.parametrize(
     ("present", "error", "obstacle", "expected"),
     [
-        ({ROUTE: made(Local("tap1"))}, "", None, State.UP),
-        ({}, "", None, State.DOWN),
-        ({ROUTE: made(Local("tap1"), missing=True)}, "", None, State.DOWN),
-        ({ROUTE: made(Local("tap2"))}, "", None, State.DOWN),
-        ({ROUTE: made(Remote("192.0.2.9"))}, "", None, State.DOWN),
-        ({ROUTE: made(Local("tap1"))}, "", "interface tap1 does not exist", State.DOWN),
-        ({}, "out of memory", None, State.ERROR),
+        ({ROUTE: made(LocalRoute("tap1"))}, "", None, EndpointState.UP),
+        ({}, "", None, EndpointState.DOWN),
+        ({ROUTE: made(LocalRoute("tap1"), missing=True)}, "", None, EndpointState.DOWN),
+        ({ROUTE: made(LocalRoute("tap2"))}, "", None, EndpointState.DOWN),
+        ({ROUTE: made(RemoteRoute("192.0.2.9"))}, "", None, EndpointState.DOWN),
+        ({ROUTE: made(LocalRoute("tap1"))}, "", "interface tap1 does not exist", EndpointState.DOWN),
+        ({}, "out of memory", None, EndpointState.ERROR),
     ],
 )
 def test_up_is_an_endpoint_whose_routes_reach_its_interface(
-    present: dict[Key, Owned[Claim]], error: str, obstacle: str | None, expected: State
+    present: dict[ClaimKey, Owned[Claim]], error: str, obstacle: str | None, expected: EndpointState
 ) -> None:
     assert state(present, error=error, obstacle=obstacle) is expected
 
 
 def test_an_endpoint_without_an_interface_is_down() -> None:
-    assert state({}, interface="") is State.DOWN
+    assert state({}, interface="") is EndpointState.DOWN
 
 
 class Said:
@@ -75,7 +79,7 @@ class Said:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.states: dict[EndpointName, State] | None = {NAME: State.UP}
+        self.states: dict[EndpointName, EndpointState] | None = {NAME: EndpointState.UP}
         machine = world.node("r1")
         self.are_all = True
         reporter = EndpointReporter(
@@ -102,7 +106,7 @@ def test_a_status_is_written_as_felix_writes_it_without_a_lease_and_followed() -
     async def story(said: Said) -> None:
         await asyncio.sleep(1)
         assert said.value() == b'{"status":"up"}'
-        said.states = {NAME: State.DOWN}
+        said.states = {NAME: EndpointState.DOWN}
         await asyncio.sleep(1)
         assert said.value() == b'{"status":"down"}'
 
@@ -169,7 +173,7 @@ def test_a_store_that_was_away_is_told_when_it_is_back() -> None:
         await asyncio.sleep(1)
         for client in said.world.store._clients:
             client.link.cut()
-        said.states = {NAME: State.ERROR}
+        said.states = {NAME: EndpointState.ERROR}
         await asyncio.sleep(30)
         for client in said.world.store._clients:
             client.link.heal()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from holdfast.agent.claims import Key, Neighbour, Remote, neighbour, nexthop, route
+from holdfast.agent.claims import ClaimKey, NeighbourEntry, RemoteRoute, neighbour, nexthop, route
 from holdfast.model.calico.host import HOST
 from holdfast.store.api import Put
 from holdfast.testing import World, simulate
@@ -17,14 +17,14 @@ from tests.agent.test_keeper import P1, on_a_site, peer
 from tests.sim.peers import SwallowingIds
 
 
-def removals_of(kernel: FakeKernel) -> list[Key]:
+def removals_of(kernel: FakeKernel) -> list[ClaimKey]:
     """What goes from now on."""
-    gone: list[Key] = []
+    gone: list[ClaimKey] = []
     kernel.seen.append(lambda key, shape: gone.append(key) if shape is None else None)
     return gone
 
 
-@fault("N1", without="holdfast.agent.target:Kernel._recall")
+@fault("N1", without="holdfast.agent.target:JournaledTarget._recall")
 def test_N1_what_was_deleted_while_the_agent_was_down_goes_when_it_is_back(tmp_path: Path) -> None:
     ids = Ids()
 
@@ -109,7 +109,11 @@ def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> 
     on_a_site(scene, tmp_path, others=(ids,))
 
 
-@fault("N8", without="holdfast.agent.desired.ownership:Rivals._withdraw", by="tests.agent.removals:with_all_its_claims")
+@fault(
+    "N8",
+    without="holdfast.agent.desired.ownership:ClaimOwners._withdraw",
+    by="tests.agent.removals:with_all_its_claims",
+)
 def test_N8_an_address_that_has_a_new_owner_stays_when_the_old_one_goes(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -121,7 +125,7 @@ def test_N8_an_address_that_has_a_new_owner_stays_when_the_old_one_goes(tmp_path
         gone = removals_of(site.kernel)
         fleet.write(fleet.leaves("old"))
         await site.settled()
-        assert site.shapes[neighbour("10.99.0.1")] == Neighbour("66:00:00:00:00:02")
+        assert site.shapes[neighbour("10.99.0.1")] == NeighbourEntry("66:00:00:00:00:02")
         assert not {neighbour("10.99.0.1"), nexthop("10.99.0.1")} & set(gone)
 
     on_a_site(scene, tmp_path)
@@ -139,13 +143,13 @@ def test_N8_an_address_that_changed_hands_while_the_agent_was_down_is_never_abse
         fleet.write(fleet.joins("new", 2, tunnel=1), fleet.runs("v", "new", "10.65.0.1/32"))
         site.start()
         await site.settled()
-        assert site.shapes[neighbour("10.99.0.1")] == Neighbour("66:00:00:00:00:02")
+        assert site.shapes[neighbour("10.99.0.1")] == NeighbourEntry("66:00:00:00:00:02")
         assert [key.sort.name for key in gone] == ["FORWARDING"]
 
     on_a_site(scene, tmp_path)
 
 
-@fault("N9", without="holdfast.agent.gates.dependents:Footing.judge")
+@fault("N9", without="holdfast.agent.gates.dependents:DependentsGate.judge")
 def test_N9_a_prefix_that_has_a_new_owner_is_routed_throughout(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -160,7 +164,7 @@ def test_N9_a_prefix_that_has_a_new_owner_is_routed_throughout(tmp_path: Path) -
             fleet.runs("w", "new", "10.65.0.1/32"),
         )
         await site.settled()
-        assert site.shapes == {**peer(2), P1: Remote("10.99.0.2")}
+        assert site.shapes == {**peer(2), P1: RemoteRoute("10.99.0.2")}
         assert P1 not in gone
 
     on_a_site(scene, tmp_path)
@@ -198,7 +202,7 @@ def test_N12_a_source_that_does_not_answer_for_ten_minutes_has_not_said_that_it_
         site.unreachable.add("region")
         site.start()
         await asyncio.sleep(600)
-        assert site.shapes == {**peer(1), P1: Remote("10.99.0.1")}
+        assert site.shapes == {**peer(1), P1: RemoteRoute("10.99.0.1")}
         assert site.running.sync.sources["region"].revision is None
         assert site.running.kept() == {"region": 1}
 
@@ -221,7 +225,7 @@ def test_N13_the_way_to_the_store_goes_last_and_stays_when_its_removal_was_a_mis
         gone = removals_of(site.kernel)
         fleet.write(fleet.leaves("a"), fleet.leaves("b"), fleet.ends("etcd", "a"), fleet.ends("w", "a"))
         await asyncio.sleep(20)
-        assert site.shapes == {**peer(1), P1: Remote("10.99.0.1")}
+        assert site.shapes == {**peer(1), P1: RemoteRoute("10.99.0.1")}
         fleet.write(*known)
         await site.settled()
         await asyncio.sleep(60)
@@ -233,7 +237,7 @@ def test_N13_the_way_to_the_store_goes_last_and_stays_when_its_removal_was_a_mis
     on_a_site(scene, tmp_path, path=lambda: ["10.65.0.1"])
 
 
-@fault("N19", without="holdfast.reconcile.sync:Sync.judge")
+@fault("N19", without="holdfast.reconcile.sync:SyncGate.judge")
 def test_N19_what_only_the_kernels_tags_tell_of_stays_until_every_source_has_spoken(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
@@ -271,7 +275,7 @@ def test_C39_the_state_of_a_live_host_whose_value_cannot_be_read_stays(tmp_path:
         site.node.kill()
         site.start()
         await asyncio.sleep(600)
-        assert site.shapes == {**peer(1), **peer(2), route("10.65.0.1/32"): Remote("10.99.0.1")}
+        assert site.shapes == {**peer(1), **peer(2), route("10.65.0.1/32"): RemoteRoute("10.99.0.1")}
         closed = [story.closed for story in site.running.reconciler.ledger if story.closed]
         assert {one.opens for one in closed} == {f"mend or delete {HOST.key(REGION, 'a').decode()}"}
         fleet.write(fleet.leaves("a"))

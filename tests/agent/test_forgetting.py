@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.agent.claims import route
-from holdfast.reconcile import Limits
+from holdfast.reconcile import BrakeLimits
 from holdfast.testing import World, simulate
 from tests.agent.site import Fleet, Site, another_store
 
@@ -80,7 +80,7 @@ def test_a_host_whose_only_source_was_forgotten_lets_go_of_nothing_without_a_sec
     """Less than half would stay: that takes an operator at the brake as well."""
 
     async def scenario(world: World) -> None:
-        site = Site(world, tmp_path, limits=Limits())
+        site = Site(world, tmp_path, limits=BrakeLimits())
         fleet = site.fleet()
         fleet.name_it()
         fleet.write(*[fleet.joins(f"h{n}", n) for n in range(1, 6)])

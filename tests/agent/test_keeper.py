@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.claims import Local, Remote, Rule, forwarding, neighbour, nexthop, route, rule
+from holdfast.agent.claims import LocalRoute, RemoteRoute, RoutingRule, forwarding, neighbour, nexthop, route, rule
 from holdfast.model.base.time import seconds
-from holdfast.reconcile import Limits
+from holdfast.reconcile import BrakeLimits
 from holdfast.runtime.decision_log import history
 from holdfast.testing import World, simulate
 from holdfast.testing.fakes.kernel import FakeKernel
@@ -45,7 +45,7 @@ def test_a_host_and_its_workload_are_programmed(tmp_path: Path) -> None:
         site.start()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
         await site.settled()
-        assert site.shapes == {**peer(1), P1: Remote("10.99.0.1")}
+        assert site.shapes == {**peer(1), P1: RemoteRoute("10.99.0.1")}
 
     on_a_site(scene, tmp_path)
 
@@ -74,7 +74,7 @@ def test_a_local_workload_waits_for_its_interface_and_goes_with_it(tmp_path: Pat
         assert site.shapes == {}
         site.kernel.appear("tap-w")
         await site.settled()
-        assert site.shapes == {P1: Local("tap-w")}
+        assert site.shapes == {P1: LocalRoute("tap-w")}
         site.kernel.disappear("tap-w")
         fleet.write(fleet.ends("w", "me"))
         await site.settled()
@@ -129,7 +129,7 @@ def test_a_host_that_changes_its_address_keeps_its_routes_throughout(tmp_path: P
         site.kernel.seen.append(lambda key, shape: gone.append(key) if shape is None else None)
         fleet.write(fleet.joins("a", 5))
         await site.settled()
-        assert site.shapes == {**peer(5), P1: Remote("10.99.0.5")}
+        assert site.shapes == {**peer(5), P1: RemoteRoute("10.99.0.5")}
         assert P1 not in gone
 
     on_a_site(scene, tmp_path)
@@ -154,7 +154,7 @@ def test_a_brake_on_routes_is_not_evaded_by_removing_what_they_lean_on(tmp_path:
         await site.settled()
         assert len(site.shapes) == 30 * 3 + 1
 
-    on_a_site(scene, tmp_path, limits=Limits())
+    on_a_site(scene, tmp_path, limits=BrakeLimits())
 
 
 def test_what_somebody_flushed_is_made_again_at_once(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_what_somebody_flushed_is_made_again_at_once(tmp_path: Path) -> None:
         assert P1 in site.shapes
         site.kernel.flap()
         await site.settled()
-        assert site.shapes == {**peer(1), P1: Remote("10.99.0.1")}
+        assert site.shapes == {**peer(1), P1: RemoteRoute("10.99.0.1")}
 
     on_a_site(scene, tmp_path)
 
@@ -204,12 +204,12 @@ def test_what_the_dataplane_needs_itself_is_kept_like_a_route(tmp_path: Path) ->
     async def scene(site: Site) -> None:
         site.start()
         await site.settled()
-        assert site.shapes == {rule(4, 100): Rule(100)}
+        assert site.shapes == {rule(4, 100): RoutingRule(100)}
         site.kernel.flush([rule(4, 100)])
         await site.settled()
         assert rule(4, 100) in site.shapes
 
-    on_a_site(scene, tmp_path, kernel=FakeKernel(own={rule(4, 100): Rule(100)}))
+    on_a_site(scene, tmp_path, kernel=FakeKernel(own={rule(4, 100): RoutingRule(100)}))
 
 
 def test_the_first_source_that_wants_a_claim_has_it_and_the_next_one_after_it(tmp_path: Path) -> None:
@@ -285,12 +285,12 @@ def test_a_migrating_workload_is_programmed_where_it_goes_and_routed_to_where_it
         fleet.write(fleet.migrates("w", "a", "b"), fleet.migrates("v", "a", "me"))
         fleet.write(fleet.runs("w", "b", "10.65.0.1/32"), fleet.runs("v", "me", "10.65.0.2/32"))
         await site.settled()
-        assert site.shapes[P1] == Remote("10.99.0.1")
-        assert site.shapes[P2] == Local("tap-v")
+        assert site.shapes[P1] == RemoteRoute("10.99.0.1")
+        assert site.shapes[P2] == LocalRoute("tap-v")
         assert site.running.sources.disputes() == []
         fleet.write(fleet.ends("w", "a"), fleet.arrived("w", "b"))
         await site.settled()
-        assert site.shapes[P1] == Remote("10.99.0.2")
+        assert site.shapes[P1] == RemoteRoute("10.99.0.2")
 
     on_a_site(scene, tmp_path)
 
@@ -382,12 +382,12 @@ def test_what_was_allowed_at_the_syncer_passes_here_up_to_the_revision_that_was_
         await asyncio.sleep(10)
         assert len(site.shapes) == left * 3
 
-    on_a_site(scene, tmp_path, limits=Limits())
+    on_a_site(scene, tmp_path, limits=BrakeLimits())
 
 
 def test_what_a_source_wanted_that_was_given_up_goes_behind_the_brake(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
-        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()}, limits=Limits())
+        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()}, limits=BrakeLimits())
         first, second = site.fleet("region"), site.fleet("region-b")
         first.name_it()
         second.name_it()
@@ -412,7 +412,7 @@ def test_what_a_source_wanted_that_was_given_up_goes_behind_the_brake(tmp_path: 
 def test_a_source_that_is_not_configured_any_more_counts_as_empty_behind_the_brake(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         both = {"region": world.store, "region-b": another_store()}
-        site = Site(world, tmp_path, stores=both, limits=Limits())
+        site = Site(world, tmp_path, stores=both, limits=BrakeLimits())
         first, second = site.fleet("region"), site.fleet("region-b")
         first.name_it()
         second.name_it()

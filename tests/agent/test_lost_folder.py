@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from holdfast.agent.claims import Claim, Key, Remote, route
-from holdfast.agent.target import Kernel
+from holdfast.agent.claims import Claim, ClaimKey, RemoteRoute, route
+from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import seconds
 from holdfast.reconcile import Owned
 from holdfast.testing import World, simulate
@@ -15,12 +15,12 @@ from holdfast.testing.fault import fault
 from tests.agent.site import Site
 
 P1, P2 = route("10.65.0.1/32"), route("10.65.0.2/32")
-_read = Kernel.read
+_read = JournaledTarget.read
 
 
 async def what_the_journal_remembers(
-    kernel: Kernel, after: Key | None
-) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
+    kernel: JournaledTarget, after: ClaimKey | None
+) -> tuple[Sequence[tuple[ClaimKey, Owned[Claim]]], ClaimKey | None]:
     """Without the protection: an object that only the kernel's tag tells of is not there."""
     found, upto = await _read(kernel, after)
     return [(key, owned) for key, owned in found if owned.source], upto
@@ -50,7 +50,7 @@ async def two_peers_then_a_stop(site: Site) -> None:
 
 @fault(
     "N18",
-    without="holdfast.agent.target:Kernel.read",
+    without="holdfast.agent.target:JournaledTarget.read",
     by="tests.agent.test_lost_folder:what_the_journal_remembers",
 )
 def test_N18_a_host_that_left_with_the_journal_goes_all_the_same(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_N18_without_the_journal_nothing_that_is_wanted_is_touched(tmp_path: Pat
         site.start()
         await site.settled()
         assert site.kernel.calls[made:] == []
-        assert site.shapes[P1] == Remote("10.99.0.1")
+        assert site.shapes[P1] == RemoteRoute("10.99.0.1")
 
     play(scene, tmp_path)
 

@@ -8,23 +8,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agent.claims import Local, Mode, Nexthop, Remote, nexthop, route
-from holdfast.agent.dataplane.file import Content, MemoryDataplane, load, save
+from holdfast.agent.claims import LocalRoute, Mode, NexthopEntry, RemoteRoute, nexthop, route
+from holdfast.agent.dataplane.file import FileContent, FileDataplane, load, save
 from holdfast.reconcile import Away
 from tests.agent.conformance import CASES, Case, Ground, change
 
 P1 = route("10.65.0.1/32")
 N1 = nexthop("10.99.0.1")
-WAY = [change(N1, Nexthop(Mode.VXLAN)), change(P1, Remote("10.99.0.1"))]
+WAY = [change(N1, NexthopEntry(Mode.VXLAN)), change(P1, RemoteRoute("10.99.0.1"))]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_it_conforms(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
-    save(path, Content(absent=("tap9",)))
+    save(path, FileContent(absent=("tap9",)))
 
     async def prove() -> None:
-        plane = MemoryDataplane(path)
+        plane = FileDataplane(path)
         await plane.read()
         await case(Ground(plane, absent="tap9"))
 
@@ -33,8 +33,8 @@ def test_it_conforms(case: Case, tmp_path: Path) -> None:
 
 def test_another_agent_finds_what_the_last_one_left(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
-    asyncio.run(MemoryDataplane(path).apply(WAY))
-    assert asyncio.run(MemoryDataplane(path).read([P1])) == {P1: Remote("10.99.0.1")}
+    asyncio.run(FileDataplane(path).apply(WAY))
+    assert asyncio.run(FileDataplane(path).read([P1])) == {P1: RemoteRoute("10.99.0.1")}
     assert load(path).changes == 2
 
 
@@ -42,7 +42,7 @@ def test_whoever_empties_the_file_has_disturbed_it(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
 
     async def disturb() -> object:
-        plane = MemoryDataplane(path)
+        plane = FileDataplane(path)
         await plane.apply(WAY)
         waiting = asyncio.create_task(plane.disturbed())
         await asyncio.sleep(0)
@@ -55,12 +55,12 @@ def test_whoever_empties_the_file_has_disturbed_it(tmp_path: Path) -> None:
 
 def test_an_interface_that_is_said_to_be_absent_is_an_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
-    save(path, Content(absent=("tap1",)))
+    save(path, FileContent(absent=("tap1",)))
 
     async def obstacles() -> tuple[str | None, str | None]:
-        plane = MemoryDataplane(path)
+        plane = FileDataplane(path)
         await plane.read()
-        return plane.obstacle(P1, Local("tap1")), plane.obstacle(P1, Local("tap2"))
+        return plane.obstacle(P1, LocalRoute("tap1")), plane.obstacle(P1, LocalRoute("tap2"))
 
     assert asyncio.run(obstacles()) == ("interface tap1 does not exist", None)
 
@@ -69,11 +69,11 @@ def test_a_file_that_makes_no_sense_is_a_dataplane_that_is_away(tmp_path: Path) 
     path = tmp_path / "kernel.json"
     path.write_bytes(b"rubbish")
     with pytest.raises(Away, match="delete it for an empty one"):
-        asyncio.run(MemoryDataplane(path).read())
+        asyncio.run(FileDataplane(path).read())
 
 
 def test_the_file_names_its_objects_for_people(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
-    asyncio.run(MemoryDataplane(path).apply(WAY))
+    asyncio.run(FileDataplane(path).apply(WAY))
     named = [one["name"] for one in msgspec.json.decode(path.read_bytes())["objects"]]
     assert named == ["nexthop 10.99.0.1", "route 10.65.0.1/32"]

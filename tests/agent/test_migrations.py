@@ -15,16 +15,16 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.agent.claims import Local, Remote
-from holdfast.agent.commands.control import Commands
+from holdfast.agent.claims import LocalRoute, RemoteRoute
+from holdfast.agent.commands.control import AgentCommands
 from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName, State
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatusName
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.store.api import Snapshot, StoreAway, TxnResult
-from holdfast.testing import Write
+from holdfast.testing import StoreWrite
 from holdfast.testing.fault import fault
 from holdfast.testing.store.client import FakeClient
 from holdfast.testing.store.link import Fate
@@ -49,7 +49,7 @@ def test_a_workload_that_only_its_migration_brings_is_programmed_where_it_goes(t
         await begun(site)
         assert site.shapes[P1] == HERE
         assert site.running.sources.disputes() == []
-        assert statuses(site) == {"me-holdfast-w-eth0": State.UP}
+        assert statuses(site) == {"me-holdfast-w-eth0": EndpointState.UP}
 
     on_a_site(scene, tmp_path)
 
@@ -59,7 +59,7 @@ def test_until_its_interface_exists_packets_go_where_the_workload_is(tmp_path: P
         site.kernel.interfaces = set()
         shapes = await begun(site)
         assert (site.shapes[P1], shapes) == (THERE, [])
-        assert statuses(site) == {"me-holdfast-w-eth0": State.DOWN}
+        assert statuses(site) == {"me-holdfast-w-eth0": EndpointState.DOWN}
 
     on_a_site(scene, tmp_path)
 
@@ -77,7 +77,7 @@ def test_until_its_interface_exists_the_route_to_the_source_is_made_repaired_and
         assert site.shapes[P1] == THERE
         fleet.write(fleet.runs("w", "a", PREFIX, "10.65.0.2/32"), fleet.joins("a", 3))
         await site.settled()
-        assert site.shapes[P1] == site.shapes[P2] == Remote("10.99.0.3")
+        assert site.shapes[P1] == site.shapes[P2] == RemoteRoute("10.99.0.3")
 
     on_a_site(scene, tmp_path)
 
@@ -96,7 +96,7 @@ def test_an_interface_that_goes_and_comes_takes_the_route_with_it_and_brings_it_
         site.kernel.disappear("tap-w")
         await asyncio.sleep(2)
         assert shapes == [None, THERE]
-        assert statuses(site) == {"me-holdfast-w-eth0": State.DOWN}
+        assert statuses(site) == {"me-holdfast-w-eth0": EndpointState.DOWN}
         assert site.running.sources.disputes() == []
         site.kernel.appear("tap-w")
         await asyncio.sleep(2)
@@ -172,7 +172,7 @@ def test_an_endpoint_at_the_target_counts_and_not_its_migration(tmp_path: Path) 
         await begun(site)
         fleet.write(fleet.runs("w", ME, PREFIX, interface="tap-other"))
         await site.settled()
-        assert site.shapes[P1] == Local("tap-other")
+        assert site.shapes[P1] == LocalRoute("tap-other")
 
     on_a_site(scene, tmp_path)
 
@@ -197,7 +197,7 @@ def test_a_move_changes_a_route_once_at_most_whichever_word_is_late(
     on_a_site(scene, tmp_path)
 
 
-@fault("N8", without="holdfast.agent.desired.source_claims:Demand._is_in_question", returns=False)
+@fault("N8", without="holdfast.agent.desired.source_claims:SourceClaims._is_in_question", returns=False)
 def test_N8_a_migration_that_is_gone_takes_nothing_from_a_workload_that_has_arrived(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -206,7 +206,7 @@ def test_N8_a_migration_that_is_gone_takes_nothing_from_a_workload_that_has_arri
         fleet.write(*steps(fleet))
         await asyncio.sleep(30)
         assert shapes == []
-        assert statuses(site) == {"me-holdfast-w-eth0": State.UP}
+        assert statuses(site) == {"me-holdfast-w-eth0": EndpointState.UP}
         site.clients["region"].link.heal()
         await asyncio.sleep(5)
         assert (shapes, site.shapes[P1]) == ([], HERE)
@@ -264,12 +264,12 @@ async def reported(site: Site) -> AsyncIterator[list[bytes | None]]:
     key = ENDPOINT_STATUS.key(REGION, EndpointStatusName.of(REGION, EndpointName(ME, "holdfast", "w", "eth0")))
     written: list[bytes | None] = []
 
-    def note(write: Write) -> None:
+    def note(write: StoreWrite) -> None:
         entries = [event.entry for event in write.events if event.key == key]
         written.extend(None if entry is None else entry.value for entry in entries)
 
     site.world.store.observers.append(note)
-    commands = Commands(site.running, ME, "boot-1", site.node.clock)
+    commands = AgentCommands(site.running, ME, "boot-1", site.node.clock)
     reporter = EndpointReporter(site.world.store.client("reporter"), REGION, ME, commands.endpoints)
     running = asyncio.create_task(reporter.run())
     await site.world.until(lambda: bool(written))
@@ -292,7 +292,7 @@ def test_a_store_that_does_not_answer_has_not_said_that_a_migration_was_cancelle
 
 
 @pytest.mark.parametrize("source", ["a", ME])
-@fault("N8", without="holdfast.agent.desired.source_claims:Demand._is_in_question", returns=False)
+@fault("N8", without="holdfast.agent.desired.source_claims:SourceClaims._is_in_question", returns=False)
 def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_stays(
     tmp_path: Path, source: str
 ) -> None:
@@ -461,7 +461,11 @@ def withheld(*kinds: Kind[Any, Any]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("gone", [(), ("a",)], ids=["", "with its host"])
-@fault("N12", without="holdfast.agent.desired.source_claims:Demand.recall", by="tests.agent.removals:nothing_recalled")
+@fault(
+    "N12",
+    without="holdfast.agent.desired.source_claims:SourceClaims.recall",
+    by="tests.agent.removals:nothing_recalled",
+)
 def test_N12_first_lists_of_which_one_is_older_than_a_move_take_nothing_from_who_has_arrived(
     tmp_path: Path, gone: Sequence[str]
 ) -> None:

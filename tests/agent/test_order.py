@@ -5,16 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.claims import Key, Sort
+from holdfast.agent.claims import ClaimKey, ClaimKind
 from holdfast.agent.key_order import AT_A_TIME, in_order, portions
 from holdfast.runtime.cooperative import at_once
 
-keys = st.builds(Key, st.sampled_from(Sort), st.sampled_from([4, 6]), st.integers(0, 2**128 - 1), st.integers(0, 128))
-close = st.builds(Key, st.sampled_from(Sort), st.sampled_from([4, 6]), st.integers(0, 3), st.integers(0, 3))
+keys = st.builds(
+    ClaimKey, st.sampled_from(ClaimKind), st.sampled_from([4, 6]), st.integers(0, 2**128 - 1), st.integers(0, 128)
+)
+close = st.builds(ClaimKey, st.sampled_from(ClaimKind), st.sampled_from([4, 6]), st.integers(0, 3), st.integers(0, 3))
 
 
 @given(st.sets(keys | close))
-def test_it_is_the_order_that_keys_have_of_themselves(some: set[Key]) -> None:
+def test_it_is_the_order_that_keys_have_of_themselves(some: set[ClaimKey]) -> None:
     assert at_once(in_order(some)) == sorted(some)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agent.desired.migration_query import PATIENCE, Question
+from holdfast.agent.desired.migration_query import PATIENCE, MigrationQuery
 from holdfast.agent.desired.migrations import Move
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.endpoint import EndpointName
@@ -13,8 +13,8 @@ TARGET, SOURCE = (EndpointName(host, "holdfast", "w", "eth0") for host in ("b", 
 MOVE = Move(SOURCE, TARGET)
 
 
-def asked(*stand: bool, move: Move = MOVE) -> Question:
-    return Question(b"by", move, (TARGET, SOURCE)[: len(stand)], stand)
+def asked(*stand: bool, move: Move = MOVE) -> MigrationQuery:
+    return MigrationQuery(b"by", move, (TARGET, SOURCE)[: len(stand)], stand)
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.report.reporter import Around, Host, Reporter
-from holdfast.agent.report.schedule import Tempo, clock_skew
+from holdfast.agent.report.reporter import Around, Reporter, ReportingHost
+from holdfast.agent.report.schedule import ReportIntervals, clock_skew
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant, seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentStatus
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.model.fleet.agent_report import AGENT_REPORT, REPORT_LIMIT, AgentReport, GateReport, Trouble
+from holdfast.model.fleet.agent_report import AGENT_REPORT, REPORT_LIMIT, AgentReport, GateReport, ObjectProblem
 from holdfast.store.api import Entry
-from holdfast.store.identity import Remembered
+from holdfast.store.identity import SeenStore
 from holdfast.testing import Fate, World, simulate
 from holdfast.testing.fault import fault
 
@@ -36,10 +36,10 @@ class Reporting:
         self.client = machine.store()
         self.answer: AgentReport | None = AgentReport(version="1", boot_id=boot, counts={"programmed": 3})
         self.states: list[str] = []
-        self.remembered: Remembered | None = None
+        self.remembered: SeenStore | None = None
         around = Around(machine.clock, self._asked, lambda: self.remembered, lambda _, state: self.states.append(state))
-        host = Host(REGION, HOST, boot)
-        self.reporter = Reporter(self.client, host, seconds(90), Tempo(), around)
+        host = ReportingHost(REGION, HOST, boot)
+        self.reporter = Reporter(self.client, host, seconds(90), ReportIntervals(), around)
         self.stopping = asyncio.Event()
         self.task = asyncio.create_task(self.reporter.run(self.stopping))
 
@@ -97,7 +97,7 @@ def test_alive_is_said_every_30_s_in_felix_words_and_the_first_time_is_marked() 
 def test_troubles_that_no_report_has_room_for_are_no_news_every_five_seconds() -> None:
     async def story(world: World) -> None:
         here = Reporting(world)
-        troubles = tuple(Trouble(f"route 10.0.0.{n}/32", "held", "delete: too many", SINCE) for n in range(200))
+        troubles = tuple(ObjectProblem(f"route 10.0.0.{n}/32", "held", "delete: too many", SINCE) for n in range(200))
         here.answer = AgentReport(version="1", boot_id="boot-1", troubles=troubles)
         await asyncio.sleep(95)
         assert report(world).troubles_left_out >= 150
@@ -192,7 +192,7 @@ def test_a_change_between_two_signs_of_life_keeps_the_revision_of_the_last_one()
 def test_a_report_of_a_thousand_troubles_fits_and_says_how_many_it_left_out() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)
-        troubles = tuple(Trouble(f"route 10.0.{n}.0/24", "failed", "no room " * 9, SINCE) for n in range(1_000))
+        troubles = tuple(ObjectProblem(f"route 10.0.{n}.0/24", "failed", "no room " * 9, SINCE) for n in range(1_000))
         one.answer = AgentReport(version="1", boot_id="boot-1", troubles=troubles, counts={"failed": 1_000})
         await asyncio.sleep(1.5)
         entry = stored(world, AGENT_REPORT)
@@ -281,7 +281,7 @@ def test_a_store_that_is_away_is_waited_for_and_named() -> None:
 def test_a_store_of_another_fleet_is_not_written_to() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)
-        one.remembered = Remembered("kelp", 1, 1)
+        one.remembered = SeenStore("kelp", 1, 1)
         await world.connect("other").put(IDENTITY.key(REGION, "identity"), IDENTITY.encode(Identity("wrack", 1)))
         await asyncio.sleep(100)
         assert status(world) is None

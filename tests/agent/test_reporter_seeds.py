@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from holdfast.agent.report.reporter import Around, Host, Reporter
-from holdfast.agent.report.schedule import Tempo
+from holdfast.agent.report.reporter import Around, Reporter, ReportingHost
+from holdfast.agent.report.schedule import ReportIntervals
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS
 from holdfast.model.fleet.agent_report import AGENT_REPORT, AgentReport
-from holdfast.testing import FakeClient, World, Write, simulate
+from holdfast.testing import FakeClient, StoreWrite, World, simulate
 
 REGION = Region()
 HOST = "r12-07"
 TTL = 90.0
-TEMPO = Tempo()
+TEMPO = ReportIntervals()
 OWN = {kind.key(REGION, HOST) for kind in (AGENT_STATUS, LAST_STATUS, AGENT_REPORT)}
 REPORT, STATUS = AGENT_REPORT.key(REGION, HOST), AGENT_STATUS.key(REGION, HOST)
 SLACK = 30.0
@@ -96,14 +96,14 @@ class Host1207:
         self.client = node.store()
         self.relink()
         around = Around(node.clock, self._asked, lambda: None, lambda _success, _state: None)
-        reporter = Reporter(self.client, Host(REGION, HOST, "boot-1"), seconds(TTL), TEMPO, around)
+        reporter = Reporter(self.client, ReportingHost(REGION, HOST, "boot-1"), seconds(TTL), TEMPO, around)
         self.writes.clear()
         await reporter.run(asyncio.Event())
 
     async def _asked(self) -> AgentReport | None:
         return AgentReport(version="1", boot_id="boot-1", counts={"failed": self.count}) if self.hears else None
 
-    def _judge(self, write: Write) -> None:
+    def _judge(self, write: StoreWrite) -> None:
         if not write.client.startswith(HOST):
             return
         keys = {event.key for event in write.events}

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.agent.claims import Claim, Key, Owner, Remote, route
-from holdfast.agent.report.summary import Moment, Standing
+from holdfast.agent.claims import Claim, ClaimKey, Owner, RemoteRoute, route
+from holdfast.agent.report.summary import AgentSummary, Moment
 from holdfast.model.base.time import Instant, seconds
-from holdfast.reconcile import Change, Closed, Op, Owned, Story, Synced, SyncReason
+from holdfast.reconcile import Change, Closed, Op, Outstanding, Owned, Synced, SyncReason
 
 AT = Moment(Instant(10_000_000_000_000), datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC))
 AGO = AT.now - seconds(60)
 
 
 def owned(host: str = "r1", source: str = "region-a", *, missing: bool = False) -> Owned[Claim]:
-    return Owned(Claim(Remote("192.0.2.1"), Owner(host), missing), source, 7)
+    return Owned(Claim(RemoteRoute("192.0.2.1"), Owner(host), missing), source, 7)
 
 
-def story(prefix: str, *, closed: Closed | None = None, error: str | None = None) -> Story[Key, Claim]:
-    return Story(Change(Op.DELETE, route(prefix), owned(), None), AGO, closed, error)
+def story(prefix: str, *, closed: Closed | None = None, error: str | None = None) -> Outstanding[ClaimKey, Claim]:
+    return Outstanding(Change(Op.DELETE, route(prefix), owned(), None), AGO, closed, error)
 
 
 def standing(
-    *stories: Story[Key, Claim],
+    *stories: Outstanding[ClaimKey, Claim],
     sources: dict[str, Synced] | None = None,
-    present: dict[Key, Owned[Claim]] | None = None,
+    present: dict[ClaimKey, Owned[Claim]] | None = None,
     unregistered_since: Instant | None = None,
-) -> Standing:
-    return Standing("1", "boot-1", "r0", stories, sources or {}, present or {}, unregistered_since=unregistered_since)
+) -> AgentSummary:
+    return AgentSummary(
+        "1", "boot-1", "r0", stories, sources or {}, present or {}, unregistered_since=unregistered_since
+    )
 
 
 def test_what_a_gate_holds_is_one_gate_and_one_trouble_for_each_object() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.agent.claims import Claim, Key, Local, route
+from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, route
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.journal import Journal
-from holdfast.agent.target import Kernel
+from holdfast.agent.target import JournaledTarget
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.conformance import tunnel
@@ -28,7 +28,7 @@ def peers() -> list[ClaimChange]:
     return [Change(Op.CREATE, key, None, Owned(Claim(wanted[key]), "region", 1)) for key in sorted(wanted)]
 
 
-async def pages(kernel: Kernel) -> list[list[Key]]:
+async def pages(kernel: JournaledTarget) -> list[list[ClaimKey]]:
     found, after = [], None
     while True:
         page, after = await kernel.read(after)
@@ -39,7 +39,7 @@ async def pages(kernel: Kernel) -> list[list[Key]]:
 
 def test_its_pages_are_all_that_there_is_in_order(tmp_path: Path) -> None:
     changes = peers()
-    kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), FakeKernel(), page=PEERS)
+    kernel = JournaledTarget(Journal.open(tmp_path / "journal", BOOT), FakeKernel(), page=PEERS)
 
     async def scene() -> None:
         await kernel.apply(changes)
@@ -53,7 +53,7 @@ def test_its_pages_are_all_that_there_is_in_order(tmp_path: Path) -> None:
 
 
 def test_an_empty_kernel_is_one_empty_page(tmp_path: Path) -> None:
-    kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), FakeKernel())
+    kernel = JournaledTarget(Journal.open(tmp_path / "journal", BOOT), FakeKernel())
     assert asyncio.run(pages(kernel)) == [[]]
     kernel.journal.close()
 
@@ -61,7 +61,7 @@ def test_an_empty_kernel_is_one_empty_page(tmp_path: Path) -> None:
 def test_a_pass_that_broke_off_leaves_nothing_for_the_next(tmp_path: Path) -> None:
     changes = peers()
     dataplane = FakeKernel()
-    kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), dataplane, page=PEERS)
+    kernel = JournaledTarget(Journal.open(tmp_path / "journal", BOOT), dataplane, page=PEERS)
 
     async def scene() -> None:
         await kernel.apply(changes)
@@ -76,8 +76,8 @@ def test_a_pass_that_broke_off_leaves_nothing_for_the_next(tmp_path: Path) -> No
 
 def test_others_have_their_turns_while_thousands_of_objects_are_compared(tmp_path: Path) -> None:
     keys = [route(f"10.{number >> 8}.{number & 255}.0/24") for number in range(MANY)]
-    dataplane = FakeKernel(objects={key: Local("tap1") for key in keys})
-    kernel = Kernel(Journal.open(tmp_path / "journal", BOOT), dataplane)
+    dataplane = FakeKernel(objects={key: LocalRoute("tap1") for key in keys})
+    kernel = JournaledTarget(Journal.open(tmp_path / "journal", BOOT), dataplane)
 
     async def scene() -> None:
         async with turns_of_others() as turns:

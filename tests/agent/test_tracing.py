@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.commands.control import Commands
+from holdfast.agent.commands.control import AgentCommands
 from holdfast.cli.explain.route import told
 from holdfast.runtime.control import Declined
 from tests.agent.site import ME
@@ -57,7 +57,7 @@ def test_what_the_kernel_refuses_is_told_at_its_object(tmp_path: Path) -> None:
         asked.site.kernel.refuse = lambda change: "no room" if change.new is not None else None
         asked.site.start()
         await asyncio.sleep(5)
-        asked.commands = Commands(asked.site.running, ME, "boot-1", asked.site.node.clock)
+        asked.commands = AgentCommands(asked.site.running, ME, "boot-1", asked.site.node.clock)
         lines = await explained(asked, "10.65.0.1")
         assert lines[0].endswith("go through the tunnel to 192.0.2.1 once all of this is as wanted.")
         assert any("route 10.65.0.1/32" in line and "no room" in line for line in lines)

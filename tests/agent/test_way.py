@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.agent import store_addresses as way
-from holdfast.agent.store_addresses import WayToStore
+from holdfast.agent.store_addresses import StoreAddresses
 from holdfast.testing import World, simulate
 
 
@@ -24,7 +24,7 @@ class Names:
 
 def test_addresses_need_no_lookup() -> None:
     async def looked() -> frozenset[str]:
-        found = WayToStore(["http://127.0.0.1:2379", "https://[::1]:2379"])
+        found = StoreAddresses(["http://127.0.0.1:2379", "https://[::1]:2379"])
         await found.look()
         return found.addresses()
 
@@ -35,7 +35,7 @@ def test_a_lookup_that_fails_changes_nothing_of_what_is_known(monkeypatch: pytes
     names = Names(monkeypatch, etcd="192.0.2.7")
 
     async def looked() -> frozenset[str]:
-        found = WayToStore(["http://etcd:2379"])
+        found = StoreAddresses(["http://etcd:2379"])
         await found.look()
         names.known.clear()
         await found.look()
@@ -48,7 +48,7 @@ def test_a_name_that_was_never_found_is_looked_up_every_second(monkeypatch: pyte
     names = Names(monkeypatch)
 
     async def scenario(_world: World) -> None:
-        found = WayToStore(["http://etcd:2379"])
+        found = StoreAddresses(["http://etcd:2379"])
         looking = asyncio.create_task(found.run())
         await asyncio.sleep(10)
         assert found.addresses() == frozenset()

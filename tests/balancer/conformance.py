@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from holdfast.balancer.dataplane.api import Dataplane
-from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
+from holdfast.balancer.dataplane.api import VipDataplane
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Change, Op, Owned
 
 V4 = Vip.of("192.0.2.1", "tcp", 80)
@@ -18,7 +18,7 @@ ONE, TWO = backend("10.0.0.1", 8080), backend("10.0.0.2", 8080)
 SIX = backend("2001:db8::53", 53)
 
 
-def change(key: Key, new: Value | None, old: Value | None = None) -> Change[Key, Value]:
+def change(key: VipKey, new: Value | None, old: Value | None = None) -> Change[VipKey, Value]:
     op = Op.DELETE if new is None else Op.CREATE if old is None else Op.REPLACE
     return Change(op, key, _owned(old), _owned(new))
 
@@ -27,105 +27,105 @@ def _owned(value: Value | None) -> Owned[Value] | None:
     return None if value is None else Owned(value, "file", 1)
 
 
-async def made(dataplane: Dataplane, *changes: Change[Key, Value]) -> None:
+async def made(dataplane: VipDataplane, *changes: Change[VipKey, Value]) -> None:
     assert list(await dataplane.apply(changes)) == [None] * len(changes)
 
 
 FULL = (
-    change(Key(V4), Settings()),
-    change(Key(V4, ONE), Entry(100)),
-    change(Key(V4, TWO), Entry(50)),
-    change(Key(V6), Settings(sticky=True)),
-    change(Key(V6, SIX), Entry(1)),
+    change(VipKey(V4), VipSettings()),
+    change(VipKey(V4, ONE), BackendEntry(100)),
+    change(VipKey(V4, TWO), BackendEntry(50)),
+    change(VipKey(V6), VipSettings(sticky=True)),
+    change(VipKey(V6, SIX), BackendEntry(1)),
 )
 
 
-async def an_empty_one_holds_nothing(dataplane: Dataplane) -> None:
+async def an_empty_one_holds_nothing(dataplane: VipDataplane) -> None:
     assert await dataplane.read() == {}
 
 
-async def what_was_made_is_read_back(dataplane: Dataplane) -> None:
+async def what_was_made_is_read_back(dataplane: VipDataplane) -> None:
     await made(dataplane, *FULL)
     assert await dataplane.read() == {one.key: one.new.value for one in FULL if one.new is not None}
 
 
-async def one_vip_can_be_read_alone(dataplane: Dataplane) -> None:
+async def one_vip_can_be_read_alone(dataplane: VipDataplane) -> None:
     await made(dataplane, *FULL)
-    assert set(await dataplane.read({V6})) == {Key(V6), Key(V6, SIX)}
+    assert set(await dataplane.read({V6})) == {VipKey(V6), VipKey(V6, SIX)}
     assert await dataplane.read({OTHER}) == {}
 
 
-async def making_a_thing_twice_is_making_it_once(dataplane: Dataplane) -> None:
+async def making_a_thing_twice_is_making_it_once(dataplane: VipDataplane) -> None:
     await made(dataplane, *FULL)
     before = await dataplane.read()
     await made(dataplane, *FULL)
     assert await dataplane.read() == before
 
 
-async def a_weight_changes_and_nothing_else(dataplane: Dataplane) -> None:
+async def a_weight_changes_and_nothing_else(dataplane: VipDataplane) -> None:
     await made(dataplane, *FULL)
     before = dict(await dataplane.read())
-    await made(dataplane, change(Key(V4, ONE), Entry(30), Entry(100)))
-    assert await dataplane.read() == {**before, Key(V4, ONE): Entry(30)}
+    await made(dataplane, change(VipKey(V4, ONE), BackendEntry(30), BackendEntry(100)))
+    assert await dataplane.read() == {**before, VipKey(V4, ONE): BackendEntry(30)}
 
 
-async def a_weight_of_zero_stays_an_entry(dataplane: Dataplane) -> None:
-    await made(dataplane, *FULL, change(Key(V4, ONE), Entry(0), Entry(100)))
-    assert (await dataplane.read())[Key(V4, ONE)] == Entry(0)
+async def a_weight_of_zero_stays_an_entry(dataplane: VipDataplane) -> None:
+    await made(dataplane, *FULL, change(VipKey(V4, ONE), BackendEntry(0), BackendEntry(100)))
+    assert (await dataplane.read())[VipKey(V4, ONE)] == BackendEntry(0)
 
 
-async def killed_flows_are_remembered_as_level(dataplane: Dataplane) -> None:
-    await made(dataplane, *FULL, change(Key(V4, ONE), Entry(0, kill=True), Entry(100)))
-    assert (await dataplane.read())[Key(V4, ONE)] == Entry(0, kill=True)
-    await made(dataplane, change(Key(V4, ONE), Entry(100), Entry(0, kill=True)))
-    assert (await dataplane.read())[Key(V4, ONE)] == Entry(100)
+async def killed_flows_are_remembered_as_level(dataplane: VipDataplane) -> None:
+    await made(dataplane, *FULL, change(VipKey(V4, ONE), BackendEntry(0, kill=True), BackendEntry(100)))
+    assert (await dataplane.read())[VipKey(V4, ONE)] == BackendEntry(0, kill=True)
+    await made(dataplane, change(VipKey(V4, ONE), BackendEntry(100), BackendEntry(0, kill=True)))
+    assert (await dataplane.read())[VipKey(V4, ONE)] == BackendEntry(100)
 
 
-async def an_entry_goes_alone(dataplane: Dataplane) -> None:
-    await made(dataplane, *FULL, change(Key(V4, ONE), None, Entry(100)))
-    assert set(await dataplane.read({V4})) == {Key(V4), Key(V4, TWO)}
+async def an_entry_goes_alone(dataplane: VipDataplane) -> None:
+    await made(dataplane, *FULL, change(VipKey(V4, ONE), None, BackendEntry(100)))
+    assert set(await dataplane.read({V4})) == {VipKey(V4), VipKey(V4, TWO)}
 
 
-async def entries_go_with_their_vip(dataplane: Dataplane) -> None:
-    await made(dataplane, *FULL, change(Key(V4), None, Settings()))
-    assert set(await dataplane.read()) == {Key(V6), Key(V6, SIX)}
+async def entries_go_with_their_vip(dataplane: VipDataplane) -> None:
+    await made(dataplane, *FULL, change(VipKey(V4), None, VipSettings()))
+    assert set(await dataplane.read()) == {VipKey(V6), VipKey(V6, SIX)}
 
 
-async def deleting_what_is_gone_is_no_error(dataplane: Dataplane) -> None:
-    await made(dataplane, change(Key(V4, ONE), None, Entry(1)), change(Key(V4), None, Settings()))
+async def deleting_what_is_gone_is_no_error(dataplane: VipDataplane) -> None:
+    await made(dataplane, change(VipKey(V4, ONE), None, BackendEntry(1)), change(VipKey(V4), None, VipSettings()))
     assert await dataplane.read() == {}
 
 
-async def a_vip_can_be_torn_down_and_rebuilt_in_one_call(dataplane: Dataplane) -> None:
+async def a_vip_can_be_torn_down_and_rebuilt_in_one_call(dataplane: VipDataplane) -> None:
     await made(dataplane, *FULL)
-    rebuilt = Settings(sticky=True)
+    rebuilt = VipSettings(sticky=True)
     await made(
         dataplane,
-        change(Key(V4), None, Settings()),
-        change(Key(V4), rebuilt),
-        change(Key(V4, ONE), Entry(100)),
+        change(VipKey(V4), None, VipSettings()),
+        change(VipKey(V4), rebuilt),
+        change(VipKey(V4, ONE), BackendEntry(100)),
     )
-    assert await dataplane.read({V4}) == {Key(V4): rebuilt, Key(V4, ONE): Entry(100)}
+    assert await dataplane.read({V4}) == {VipKey(V4): rebuilt, VipKey(V4, ONE): BackendEntry(100)}
 
 
-async def flushing_nobody_ends_nothing(dataplane: Dataplane) -> None:
+async def flushing_nobody_ends_nothing(dataplane: VipDataplane) -> None:
     await made(dataplane, *FULL)
     assert await dataplane.flush(V4, ONE) == 0
 
 
-async def it_says_what_it_is(dataplane: Dataplane) -> None:
+async def it_says_what_it_is(dataplane: VipDataplane) -> None:
     said = dataplane.describe()
     assert said.name
     assert said.table_size > 0
-    assert said.live <= set(Settings.__dataclass_fields__)
+    assert said.live <= set(VipSettings.__dataclass_fields__)
 
 
-async def counters_are_of_entries_that_are_there(dataplane: Dataplane) -> None:
+async def counters_are_of_entries_that_are_there(dataplane: VipDataplane) -> None:
     await made(dataplane, *FULL)
     assert set(await dataplane.counters()) <= set(await dataplane.read())
 
 
-Case = Callable[[Dataplane], Awaitable[None]]
+Case = Callable[[VipDataplane], Awaitable[None]]
 
 CASES: tuple[Case, ...] = (
     an_empty_one_holds_nothing,

@@ -6,15 +6,22 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
-from holdfast.balancer.desired.state import Balancer
-from holdfast.balancer.probing.messages import Assignment, Code, Pace, Report, Result, Target
-from holdfast.balancer.reconciler import Around, Keeper
+from holdfast.balancer.desired.state import BalancerState
+from holdfast.balancer.probing.messages import (
+    Assignment,
+    ProbeCode,
+    ProbeInterval,
+    ProbeReport,
+    ProbeResult,
+    TargetSpec,
+)
+from holdfast.balancer.reconciler import Around, VipReconciler
 from holdfast.balancer.services.resolved import roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.vip import Vip, shown
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.config import Loaded, Source, resolve
-from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.config import ConfigFile, Loaded, resolve
+from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
@@ -28,7 +35,7 @@ _EVERY = 0.25
 def configuration(text: str) -> Configuration:
     """The `balancer:` section that this text is the inside of."""
     indented = "".join(f"  {line}\n" for line in text.splitlines())
-    loaded = resolve(Source("test", f"balancer:\n{indented}".encode()), {})
+    loaded = resolve(ConfigFile("test", f"balancer:\n{indented}".encode()), {})
     assert isinstance(loaded, Loaded), str(loaded)
     return loaded.config.balancer
 
@@ -52,15 +59,15 @@ class TruthfulProber:
         self._node = node
         self._truth = truth
         self.assigned = Assignment(())
-        self.paces: dict[str, Pace] = {}
+        self.paces: dict[str, ProbeInterval] = {}
 
     def assign(self, wanted: Assignment) -> None:
         self.assigned = wanted
 
-    def pace(self, paces: Mapping[str, Pace]) -> None:
+    def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
         self.paces |= paces
 
-    async def reports(self) -> AsyncGenerator[Report, None]:
+    async def reports(self) -> AsyncGenerator[ProbeReport, None]:
         while True:
             await asyncio.sleep(_EVERY)
             if self._truth.dead:
@@ -68,13 +75,13 @@ class TruthfulProber:
             now = self._node.clock.now()
             heard = [one for one in self.assigned.targets if one.id.partition("/")[0] not in self._truth.mute]
             results = () if self._truth.blind else tuple(map(self._result, heard))
-            yield Report(now, results, len(self.assigned.targets), trouble=self._truth.blind)
+            yield ProbeReport(now, results, len(self.assigned.targets), trouble=self._truth.blind)
 
-    def _result(self, target: Target) -> Result:
+    def _result(self, target: TargetSpec) -> ProbeResult:
         name = target.id.partition("/")[0]
         passed = name not in self._truth.down and not self._truth.late
-        code = Code.L4OK if passed else Code.L4CON
-        return Result(target.id, passed, code, seconds(0.001), self._node.clock.now(), self._truth.late)
+        code = ProbeCode.L4OK if passed else ProbeCode.L4CON
+        return ProbeResult(target.id, passed, code, seconds(0.001), self._node.clock.now(), self._truth.late)
 
 
 class Truth:
@@ -98,13 +105,15 @@ class Site:
         self.truth = Truth()
         self._folder = folder
 
-    def start(self, config: Configuration, *, low: Duration = seconds(5), high: Duration = seconds(30)) -> Keeper:
+    def start(
+        self, config: Configuration, *, low: Duration = seconds(5), high: Duration = seconds(30)
+    ) -> VipReconciler:
         clock = self.node.clock
-        balancer = Balancer(roster(config), WarmUp(clock.now(), low, high))
+        balancer = BalancerState(roster(config), WarmUp(clock.now(), low, high))
         vitals = Vitals(clock)
         decisions = DecisionLog(self._folder, "balancer.vips")
         around = Around(clock, vitals, decisions, WorkerMetrics())
-        self.keeper = Keeper(
+        self.keeper = VipReconciler(
             balancer,
             self.dataplane,
             TruthfulProber(self.node, self.truth),

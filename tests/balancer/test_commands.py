@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.balancer.commands.control import Commands
-from holdfast.balancer.commands.views import View
-from holdfast.balancer.health import State
-from holdfast.balancer.intents import WishesFile
-from holdfast.model.control.intent import What
+from holdfast.balancer.commands.control import BalancerCommands
+from holdfast.balancer.commands.views import BalancerViews
+from holdfast.balancer.health import HealthState
+from holdfast.balancer.intents import BalancerIntentFile
+from holdfast.model.control.intent import IntentKind
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
@@ -28,9 +28,9 @@ class Operator:
 
     def __init__(self, site: Site, folder: Path) -> None:
         self.site = site
-        self.wishes = WishesFile(folder / "intents" / "balancer.backends.json")
+        self.wishes = BalancerIntentFile(folder / "intents" / "balancer.backends.json")
         decisions = DecisionLog(folder / "decisions", "balancer.vips")
-        self.commands = Commands(site.keeper, self.wishes, site.node.clock, decisions)
+        self.commands = BalancerCommands(site.keeper, self.wishes, site.node.clock, decisions)
         self.commands.take_effect()
 
     async def __call__(self, do: str, name: str, **args: object) -> str:
@@ -75,7 +75,7 @@ def test_disable_takes_the_place_of_pause_and_enable_ends_it(tmp_path: Path) -> 
     async def story(ask: Operator) -> None:
         await ask("pause", "b1", reason="new disk")
         await ask("disable", "b1", reason="broken disk")
-        assert [intent.what for intent in ask.wishes.all()] == [What.DISABLE]
+        assert [intent.what for intent in ask.wishes.all()] == [IntentKind.DISABLE]
         await ask("enable", "b1")
         assert ask.wishes.all() == ()
         assert ask.site.weights() == {"b1": 100, "b2": 100}
@@ -93,13 +93,13 @@ def test_a_weight_goes_before_the_configuration_and_back(tmp_path: Path) -> None
     play(story, tmp_path)
 
 
-@fault("B10", without="holdfast.balancer.commands.control:Commands._possible")
+@fault("B10", without="holdfast.balancer.commands.control:BalancerCommands._possible")
 def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")
         assert await ask.refused("pause", "b1", reason="oops") == "b1: a backend that is disabled cannot be paused"
-        assert ask.site.keeper.balancer.health["b1"].state is State.DISABLED
-        assert [intent.what for intent in ask.wishes.all()] == [What.DISABLE]
+        assert ask.site.keeper.balancer.health["b1"].state is HealthState.DISABLED
+        assert [intent.what for intent in ask.wishes.all()] == [IntentKind.DISABLE]
 
     play(story, tmp_path)
 
@@ -157,7 +157,7 @@ def test_a_file_of_wishes_that_cannot_be_read_stops_the_start(tmp_path: Path) ->
     path = tmp_path / "wishes.json"
     path.write_text("[{")
     with pytest.raises(RuntimeError, match="mend it, or delete it to forget it"):
-        WishesFile(path)
+        BalancerIntentFile(path)
 
 
 def test_what_was_asked_is_remembered_with_who_and_why(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_what_was_asked_is_remembered_with_who_and_why(tmp_path: Path) -> None:
 def test_explain_tells_the_whole_story_of_a_backend(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")
-        view = View(ask.site.keeper, ask.site.node.clock.now())
+        view = BalancerViews(ask.site.keeper, ask.site.node.clock.now())
         told = view.explain_backend(ask.site.keeper.balancer.roster.backends["b1"])
         assert told["state"] == "disabled"
         assert told["why"] == "ada: “broken disk”"
@@ -188,7 +188,7 @@ def test_the_plan_says_what_is_held_and_what_it_would_move(tmp_path: Path) -> No
         site = ask.site
         site.dataplane.refuse = lambda _change: "no room"
         await ask("pause", "b1", reason="new disk")
-        plan = View(site.keeper, site.node.clock.now()).plan()
+        plan = BalancerViews(site.keeper, site.node.clock.now()).plan()
         assert plan["total"] == 1
         assert 0.45 < plan["moves"][0]["share"] < 0.55
 

@@ -26,7 +26,7 @@ from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.control import Request, ask
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import Process, folder, reserved_ports, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
@@ -138,7 +138,7 @@ def test_a_reload_is_checked_and_a_bad_one_changes_nothing(daemon: Daemon) -> No
 class FromStore(Daemon):
     """The same, but what is served stands in etcd, in a region of its own."""
 
-    def __init__(self, base: Path, etcd: Cluster) -> None:
+    def __init__(self, base: Path, etcd: EtcdCluster) -> None:
         self._etcd = etcd
         self._region = Region(f"balancer-{os.getpid()}")
         super().__init__(base)
@@ -168,7 +168,7 @@ balancer: {{source: etcd, dataplane: {{kind: dry-run}}, startup-min-delay: 500ms
         asyncio.run(put())
 
 
-def test_what_stands_in_a_real_etcd_is_served_and_an_intent_is_kept_there(one_etcd: Cluster) -> None:
+def test_what_stands_in_a_real_etcd_is_served_and_an_intent_is_kept_there(one_etcd: EtcdCluster) -> None:
     with folder() as base:
         daemon = FromStore(base, one_etcd)
         try:

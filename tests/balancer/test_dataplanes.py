@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.balancer.dataplane.api import Dataplane
-from holdfast.balancer.dataplane.dry_run import DryRun
-from holdfast.balancer.vip import Entry, Key
+from holdfast.balancer.dataplane.api import VipDataplane
+from holdfast.balancer.dataplane.dry_run import DryRunDataplane
+from holdfast.balancer.vip import BackendEntry, VipKey
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from tests.balancer.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-@pytest.mark.parametrize("make", [FakeDataplane, lambda: DryRun(251)], ids=["fake", "dry-run"])
-def test_it_conforms(make: Callable[[], Dataplane], case: Case) -> None:
+@pytest.mark.parametrize("make", [FakeDataplane, lambda: DryRunDataplane(251)], ids=["fake", "dry-run"])
+def test_it_conforms(make: Callable[[], VipDataplane], case: Case) -> None:
     async def prove() -> None:
         await case(make())
 
@@ -43,7 +43,7 @@ def test_clients_are_spread_by_weight() -> None:
 def test_a_changed_table_moves_no_established_flow() -> None:
     dataplane = with_clients()
     before = dict(dataplane.flows)
-    asyncio.run(made(dataplane, change(Key(V4, ONE), Entry(0), Entry(100))))
+    asyncio.run(made(dataplane, change(VipKey(V4, ONE), BackendEntry(0), BackendEntry(100))))
     assert dataplane.flows == before
     assert {dataplane.connect(V4, client) for client in range(1_000, 1_050)} == {TWO}
 
@@ -51,11 +51,11 @@ def test_a_changed_table_moves_no_established_flow() -> None:
 def test_kill_ends_exactly_the_dead_backends_flows() -> None:
     dataplane = with_clients()
     others = clients_of(dataplane, TWO)
-    asyncio.run(made(dataplane, change(Key(V4, ONE), Entry(0, kill=True), Entry(100))))
+    asyncio.run(made(dataplane, change(VipKey(V4, ONE), BackendEntry(0, kill=True), BackendEntry(100))))
     assert (clients_of(dataplane, ONE), clients_of(dataplane, TWO)) == (0, others)
 
 
 def test_a_vip_without_backends_refuses() -> None:
     dataplane = with_clients(0)
-    asyncio.run(made(dataplane, change(Key(V4, ONE), None), change(Key(V4, TWO), None)))
+    asyncio.run(made(dataplane, change(VipKey(V4, ONE), None), change(VipKey(V4, TWO), None)))
     assert dataplane.connect(V4, 1) is None

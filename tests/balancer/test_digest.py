@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from holdfast.balancer.health import State
+from holdfast.balancer.health import HealthState
 from holdfast.balancer.peers.digest import Digests, of_health, of_struct, of_table
-from holdfast.balancer.vip import Entry, Key, Settings, Value
+from holdfast.balancer.vip import BackendEntry, Value, VipKey, VipSettings
 from tests.balancer.conformance import ONE, TWO, V4
 
-OBJECTS: list[tuple[Key, Value]] = [(Key(V4), Settings()), (Key(V4, ONE), Entry(100)), (Key(V4, TWO), Entry(0))]
+OBJECTS: list[tuple[VipKey, Value]] = [
+    (VipKey(V4), VipSettings()),
+    (VipKey(V4, ONE), BackendEntry(100)),
+    (VipKey(V4, TWO), BackendEntry(0)),
+]
 
 
 def test_a_table_is_the_same_in_every_order_and_with_every_kill() -> None:
-    flushed: list[tuple[Key, Value]] = [*OBJECTS[:2], (Key(V4, TWO), Entry(0, kill=True))]
+    flushed: list[tuple[VipKey, Value]] = [*OBJECTS[:2], (VipKey(V4, TWO), BackendEntry(0, kill=True))]
     assert of_table(OBJECTS) == of_table(list(reversed(OBJECTS))) == of_table(flushed)
 
 
 def test_a_weight_or_a_setting_makes_another_table() -> None:
-    lighter: list[tuple[Key, Value]] = [*OBJECTS[:2], (Key(V4, TWO), Entry(1))]
-    sticky: list[tuple[Key, Value]] = [(Key(V4), Settings(sticky=True)), *OBJECTS[1:]]
+    lighter: list[tuple[VipKey, Value]] = [*OBJECTS[:2], (VipKey(V4, TWO), BackendEntry(1))]
+    sticky: list[tuple[VipKey, Value]] = [(VipKey(V4), VipSettings(sticky=True)), *OBJECTS[1:]]
     assert len({of_table(OBJECTS), of_table(lighter), of_table(sticky)}) == 3
 
 
 def test_health_does_not_tell_how_an_operator_holds_a_backend() -> None:
-    assert of_health({"a": State.PAUSED}) == of_health({"a": State.DISABLED}) != of_health({"a": State.UP})
+    assert (
+        of_health({"a": HealthState.PAUSED})
+        == of_health({"a": HealthState.DISABLED})
+        != of_health({"a": HealthState.UP})
+    )
 
 
 def test_a_map_is_the_same_in_every_order() -> None:

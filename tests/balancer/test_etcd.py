@@ -10,20 +10,20 @@ from typing import Any
 from holdfast.balancer.vip import shown
 from holdfast.balancer.worker import BalancerJob
 from holdfast.config import Config
-from holdfast.config.sections.balancer import Balancer as Configuration
-from holdfast.config.sections.paths import Paths as Folders
+from holdfast.config.sections.balancer import BalancerSettings as Configuration
+from holdfast.config.sections.paths import PathSettings as Folders
 from holdfast.model.balancing.backend import BACKEND, Backend
 from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
 from holdfast.model.base.region import Region
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.model.control.intent import INTENT, Intent, What
+from holdfast.model.control.intent import INTENT, Intent, IntentKind
 from holdfast.model.control.scope import Scope
-from holdfast.model.control.scope import Target as ScopeTarget
+from holdfast.model.control.scope import ScopeKind as ScopeTarget
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.paths import RolePaths
 from holdfast.testing import FakeClient, Node, World, simulate
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
@@ -48,7 +48,7 @@ class StoreSite:
         )
 
     def start(self, *, store_away: bool = False) -> None:
-        paths = Paths("balancer", self._folder / "run", self._folder / "state")
+        paths = RolePaths("balancer", self._folder / "run", self._folder / "state")
         paths.prepare()
         spec = Spec("vips", "")
         board = Board.create(paths.board, ["supervisor", "vips", "vips/sheet"])
@@ -92,7 +92,7 @@ def play(story: Story, folder: Path, seed: int = 1) -> None:
     simulate(seed, scenario)
 
 
-def intent(what: What, target: ScopeTarget, name: str) -> Intent:
+def intent(what: IntentKind, target: ScopeTarget, name: str) -> Intent:
     return Intent(what=what, scope=Scope(target, name), who="ada", why="new disk", since=WALL_START)
 
 
@@ -109,7 +109,7 @@ def test_what_the_store_says_is_served_and_followed(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-@fault("B24", without="holdfast.reconcile.sync:Sync.judge")
+@fault("B24", without="holdfast.reconcile.sync:SyncGate.judge")
 def test_B24_a_store_that_is_away_at_the_start_removes_no_vip(tmp_path: Path) -> None:
     async def story(site: StoreSite) -> None:
         await site.fill()
@@ -207,7 +207,7 @@ def test_a_backend_may_be_a_host_and_draining_the_host_pauses_it(tmp_path: Path)
         await asyncio.sleep(40)
         moved = {"192.0.2.1:80/tcp 10.0.0.1:80": 100, "192.0.2.1:80/tcp 10.9.0.1:80": 100}
         assert site.served() == moved
-        drain = intent(What.DRAIN, ScopeTarget.HOST, "r1")
+        drain = intent(IntentKind.DRAIN, ScopeTarget.HOST, "r1")
         await site.put(INTENT, drain.name, drain)
         await asyncio.sleep(2)
         assert site.served() == {**moved, "192.0.2.1:80/tcp 10.9.0.1:80": 0}
@@ -225,7 +225,7 @@ def test_an_intent_in_the_store_is_every_balancers(tmp_path: Path) -> None:
         one.start()
         other.start()
         await asyncio.sleep(40)
-        wish = intent(What.DISABLE, ScopeTarget.BACKEND, "b1")
+        wish = intent(IntentKind.DISABLE, ScopeTarget.BACKEND, "b1")
         await one.job._commands._wishes.keep(wish)
         await asyncio.sleep(2)
         assert one.served() == other.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.1:80": 0}

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.balancer.commands.control import Commands
-from holdfast.balancer.commands.views import View
-from holdfast.balancer.intents import WishesFile
+from holdfast.balancer.commands.control import BalancerCommands
+from holdfast.balancer.commands.views import BalancerViews
+from holdfast.balancer.intents import BalancerIntentFile
 from holdfast.balancer.services import from_store as catalog
 from holdfast.cli.daemons.balancer import render
 from holdfast.cli.explain.command import frontend as explained
-from holdfast.model.control.intent import Intent, What
-from holdfast.model.control.scope import Scope, Target
+from holdfast.model.control.intent import Intent, IntentKind
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
@@ -38,9 +38,9 @@ class Operator:
     def start(self) -> None:
         """The balancer starts, also again."""
         self.site.start(simple(1, 2, frontends=2))
-        wishes = WishesFile(self._folder / "backends.json")
+        wishes = BalancerIntentFile(self._folder / "backends.json")
         decisions = DecisionLog(self._folder / "decisions", "balancer.vips")
-        self._commands = Commands(self.site.keeper, wishes, self.site.node.clock, decisions)
+        self._commands = BalancerCommands(self.site.keeper, wishes, self.site.node.clock, decisions)
         self._commands.take_effect()
 
     async def __call__(self, do: str, name: str = "f1", **args: object) -> str:
@@ -48,11 +48,11 @@ class Operator:
         return str(await self._commands.handlers()["frontend"](request, ADA))
 
     def explain(self) -> str:
-        view = View(self.site.keeper, self.site.node.clock.now())
+        view = BalancerViews(self.site.keeper, self.site.node.clock.now())
         return "\n".join(explained(view.explain_frontend(self.site.keeper.balancer.roster.frontends["f1"])))
 
     def status(self) -> str:
-        return render(View(self.site.keeper, self.site.node.clock.now()).status())
+        return render(BalancerViews(self.site.keeper, self.site.node.clock.now()).status())
 
 
 def play(story: Callable[[Operator], Coroutine[Any, Any, None]], folder: Path) -> None:
@@ -148,6 +148,6 @@ def test_what_makes_no_sense_is_declined(
 
 
 def test_a_pause_that_stands_in_the_store_counts() -> None:
-    scope, now = Scope(Target.FRONTEND, "f1"), datetime(2026, 1, 1, tzinfo=UTC)
-    kept = Intent(what=What.PAUSE, scope=scope, who="ada", why="migration", since=now)
-    assert list(catalog.intents({b"key": kept}, configuration("{}"), catalog.Fleet(), now)) == [kept]
+    scope, now = Scope(ScopeKind.FRONTEND, "f1"), datetime(2026, 1, 1, tzinfo=UTC)
+    kept = Intent(what=IntentKind.PAUSE, scope=scope, who="ada", why="migration", since=now)
+    assert list(catalog.intents({b"key": kept}, configuration("{}"), catalog.FleetAddresses(), now)) == [kept]

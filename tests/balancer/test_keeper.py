@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from holdfast.balancer import health as machine
-from holdfast.balancer.health import State
-from holdfast.balancer.probing.messages import Result
-from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
+from holdfast.balancer.health import HealthState
+from holdfast.balancer.probing.messages import ProbeResult
+from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings, backend
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.config import Loaded, Source, resolve
-from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.config import ConfigFile, Loaded, resolve
+from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.model.base.time import Instant
-from holdfast.model.control.intent import Intent, What
+from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import Scope
-from holdfast.model.control.scope import Target as ScopeTarget
+from holdfast.model.control.scope import ScopeKind as ScopeTarget
 from holdfast.reconcile import Op
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
@@ -39,7 +39,7 @@ def play(story: Story, folder: Path, seed: int = 1) -> None:
     simulate(seed, scenario)
 
 
-def intent(what: What, name: str, weight: int | None = None) -> Intent:
+def intent(what: IntentKind, name: str, weight: int | None = None) -> Intent:
     scope = Scope(ScopeTarget.BACKEND, name)
     return Intent(what=what, scope=scope, who="ada", why="maintenance", since=WALL_START, weight=weight)
 
@@ -95,7 +95,7 @@ def test_a_restart_with_unchanged_health_makes_no_write_at_all(tmp_path: Path, s
         config = simple(1, 2, 3, 4, frontends=3, extra="slow_start: 20s")
         site.truth.down = {"b2"}
         await settled(site, config)
-        intend(site, intent(What.DISABLE, "b3"), intent(What.WEIGHT, "b4", 30))
+        intend(site, intent(IntentKind.DISABLE, "b3"), intent(IntentKind.WEIGHT, "b4", 30))
         await asyncio.sleep(2)
         wishes = site.keeper.balancer.intents
         for _ in range(3):
@@ -115,7 +115,7 @@ def test_a_restart_meets_a_backend_that_was_flushed_long_ago_and_leaves_it_alone
         config = msgspec.structs.replace(simple(1, 2), healthchecks=slow_checks())
         site.truth.down = {"b1"}
         await settled(site, config, until=60)
-        assert site.dataplane.objects[Key(VIP, backend("10.0.0.1", 80))] == Entry(0, kill=True)
+        assert site.dataplane.objects[VipKey(VIP, backend("10.0.0.1", 80))] == BackendEntry(0, kill=True)
         site.node.kill()
         site.dataplane.calls.clear()
         site.start(config)
@@ -173,8 +173,8 @@ def test_B2_calls_are_made_in_numeric_order_whatever_the_file_says(tmp_path: Pat
     async def story(world: World, site: Site) -> None:
         await settled(site, shuffled(simple(1, 2, 10, frontends=10), 7))
         keys = [call.key for call in site.dataplane.calls]
-        vips = [key for key in keys if key == Key(key.vip)]
-        entries = [key for key in keys if key != Key(key.vip)]
+        vips = [key for key in keys if key == VipKey(key.vip)]
+        entries = [key for key in keys if key != VipKey(key.vip)]
         assert vips == sorted(vips)
         assert entries == sorted(entries)
         assert [str(key.vip).partition(":")[0] for key in vips][-2:] == ["192.0.2.9", "192.0.2.10"]
@@ -197,7 +197,9 @@ def first_user(balancer: Any, backends: Any) -> set[str]:
     return {balancer.roster.users[name][0] for name in backends}
 
 
-@fault("B17", without="holdfast.balancer.desired.state:Balancer._users", by="tests.balancer.test_keeper:first_user")
+@fault(
+    "B17", without="holdfast.balancer.desired.state:BalancerState._users", by="tests.balancer.test_keeper:first_user"
+)
 def test_B17_a_backend_shared_by_frontends_is_updated_in_all_of_them(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, frontends=4))
@@ -216,14 +218,14 @@ def fresh_start(old: Any, new: Any, health: Any, serving: Any, now: Instant) -> 
 def test_B5_a_reload_keeps_states_intents_and_the_warm_up(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, 3))
-        intend(site, intent(What.DISABLE, "b3"))
+        intend(site, intent(IntentKind.DISABLE, "b3"))
         await asyncio.sleep(1)
         before = site.keeper.balancer.health["b1"]
         warm = site.keeper.balancer.warm
         site.dataplane.calls.clear()
         site.reload(simple(1, 2, 3, 4))
         assert site.keeper.balancer.health["b1"] == before
-        assert site.keeper.balancer.health["b3"].state is State.DISABLED
+        assert site.keeper.balancer.health["b3"].state is HealthState.DISABLED
         assert site.keeper.balancer.warm == warm
         await asyncio.sleep(2)
         assert site.weights() == {"b1": 100, "b2": 100, "b3": 0, "b4": 100}
@@ -247,7 +249,7 @@ def test_a_reload_during_warm_up_writes_nothing_and_does_not_restart_the_clock(t
 
 
 def weight_alone(wanted: Any, held: Any) -> bool:
-    if isinstance(wanted, Entry) and isinstance(held, Entry):
+    if isinstance(wanted, BackendEntry) and isinstance(held, BackendEntry):
         return wanted.weight == held.weight
     return bool(wanted == held)
 
@@ -258,11 +260,11 @@ def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp
         await settled(site, simple(1, 2))
         clients = [n for n in range(200) if site.dataplane.connect(VIP, n) == backend("10.0.0.1", 80)]
         assert clients
-        intend(site, intent(What.PAUSE, "b1"))
+        intend(site, intent(IntentKind.PAUSE, "b1"))
         await asyncio.sleep(1)
         assert site.weights()["b1"] == 0
         assert all((VIP, n) in site.dataplane.flows for n in clients)
-        intend(site, intent(What.DISABLE, "b1"))
+        intend(site, intent(IntentKind.DISABLE, "b1"))
         await asyncio.sleep(1)
         assert not any((VIP, n) in site.dataplane.flows for n in clients)
 
@@ -272,12 +274,12 @@ def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp
 def test_a_flush_on_down_waits_one_interval(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, check=", fall: 1"))
-        entry = Key(VIP, backend("10.0.0.1", 80))
+        entry = VipKey(VIP, backend("10.0.0.1", 80))
         site.truth.down = {"b1"}
         await asyncio.sleep(0.5)
-        assert site.dataplane.objects[entry] == Entry(0, kill=False)
+        assert site.dataplane.objects[entry] == BackendEntry(0, kill=False)
         await asyncio.sleep(1)
-        assert site.dataplane.objects[entry] == Entry(0, kill=True)
+        assert site.dataplane.objects[entry] == BackendEntry(0, kill=True)
 
     play(story, tmp_path)
 
@@ -286,13 +288,13 @@ def in_place(vips: Any, change: Any) -> bool:
     return True
 
 
-@fault("B9", without="holdfast.balancer.target:Vips._is_live", by="tests.balancer.test_keeper:in_place")
+@fault("B9", without="holdfast.balancer.target:VipTarget._is_live", by="tests.balancer.test_keeper:in_place")
 def test_B9_what_cannot_change_live_is_torn_down_and_rebuilt(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))
         site.reload(simple(1, 2, extra="src_ip_sticky: true"))
         await asyncio.sleep(1)
-        assert site.dataplane.objects[Key(VIP)] == Settings(sticky=True)
+        assert site.dataplane.objects[VipKey(VIP)] == VipSettings(sticky=True)
         assert site.weights() == {"b1": 100, "b2": 100}
 
     play(story, tmp_path)
@@ -341,8 +343,8 @@ def test_B14_failures_of_a_late_prober_take_nobody_down(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def never_late(result: Result) -> machine.Event:
-    return machine.Event.PASSED if result.passed else machine.Event.FAILED
+def never_late(result: ProbeResult) -> machine.HealthEvent:
+    return machine.HealthEvent.PASSED if result.passed else machine.HealthEvent.FAILED
 
 
 async def nobody_notices(keeper: Any) -> None:
@@ -351,7 +353,7 @@ async def nobody_notices(keeper: Any) -> None:
 
 @fault(
     "B15",
-    without="holdfast.balancer.reconciler:Keeper._watch_dataplane",
+    without="holdfast.balancer.reconciler:VipReconciler._watch_dataplane",
     by="tests.balancer.test_keeper:nobody_notices",
 )
 def test_B15_a_dataplane_that_comes_back_empty_is_programmed_at_once(tmp_path: Path) -> None:
@@ -404,7 +406,7 @@ def as_touched(touched: set[str], frontends: Any) -> set[str]:
     return touched
 
 
-@fault("B21", without="holdfast.balancer.reconciler:Keeper._judge_silence")
+@fault("B21", without="holdfast.balancer.reconciler:VipReconciler._judge_silence")
 def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, extra="slow_start: 20s"))
@@ -454,7 +456,7 @@ def test_an_operators_word_passes_although_the_prober_is_silent(tmp_path: Path) 
         await settled(site, simple(1, 2))
         site.truth.dead = True
         await asyncio.sleep(5)
-        intend(site, intent(What.DISABLE, "b1"))
+        intend(site, intent(IntentKind.DISABLE, "b1"))
         await asyncio.sleep(1)
         assert site.weights() == {"b1": 0, "b2": 100}
 
@@ -471,7 +473,7 @@ def test_B22_without_a_prober_at_the_start_what_was_adopted_stays(tmp_path: Path
         site.truth.dead = how == "dead"
         site.truth.blind = "cut off" if how == "blind" else ""
         site.start(config)
-        intend(site, intent(What.DISABLE, "b2"))
+        intend(site, intent(IntentKind.DISABLE, "b2"))
         await asyncio.sleep(100)
         assert site.weights() == {"b1": 100, "b2": 0}
 
@@ -484,7 +486,7 @@ def from_the_beginning(balancer: Any, frontend: Any, name: str, now: Instant) ->
 
 @fault(
     "B23",
-    without="holdfast.balancer.desired.state:Balancer._resumed",
+    without="holdfast.balancer.desired.state:BalancerState._resumed",
     by="tests.balancer.test_keeper:from_the_beginning",
 )
 def test_B23_a_restart_goes_on_with_slow_start_and_begins_none(tmp_path: Path) -> None:
@@ -510,7 +512,7 @@ def test_B23_a_restart_goes_on_with_slow_start_and_begins_none(tmp_path: Path) -
     play(story, tmp_path)
 
 
-@fault("B25", without="holdfast.balancer.desired.state:Balancer._is_serving", returns=False)
+@fault("B25", without="holdfast.balancer.desired.state:BalancerState._is_serving", returns=False)
 def test_B25_one_lost_probe_after_a_restart_flushes_nobody(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2)
@@ -523,14 +525,14 @@ def test_B25_one_lost_probe_after_a_restart_flushes_nobody(tmp_path: Path) -> No
         site.truth.down = set()
         await asyncio.sleep(60)
         assert site.dataplane.calls == []
-        assert [t for t in site.keeper.balancer.history["b1"] if t.new is State.DOWN] == []
+        assert [t for t in site.keeper.balancer.history["b1"] if t.new is HealthState.DOWN] == []
 
     play(story, tmp_path)
 
 
 def test_a_refused_change_is_tried_again_and_holds_up_nobody_else(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
-        stubborn = Key(Vip.of("192.0.2.1", "tcp", 80))
+        stubborn = VipKey(Vip.of("192.0.2.1", "tcp", 80))
         site.dataplane.refuse = lambda change: "no room" if change.key == stubborn else None
         await settled(site, simple(1, 2, frontends=2))
         assert site.weights(1) == {}
@@ -556,16 +558,16 @@ def test_a_reload_that_drops_more_than_half_of_the_vips_is_held_by_the_brake(tmp
 def test_an_unwanted_vip_goes_only_after_the_window_and_its_flows_with_it(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         old, gone = Vip.of("192.0.2.77", "tcp", 80), backend("10.0.0.77", 80)
-        site.dataplane.objects |= {Key(old): Settings(), Key(old, gone): Entry(100)}
+        site.dataplane.objects |= {VipKey(old): VipSettings(), VipKey(old, gone): BackendEntry(100)}
         site.dataplane.connect(old, 1)
         site.start(simple(1, 2))
         await asyncio.sleep(29)
-        assert Key(old) in site.dataplane.objects
+        assert VipKey(old) in site.dataplane.objects
         await asyncio.sleep(3)
-        assert Key(old) not in site.dataplane.objects
+        assert VipKey(old) not in site.dataplane.objects
         assert (old, 1) not in site.dataplane.flows
         deletes = [call.key for call in site.dataplane.calls if call.op is Op.DELETE]
-        assert deletes == [Key(old, gone), Key(old)]
+        assert deletes == [VipKey(old, gone), VipKey(old)]
 
     play(story, tmp_path)
 
@@ -574,7 +576,7 @@ def test_a_dry_dataplane_for_the_example_of_the_documentation(tmp_path: Path) ->
     text = (Path(__file__).parents[2] / "deploy" / "balancer.yaml").read_bytes()
 
     async def story(world: World, site: Site) -> None:
-        loaded = resolve(Source("example", text), {})
+        loaded = resolve(ConfigFile("example", text), {})
         assert isinstance(loaded, Loaded)
         await settled(site, loaded.config.balancer)
         assert len(site.dataplane.objects) == 7

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.maglev.churn import Churn, estimated, predicted
-from holdfast.balancer.maglev.table import QUANTUM, Identity, Weights, table, walk
+from holdfast.balancer.maglev.table import QUANTUM, BackendId, Weights, table, walk
 from holdfast.testing.fault import fault
 
 identities = st.one_of(
-    st.builds(Identity, st.just(4), st.integers(0, 2**32 - 1), st.integers(0, 65535)),
-    st.builds(Identity, st.just(6), st.integers(0, 2**128 - 1), st.integers(0, 65535)),
+    st.builds(BackendId, st.just(4), st.integers(0, 2**32 - 1), st.integers(0, 65535)),
+    st.builds(BackendId, st.just(6), st.integers(0, 2**128 - 1), st.integers(0, 65535)),
 )
 backends = st.dictionaries(identities, st.integers(1, 100), min_size=1, max_size=20)
 
 
-def fleet(count: int, weight: int = QUANTUM) -> dict[Identity, int]:
-    return {Identity(4, 0x0A000001 + index, 80): weight for index in range(count)}
+def fleet(count: int, weight: int = QUANTUM) -> dict[BackendId, int]:
+    return {BackendId(4, 0x0A000001 + index, 80): weight for index in range(count)}
 
 
 def textbook(weights: Weights, size: int) -> list[int]:
@@ -53,17 +53,17 @@ def _turns_in(round_: int, weight: int) -> int:
 
 @settings(max_examples=30, deadline=None)
 @given(backends)
-def test_the_short_cuts_give_the_table_of_the_definition(weights: dict[Identity, int]) -> None:
+def test_the_short_cuts_give_the_table_of_the_definition(weights: dict[BackendId, int]) -> None:
     equal = table(weights, 251)[1].tolist() == textbook(weights, 251)
     assert equal
 
 
-def owners(weights: Weights) -> list[Identity]:
+def owners(weights: Weights) -> list[BackendId]:
     serving, built = table(weights, 1021)
     return [serving[place] for place in built.tolist()]
 
 
-def as_they_come(weights: Weights) -> tuple[tuple[Identity, int], ...]:
+def as_they_come(weights: Weights) -> tuple[tuple[BackendId, int], ...]:
     """What the order of a hash map makes of it."""
     return tuple((backend, weight) for backend, weight in weights.items() if weight > 0)
 
@@ -79,7 +79,7 @@ def test_B2_the_order_of_the_input_does_not_matter() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(backends)
-def test_buckets_are_shared_by_weight(weights: dict[Identity, int]) -> None:
+def test_buckets_are_shared_by_weight(weights: dict[BackendId, int]) -> None:
     serving, built = table(weights, 4093)
     counts = np.bincount(built, minlength=len(serving))
     for index, backend in enumerate(serving):
@@ -89,13 +89,13 @@ def test_buckets_are_shared_by_weight(weights: dict[Identity, int]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.dictionaries(identities, st.integers(1, 100), min_size=1, max_size=250))
-def test_a_weight_above_zero_means_at_least_one_bucket(weights: dict[Identity, int]) -> None:
+def test_a_weight_above_zero_means_at_least_one_bucket(weights: dict[BackendId, int]) -> None:
     serving, built = table(weights, 251)
     assert set(built.tolist()) == set(range(len(serving)))
 
 
 def test_a_weight_of_zero_means_none() -> None:
-    away = Identity(4, 1, 80)
+    away = BackendId(4, 1, 80)
     assert away not in table({**fleet(3), away: 0}, 251)[0]
 
 
@@ -106,7 +106,7 @@ def test_nobody_serving_is_an_empty_table() -> None:
 
 
 def test_more_backends_than_buckets_are_refused() -> None:
-    with pytest.raises(maglev.TooMany, match="252 backends do not fit a table of 251 buckets"):
+    with pytest.raises(maglev.TooManyBackends, match="252 backends do not fit a table of 251 buckets"):
         table(fleet(252), 251)
 
 
@@ -123,7 +123,7 @@ def innocent(weights: Weights) -> list[float]:
 
 def test_removing_one_of_ten_moves_few_innocent_flows() -> None:
     sets = [
-        {Identity(4, 0x0A000001 + 1_000 * number + index, 80): QUANTUM for index in range(10)} for number in range(6)
+        {BackendId(4, 0x0A000001 + 1_000 * number + index, 80): QUANTUM for index in range(10)} for number in range(6)
     ]
     moved = [share for weights in sets for share in innocent(weights)]
     assert median(moved) <= 0.003
@@ -146,7 +146,7 @@ def test_B12_a_changed_weight_moves_its_own_share_and_little_else() -> None:
     assert churn.share <= 0.05
 
 
-def folded(backend: Identity, size: int) -> tuple[int, int]:
+def folded(backend: BackendId, size: int) -> tuple[int, int]:
     """An IPv6 address reduced to the exclusive or of its words, as others do."""
     word = backend.address
     xor = (word >> 96) ^ (word >> 64) ^ (word >> 32) ^ word
@@ -156,8 +156,8 @@ def folded(backend: Identity, size: int) -> tuple[int, int]:
 
 @fault("B13", without="holdfast.balancer.maglev.table:walk", by="tests.balancer.test_maglev:folded")
 def test_B13_ipv6_addresses_that_fold_to_the_same_word_walk_differently() -> None:
-    one = Identity(6, (0x20010DB8 << 96) | 1, 80)
-    other = Identity(6, (1 << 96) | 0x20010DB8, 80)
+    one = BackendId(6, (0x20010DB8 << 96) | 1, 80)
+    other = BackendId(6, (1 << 96) | 0x20010DB8, 80)
     assert maglev.walk(one, 65537) != maglev.walk(other, 65537)
 
 
@@ -185,7 +185,9 @@ def test_churn_counts_what_goes_elsewhere_and_not_what_was_served_by_nobody() ->
 
 @settings(max_examples=50, deadline=None)
 @given(backends, backends)
-def test_an_estimate_is_never_far_above_what_is_moved(before: dict[Identity, int], after: dict[Identity, int]) -> None:
+def test_an_estimate_is_never_far_above_what_is_moved(
+    before: dict[BackendId, int], after: dict[BackendId, int]
+) -> None:
     both = {**before, **after}
     least = estimated(before, both, 4093)
     assert least.moved <= predicted(before, both, 4093).moved + 2 * len(both)

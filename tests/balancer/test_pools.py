@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.balancer.desired.pools import Member, Share, serving
-from holdfast.balancer.health import State
+from holdfast.balancer.desired.pools import PoolCandidate, Share, serving
+from holdfast.balancer.health import HealthState
 from holdfast.testing.fault import fault
 
-S = State
+S = HealthState
 
 
-def one(state: State, *, standby: bool, flush_on_down: bool = True, ramped: int | None = None) -> Share:
+def one(state: HealthState, *, standby: bool, flush_on_down: bool = True, ramped: int | None = None) -> Share:
     """The share of one backend beside another that makes its pool, or the one before it, serve."""
-    anchor = Member("anchor", 100, State.UP)
-    member = Member("it", 40, state, ramped)
+    anchor = PoolCandidate("anchor", 100, HealthState.UP)
+    member = PoolCandidate("it", 40, state, ramped)
     pools = [[anchor], [member]] if standby else [[anchor, member]]
     return serving(pools, flush_on_down=flush_on_down).shares["it"]
 
@@ -29,7 +29,7 @@ def one(state: State, *, standby: bool, flush_on_down: bool = True, ramped: int 
         (S.DISABLED, Share(0, kill=True), Share(0, kill=True)),
     ],
 )
-def test_the_truth_table(state: State, active: Share, standby: Share) -> None:
+def test_the_truth_table(state: HealthState, active: Share, standby: Share) -> None:
     assert one(state, standby=False) == active
     assert one(state, standby=True) == standby
 
@@ -44,14 +44,14 @@ def test_slow_start_weighs_less() -> None:
 
 
 def test_a_flush_on_down_waits_until_the_backend_has_been_down_for_an_interval() -> None:
-    fresh = Member("it", 40, S.DOWN, settled=False)
-    assert serving([[Member("anchor", 100, S.UP), fresh]]).shares["it"] == Share(0)
+    fresh = PoolCandidate("it", 40, S.DOWN, settled=False)
+    assert serving([[PoolCandidate("anchor", 100, S.UP), fresh]]).shares["it"] == Share(0)
 
 
-def pools(*rows: str, weight: int = 100) -> list[list[Member]]:
+def pools(*rows: str, weight: int = 100) -> list[list[PoolCandidate]]:
     """Each row is a pool: u up, d down, ? unknown, p paused, x disabled."""
     words = {"u": S.UP, "d": S.DOWN, "?": S.UNKNOWN, "p": S.PAUSED, "x": S.DISABLED}
-    return [[Member(f"{p}{i}", weight, words[c]) for i, c in enumerate(row)] for p, row in enumerate(rows)]
+    return [[PoolCandidate(f"{p}{i}", weight, words[c]) for i, c in enumerate(row)] for p, row in enumerate(rows)]
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,22 @@ def pools(*rows: str, weight: int = 100) -> list[list[Member]]:
         ((), None, S.UNKNOWN),
     ],
 )
-def test_the_first_pool_with_an_up_backend_serves(rows: tuple[str, ...], active: int | None, state: State) -> None:
+def test_the_first_pool_with_an_up_backend_serves(
+    rows: tuple[str, ...], active: int | None, state: HealthState
+) -> None:
     found = serving(pools(*rows))
     assert (found.active, found.state) == (active, state)
 
 
-def any_up(pool: list[Member], panic_below: float) -> bool:
+def any_up(pool: list[PoolCandidate], panic_below: float) -> bool:
     return any(member.state is S.UP for member in pool)
 
 
 @fault("B8", without="holdfast.balancer.desired.pools:_is_fit", by="tests.balancer.test_pools:any_up")
 def test_B8_an_up_backend_of_weight_zero_does_not_keep_a_dead_pool_active() -> None:
-    found = serving([[Member("drained", 0, S.UP), Member("dead", 100, S.DOWN)], [Member("spare", 100, S.UP)]])
+    found = serving(
+        [[PoolCandidate("drained", 0, S.UP), PoolCandidate("dead", 100, S.DOWN)], [PoolCandidate("spare", 100, S.UP)]]
+    )
     assert found.active == 1
     assert found.shares["spare"] == Share(100)
 
@@ -106,7 +110,7 @@ def test_in_panic_the_first_pool_serves_with_all_that_no_operator_holds() -> Non
     assert weights == {"00": 100, "01": 100, "02": 100, "03": 0, "04": 0, "10": 0}
 
 
-def never(member: Member) -> bool:
+def never(member: PoolCandidate) -> bool:
     return False
 
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from holdfast.balancer.commands.announce_status import outlook
-from holdfast.balancer.health import State
+from holdfast.balancer.health import HealthState
 from holdfast.testing import World, simulate
 from tests.balancer.site import Site, configuration
 from tests.balancer.test_keeper import intend
@@ -38,10 +38,10 @@ def test_what_was_adopted_stays_and_stays_announced_until_something_is_known(tmp
         intend(site)
         await asyncio.sleep(60)
         assert site.weights() == {"b1": 0, "b2": 100}
-        assert [one.state for one in outlook(site.keeper, site.node.clock.now()).stands] == [State.UNKNOWN]
+        assert [one.state for one in outlook(site.keeper, site.node.clock.now()).stands] == [HealthState.UNKNOWN]
         site.truth.mute, site.truth.down = set(), {"b2"}
         await asyncio.sleep(30)
         assert site.weights() == {"b1": 0, "b2": 0}
-        assert [one.state for one in outlook(site.keeper, site.node.clock.now()).stands] == [State.DOWN]
+        assert [one.state for one in outlook(site.keeper, site.node.clock.now()).stands] == [HealthState.DOWN]
 
     simulate(1, scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.balancer.warm_up import Phase, Trigger, WarmUp, WarmUpReason
+from holdfast.balancer.warm_up import Trigger, WarmUp, WarmUpPhase, WarmUpReason
 from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Reason
 from holdfast.testing.fault import fault
@@ -44,7 +44,7 @@ def test_between_the_delays_a_frontend_goes_as_soon_as_it_is_known() -> None:
 def test_at_max_delay_the_rest_goes_with_what_is_known() -> None:
     warm, let = window().released_now({"dns": False}, at(30))
     assert let == {"dns": Trigger.MAX_DELAY}
-    assert warm.phase(at(30)) is Phase.OVER
+    assert warm.phase(at(30)) is WarmUpPhase.OVER
     assert reason(warm, None, 30) is None
 
 

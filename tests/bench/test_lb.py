@@ -11,7 +11,7 @@ import pytest
 from bench import wrk
 from bench.benchmark import Unmeasurable
 from bench.suite import lb
-from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 from holdfast.testing.real.processes import running, wait_until
 
 GOOD = """\
@@ -28,7 +28,7 @@ BAD = GOOD.replace("Requests/sec", f"{ERRORS}Requests/sec")
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespaces: Network) -> Namespace:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespaces: NamespaceNetwork) -> Namespace:
     """Where a program called wrk says what `said` in the test's folder says."""
     program = tmp_path / "wrk"
     program.write_text(f"#!/bin/sh\ncat {shlex.quote(str(tmp_path / 'said'))}\n")

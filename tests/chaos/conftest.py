@@ -11,19 +11,19 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.etcd import Cluster, etcd_cluster
+from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 from holdfast.testing.real.servers import Controllers
 from tests.chaos.fleet import assert_faultless, servers, wait_working
 
 
 @pytest.fixture(scope="package")
-def started() -> Iterator[Cluster]:
+def started() -> Iterator[EtcdCluster]:
     with or_skip(etcd_cluster(3)) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def cluster(started: Cluster) -> Iterator[Cluster]:
+def cluster(started: EtcdCluster) -> Iterator[EtcdCluster]:
     """All members serve, before the test and, whatever it did to them, for the next one."""
     yield started
     for member in started.members:
@@ -35,13 +35,13 @@ def cluster(started: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="package")
-def shared(started: Cluster) -> Iterator[Controllers]:
+def shared(started: EtcdCluster) -> Iterator[Controllers]:
     with servers(started, 3) as fleet:
         yield fleet
 
 
 @pytest.fixture
-def fleet(cluster: Cluster, shared: Controllers) -> Iterator[Controllers]:
+def fleet(cluster: EtcdCluster, shared: Controllers) -> Iterator[Controllers]:
     """Three servers, all running, one of them leading. However the test ends, all of their history must be right."""
     for server in shared.members:
         if not server.process.alive:

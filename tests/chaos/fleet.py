@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from holdfast.lab.fleet import server as member
-from holdfast.lab.fleet.fenced_writer import Counts, Entry, writes_prefix
+from holdfast.lab.fleet.fenced_writer import WriterCounts, WriterEntry, writes_prefix
 from holdfast.lab.scenes.history_check import History, read_history, violations
 from holdfast.runtime.control import Answer
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Command, Controller, Controllers, ask_any, controllers, frozen
 
@@ -25,7 +25,7 @@ DEADLINE = 2.0
 
 @contextlib.contextmanager
 def servers(
-    cluster: Cluster,
+    cluster: EtcdCluster,
     names: int | Sequence[str],
     *,
     settings: Mapping[str, str] = {},
@@ -58,8 +58,8 @@ def answer(server: Controller, worker: str, do: str) -> Any:
     return said[0].result
 
 
-def counts(server: Controller) -> Counts:
-    return msgspec.convert(answer(server, "writer", "counts"), Counts, strict=False)
+def counts(server: Controller) -> WriterCounts:
+    return msgspec.convert(answer(server, "writer", "counts"), WriterCounts, strict=False)
 
 
 def assert_faultless(fleet: Controllers) -> None:
@@ -93,7 +93,7 @@ def wait_working(fleet: Controllers, *, after: int = 0, within: float = 30.0) ->
 
 
 def _term(write: Mapping[str, str]) -> int:
-    return msgspec.json.decode(base64.b64decode(write["value"]), type=Entry).term
+    return msgspec.json.decode(base64.b64decode(write["value"]), type=WriterEntry).term
 
 
 def why_ended(fleet: Controllers, term: int, *, before: int) -> str:

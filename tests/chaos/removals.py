@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from holdfast.config.sections.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import Instant
-from holdfast.runtime.daemon.pulse import Signs, Verdict
+from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns
 from holdfast.server.syncer.source import Outbox
 from holdfast.store.api import Compare, Operation, TxnResult
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.transport.endpoints import Endpoints
+from holdfast.store.transport.endpoints import MemberList
 
 
 async def write_without_fence(
@@ -19,12 +19,12 @@ async def write_without_fence(
     return await self.store.txn(compares, then, otherwise)
 
 
-def only_exits_count(signs: Signs, bounds: Bounds, now: Instant) -> Verdict:
+def only_exits_count(signs: WorkerSigns, bounds: Bounds, now: Instant) -> PulseVerdict:
     """A supervisor that waits for its children and looks at nothing else."""
-    return Verdict.HEALTHY if signs.exit is None else Verdict.DEAD
+    return PulseVerdict.HEALTHY if signs.exit is None else PulseVerdict.DEAD
 
 
-def always_the_first_member(self: Endpoints, now: Instant) -> list[str]:
+def always_the_first_member(self: MemberList, now: Instant) -> list[str]:
     return [self.urls[0]]
 
 

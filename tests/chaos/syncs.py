@@ -19,10 +19,10 @@ from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.objects import SqlInventory
-from holdfast.inventory.sql.thread import Thread
+from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
@@ -32,9 +32,9 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.election.leadership import Found, Leadership, Leading, Shown
+from holdfast.server.election.leadership import Leadership, LeadershipCell, Leading, TermEnded
 from holdfast.server.syncer.source import NAME
-from holdfast.server.syncer.term import Reign, Surroundings, begin
+from holdfast.server.syncer.term import Surroundings, SyncerTerm, begin
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from tests.server.syncing import Slot
@@ -47,7 +47,7 @@ def change(editor: Editor, region: Region, dice: random.Random) -> int:
     """Creates, changes, moves or deletes one endpoint, whatever is there; the revision that was acknowledged, or 0."""
     number = dice.randrange(OBJECTS)
     if dice.random() < 0.3:
-        return editor.change([Wanted(ENDPOINT, f"holdfast-w{number}-eth0")], who="chaos")[0].revision
+        return editor.change([WantedObject(ENDPOINT, f"holdfast-w{number}-eth0")], who="chaos")[0].revision
     spec = EndpointSpec(
         orchestrator="holdfast",
         workload=f"w{number}",
@@ -59,7 +59,7 @@ def change(editor: Editor, region: Region, dice: random.Random) -> int:
     return editor.change([wanted(ENDPOINT, region, spec.name, Endpoint.of(region, spec))], who="chaos")[0].revision
 
 
-def die_by(when: str, reign: Reign) -> None:
+def die_by(when: str, reign: SyncerTerm) -> None:
     """Plants the death of this process."""
     write = reign.fenced.bulk
 
@@ -82,12 +82,12 @@ async def sync(database: str, etcd: str, region: Region, notes: Path, when: str)
     leader = await store.get(LEADER.key(region, "leader"))
     assert leader is not None
     until = clock.now() + seconds(1e6)
-    found = Slot[Found]()
-    shown = Slot(Shown("leading", leader.create_revision, until, until))
+    found = Slot[TermEnded]()
+    shown = Slot(LeadershipCell("leading", leader.create_revision, until, until))
     around = Surroundings(
         store=store,
         inventory=SqlInventory(engine),
-        aside=Thread("syncer"),
+        aside=DatabaseThread("syncer"),
         waker=ear,
         clock=clock,
         region=region,

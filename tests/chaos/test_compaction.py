@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
-from holdfast.config.sections.compaction import Compaction
+from holdfast.config.sections.compaction import CompactionSettings
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.leader import LEADER
@@ -21,19 +21,19 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.etcd import Cluster, etcd_cluster
+from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 from holdfast.testing.real.processes import wait_until
 from tests.server.syncing import HandClock
 
 REGION = Region()
 LEADER_KEY = LEADER.key(REGION, "leader")
-PERIOD = Compaction(every=Duration(hours=1))
+PERIOD = CompactionSettings(every=Duration(hours=1))
 QUOTA = 16 << 20
 FAT = 256 << 10
 
 
 @pytest.fixture
-def alone() -> Iterator[Cluster]:
+def alone() -> Iterator[EtcdCluster]:
     """History that nobody else reads."""
     with or_skip(etcd_cluster(1)) as cluster:
         yield cluster
@@ -64,7 +64,7 @@ async def is_kept(store: EtcdStore, revision: int) -> bool:
     return True
 
 
-def test_a_second_leader_compacts_what_the_first_one_noted(alone: Cluster) -> None:
+def test_a_second_leader_compacts_what_the_first_one_noted(alone: EtcdCluster) -> None:
     async def scenario() -> None:
         store = EtcdStore(Connection(tuple(alone.endpoints)))
         first = await elected(store)
@@ -95,7 +95,7 @@ def test_a_second_leader_compacts_what_the_first_one_noted(alone: Cluster) -> No
 
 
 @pytest.fixture
-def small() -> Iterator[Cluster]:
+def small() -> Iterator[EtcdCluster]:
     """One that is full after 16 MB."""
     with or_skip(etcd_cluster(1, options=[f"--quota-backend-bytes={QUOTA}"])) as cluster:
         yield cluster
@@ -111,7 +111,7 @@ async def fill(store: EtcdStore) -> None:
     raise AssertionError("etcd is not full after twice its quota")
 
 
-def make_room(cluster: Cluster) -> bool:
+def make_room(cluster: EtcdCluster) -> bool:
     """What an operator does after a compaction: defragment, disarm; whether etcd takes writes again."""
     (member,) = cluster.members
     member.ask("/v3/maintenance/defragment", {})
@@ -120,13 +120,13 @@ def make_room(cluster: Cluster) -> bool:
     return "header" in member.ask("/v3/kv/put", {"key": "YQ==", "value": "YQ=="})
 
 
-def test_a_full_etcd_is_compacted_without_a_put_and_has_room_once_it_is_defragmented(small: Cluster) -> None:
+def test_a_full_etcd_is_compacted_without_a_put_and_has_room_once_it_is_defragmented(small: EtcdCluster) -> None:
     clock, registry = HandClock(), CollectorRegistry()
 
     async def scenario() -> None:
         store = EtcdStore(Connection(tuple(small.endpoints)))
         fenced = FencedStore(store, LEADER_KEY, await store.put(LEADER_KEY, b"{}"))
-        config = Compaction(every=PERIOD.every, quota=QUOTA)
+        config = CompactionSettings(every=PERIOD.every, quota=QUOTA)
         compactor = Compactor(store, REGION, config, clock, registry, lambda: fenced)
         for _ in range(QUOTA // FAT // 2):
             await store.put(b"/fat", b"x" * FAT)

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from holdfast.testing.fault import fault
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controllers
 from tests.chaos.fleet import DEADLINE, TTL, counts, servers, wait_working, why_ended
@@ -35,7 +35,7 @@ def test_a_leader_whose_elector_was_killed_is_succeeded_and_gets_a_new_elector(f
 
 
 @fault("C1", without="holdfast.server.election.leadership:is_fresh", returns=True)
-def test_C1_workers_stop_believing_at_the_deadline_when_their_elector_is_silent(cluster: Cluster) -> None:
+def test_C1_workers_stop_believing_at_the_deadline_when_their_elector_is_silent(cluster: EtcdCluster) -> None:
     # Nobody else wants to lead, the lease lives on and nobody replaces the elector yet: only the deadline can end it.
     with servers(cluster, 1, settings={"server.ttl": "8s"}) as fleet:
         term, leader = wait_working(fleet)
@@ -47,7 +47,7 @@ def test_C1_workers_stop_believing_at_the_deadline_when_their_elector_is_silent(
 
 
 @fault("C32", without="holdfast.runtime.daemon.supervisor:judge", by="tests.chaos.removals:only_exits_count")
-def test_C32_a_fleet_whose_electors_all_froze_at_once_is_led_again(cluster: Cluster) -> None:
+def test_C32_a_fleet_whose_electors_all_froze_at_once_is_led_again(cluster: EtcdCluster) -> None:
     with servers(cluster, 2, settings=WATCHFUL) as fleet:
         term, _ = wait_working(fleet)
         signal_electors(fleet, signal.SIGSTOP)
@@ -65,7 +65,7 @@ def test_C32_a_fleet_whose_electors_were_all_killed_at_once_is_led_again(fleet: 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_C32_with_the_default_timings_a_fleet_is_led_again_within_ttl_and_17_seconds(
-    cluster: Cluster, number: signal.Signals
+    cluster: EtcdCluster, number: signal.Signals
 ) -> None:
     default = {"server.ttl": "15s", "server.renew_every": "2s", "server.renew_deadline": "10s"}
     with servers(cluster, 3, settings={**default, "server.rpc_timeout": "5s"}) as fleet:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.testing.fault import fault
-from holdfast.testing.real.etcd import Cluster, Member
+from holdfast.testing.real.etcd import EtcdCluster, EtcdMember
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controllers
 from tests.chaos.fleet import TTL, counts, servers, wait_working
@@ -16,20 +16,20 @@ LEADER_OF_ETCD = "leader of etcd"
 FOLLOWER_OF_ETCD = "follower of etcd"
 
 
-def chosen(cluster: Cluster, which: str) -> Member:
+def chosen(cluster: EtcdCluster, which: str) -> EtcdMember:
     leader = cluster.leader()
     return leader if which == LEADER_OF_ETCD else next(one for one in cluster.members if one is not leader)
 
 
-def first(cluster: Cluster, member: Member) -> Cluster:
+def first(cluster: EtcdCluster, member: EtcdMember) -> EtcdCluster:
     """The same cluster, for servers that ask this member first."""
-    return Cluster([member, *(one for one in cluster.members if one is not member)])
+    return EtcdCluster([member, *(one for one in cluster.members if one is not member)])
 
 
 @pytest.mark.parametrize("which", [LEADER_OF_ETCD, FOLLOWER_OF_ETCD])
-@pytest.mark.parametrize("blow", [Member.kill, Member.pause])
+@pytest.mark.parametrize("blow", [EtcdMember.kill, EtcdMember.pause])
 def test_leader_work_goes_on_when_a_member_of_etcd_dies_or_hangs(
-    fleet: Controllers, which: str, blow: Callable[[Member], None]
+    fleet: Controllers, which: str, blow: Callable[[EtcdMember], None]
 ) -> None:
     blow(chosen(fleet.cluster, which))
     # Whoever leads now, the same server or another: it must work, and the history must be without fault.
@@ -39,11 +39,11 @@ def test_leader_work_goes_on_when_a_member_of_etcd_dies_or_hangs(
 
 @fault(
     "C23",
-    without="holdfast.store.transport.endpoints:Endpoints.order",
+    without="holdfast.store.transport.endpoints:MemberList.order",
     by="tests.chaos.removals:always_the_first_member",
 )
 def test_C23_when_both_leaders_die_at_once_the_fleet_is_led_again_within_twice_the_ttl_and_3_seconds(
-    cluster: Cluster,
+    cluster: EtcdCluster,
 ) -> None:
     victim = cluster.leader()
     with servers(first(cluster, victim), 2, isolated=True) as fleet:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.testing.fault import fault
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.servers import Controller
 from tests.chaos.fleet import servers, wait_working, why_ended
 
@@ -25,7 +25,7 @@ def take_database_away(server: Controller) -> None:
 
 
 @fault("C33", without="holdfast.server.election.worker:successor", returns=None)
-def test_C33_a_leader_without_its_database_gives_way_to_a_server_that_has_one(cluster: Cluster) -> None:
+def test_C33_a_leader_without_its_database_gives_way_to_a_server_that_has_one(cluster: EtcdCluster) -> None:
     with servers(cluster, 2, command=command) as fleet:
         term, old = wait_working(fleet)
         take_database_away(old)

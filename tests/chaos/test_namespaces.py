@@ -5,14 +5,14 @@ from __future__ import annotations
 from holdfast.lab.fleet import server as member
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import controllers
 from tests.chaos.fleet import counts, servers, wait_working
 
 
 @fault("C12", without="holdfast.server.election.worker:pid_namespace", returns="one for all")
-def test_C12_a_live_leader_is_not_taken_for_dead_where_its_pid_means_nothing(cluster: Cluster) -> None:
+def test_C12_a_live_leader_is_not_taken_for_dead_where_its_pid_means_nothing(cluster: EtcdCluster) -> None:
     with servers(cluster, ["twin"]) as fleet:
         term, leader = wait_working(fleet)
         with or_skip(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from holdfast.lab.scenes.history_check import writes_after
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controllers
 from tests.chaos.fleet import assert_faultless, counts, history, servers, wait_working
@@ -72,7 +72,7 @@ BLOWS: Mapping[str, Callable[[Controllers], None]] = {
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_after_any_blows_in_any_order_somebody_works_and_no_write_was_wrong(cluster: Cluster, seed: int) -> None:
+def test_after_any_blows_in_any_order_somebody_works_and_no_write_was_wrong(cluster: EtcdCluster, seed: int) -> None:
     rng = random.Random(seed)
     random.seed(seed)
     with servers(cluster, 3) as fleet:
@@ -90,7 +90,7 @@ def test_after_any_blows_in_any_order_somebody_works_and_no_write_was_wrong(clus
 
 @pytest.mark.soak
 def test_a_leader_frozen_for_a_minute_is_succeeded_within_ttl_and_1_second_and_writes_nothing_more(
-    cluster: Cluster,
+    cluster: EtcdCluster,
 ) -> None:
     with servers(cluster, 2, settings=DEFAULTS) as fleet:
         term, old = wait_working(fleet)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.lab.fleet import server as member
 from holdfast.lab.scenes.history_check import writes_after
 from holdfast.testing.fault import fault
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controllers, controllers
 from tests.chaos.fleet import counts, history, servers, wait_working, why_ended
@@ -25,7 +25,7 @@ def test_a_leader_that_was_killed_on_this_machine_is_succeeded_before_its_lease_
 
 
 @pytest.mark.soak
-def test_a_leader_that_was_killed_elsewhere_is_succeeded_when_its_lease_ran_out(cluster: Cluster) -> None:
+def test_a_leader_that_was_killed_elsewhere_is_succeeded_when_its_lease_ran_out(cluster: EtcdCluster) -> None:
     with servers(cluster, 3, isolated=True) as fleet:
         term, old = wait_working(fleet)
         old.kill()
@@ -71,7 +71,7 @@ def test_a_leader_does_not_step_down_without_a_reason(fleet: Controllers) -> Non
     assert fleet.wait_led() == (term, leader)
 
 
-def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbed(cluster: Cluster) -> None:
+def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbed(cluster: EtcdCluster) -> None:
     with servers(cluster, ["twin"]) as fleet:
         term, first = wait_working(fleet)
         with controllers(cluster, ["twin"], command=member.command, region=fleet.region) as others:
@@ -85,7 +85,7 @@ def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbe
 
 
 @fault("C2", without="holdfast.store.fenced.store:FencedStore.txn", by="tests.chaos.removals:write_without_fence")
-def test_C2_a_server_whose_board_says_leader_cannot_write_once_the_store_says_otherwise(cluster: Cluster) -> None:
+def test_C2_a_server_whose_board_says_leader_cannot_write_once_the_store_says_otherwise(cluster: EtcdCluster) -> None:
     # The board is believed for long enough that a busy writer has a write refused before its deadline ends its work.
     with servers(cluster, 2, settings={"server.ttl": "8s", "server.renew_deadline": "6s"}) as fleet:
         term, old = wait_working(fleet)

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
 from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controller
 from tests.chaos.fleet import answer, servers
@@ -34,12 +34,12 @@ def home(region: Region) -> str:
     return f"{region.name}-r1"
 
 
-def host(region: Region) -> Wanted:
+def host(region: Region) -> WantedObject:
     name = home(region)
     return wanted(HOST, region, name, Host.of(name, HostSpec(bgp=Bgp(ipv4_address="192.0.2.1/24"))))
 
 
-def endpoint(region: Region, number: int) -> Wanted:
+def endpoint(region: Region, number: int) -> WantedObject:
     name = named(region, number)
     spec = EndpointSpec(
         orchestrator="holdfast",
@@ -55,7 +55,7 @@ def named(region: Region, number: int) -> EndpointName:
     return EndpointName(home(region), "holdfast", f"w{number}", "eth0")
 
 
-def say(cluster: Cluster, region: Region, numbers: Sequence[int], state: State) -> None:
+def say(cluster: EtcdCluster, region: Region, numbers: Sequence[int], state: EndpointState) -> None:
     """What the agent of that host reports: that it lives, and how these endpoints are."""
     value = ENDPOINT_STATUS.encode(EndpointStatus(state))
     keys = [ENDPOINT_STATUS.key(region, EndpointStatusName.of(region, named(region, number))) for number in numbers]
@@ -85,14 +85,14 @@ def written(server: Controller, worker: str) -> int:
 
 @pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.soak)])
 def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
-    cluster: Cluster, tmp_path: Path, count: int
+    cluster: EtcdCluster, tmp_path: Path, count: int
 ) -> None:
     address = f"sqlite:///{tmp_path}/inventory.db"
     settings = {"inventory.database": address, "inventory.poll_every": "500ms"}
     with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
         region, observed = fleet.region, SqlObserved(engine)
         Editor(engine, region).change([host(region), *(endpoint(region, n) for n in range(count))], who="chaos")
-        say(cluster, region, range(count), State.UP)
+        say(cluster, region, range(count), EndpointState.UP)
         wait_until(
             lambda: list(words(observed, region).values()).count(b'{"status":"ACTIVE"}') == count,
             "every endpoint is ACTIVE",
@@ -102,7 +102,7 @@ def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
         (heir,) = fleet.others(old)
         before = written(heir, "endpoint-status")
         old.kill()
-        say(cluster, region, range(7), State.ERROR)
+        say(cluster, region, range(7), EndpointState.ERROR)
         fleet.wait_led(after=term)
         wait_until(
             lambda: list(words(observed, region).values()).count(b'{"status":"ERROR"}') == 7,
@@ -123,18 +123,18 @@ def test_C16_the_leader_is_killed_and_the_next_one_writes_only_what_differs(
         old.start()
 
 
-def test_a_pause_follows_a_takeover_and_is_ended_at_any_server(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_pause_follows_a_takeover_and_is_ended_at_any_server(cluster: EtcdCluster, tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/inventory.db"
     settings = {"inventory.database": address, "inventory.poll_every": "500ms"}
     with fresh_engine(address) as engine, servers(cluster, 2, settings=settings) as fleet:
         region, observed = fleet.region, SqlObserved(engine)
         Editor(engine, region).change([host(region), endpoint(region, 1)], who="chaos")
-        say(cluster, region, [1], State.UP)
+        say(cluster, region, [1], EndpointState.UP)
         wait_until(lambda: b'{"status":"ACTIVE"}' in words(observed, region).values(), "it is ACTIVE", within=60)
         term, old = fleet.wait_led()
         (heir,) = fleet.others(old)
         assert not old.ask("endpoint-status", "pause", reason="looking at it").error
-        say(cluster, region, [1], State.ERROR)
+        say(cluster, region, [1], EndpointState.ERROR)
         wait_until(lambda: held(old) == {"intent": 1}, "the leader has heard of it")
         assert not old.ask("elector", "step-down", reason="kernel update").error
         fleet.wait_led(after=term)

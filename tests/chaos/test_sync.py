@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.edit.editor import Editor, Wanted
+from holdfast.inventory.edit.editor import Editor, WantedObject
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -29,7 +29,7 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fault import fault
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controller, Controllers
@@ -45,7 +45,7 @@ _ROOT = Path(__file__).parents[2]
 _NUMBERS = itertools.count(os.getpid())
 
 
-def stored(cluster: Cluster, region: Region) -> dict[bytes, bytes]:
+def stored(cluster: EtcdCluster, region: Region) -> dict[bytes, bytes]:
     """The endpoints of a region as the store has them."""
 
     async def read() -> dict[bytes, bytes]:
@@ -64,7 +64,7 @@ def wanted(inventory: SqlInventory) -> dict[bytes, bytes]:
     return {row.key: row.doc for row in rows}
 
 
-def lead(cluster: Cluster, region: Region) -> None:
+def lead(cluster: EtcdCluster, region: Region) -> None:
     async def put() -> None:
         store = EtcdStore(Connection(tuple(cluster.endpoints)))
         await store.put(LEADER.key(region, "leader"), b"{}")
@@ -74,7 +74,7 @@ def lead(cluster: Cluster, region: Region) -> None:
 
 
 @contextlib.contextmanager
-def chain(cluster: Cluster, postgres: Postgres, rounds: int, seed: int = 19) -> Iterator[Callable[[], int]]:
+def chain(cluster: EtcdCluster, postgres: Postgres, rounds: int, seed: int = 19) -> Iterator[Callable[[], int]]:
     """Syncers of one inventory, killed one after the other, with a database and a region of their own.
 
     What it gives does it all, judges it, and tells how many were killed.
@@ -98,14 +98,14 @@ def chain(cluster: Cluster, postgres: Postgres, rounds: int, seed: int = 19) -> 
 
 
 @fault("C19", without="holdfast.server.syncer.source:Outbox.fetch", by="tests.chaos.removals:forgotten_when_read")
-def test_C19_syncers_killed_between_commit_and_write_lose_nothing(started: Cluster, postgres: Postgres) -> None:
+def test_C19_syncers_killed_between_commit_and_write_lose_nothing(started: EtcdCluster, postgres: Postgres) -> None:
     with chain(started, postgres, 25) as kill:
         assert kill() > 8, "hardly any of them was killed"
 
 
 @pytest.mark.soak
 def test_C19_a_thousand_syncers_killed_between_commit_and_write_lose_nothing(
-    started: Cluster, postgres: Postgres
+    started: EtcdCluster, postgres: Postgres
 ) -> None:
     with contextlib.ExitStack() as held, ThreadPoolExecutor(CHAINS) as pool:
         chains = [held.enter_context(chain(started, postgres, 1_400 // CHAINS, seed)) for seed in range(CHAINS)]
@@ -113,7 +113,7 @@ def test_C19_a_thousand_syncers_killed_between_commit_and_write_lose_nothing(
 
 
 def test_servers_bring_every_acknowledged_change_to_the_store_while_they_and_the_database_are_killed(
-    cluster: Cluster, postgres: Postgres
+    cluster: EtcdCluster, postgres: Postgres
 ) -> None:
     address = postgres.create_database()
     settings = {"inventory.database": address.replace("+psycopg", ""), "inventory.poll_every": "500ms"}
@@ -133,7 +133,7 @@ def test_servers_bring_every_acknowledged_change_to_the_store_while_they_and_the
         assert "does not lead, so its syncer is idle" in follower.ask("syncer", "held").error
         acknowledged.append(change(editor, fleet.region, dice))
         old.kill()
-        editor.change([Wanted(ENDPOINT, "holdfast-w1-eth0")], who="chaos")
+        editor.change([WantedObject(ENDPOINT, "holdfast-w1-eth0")], who="chaos")
         fleet.wait_led(after=term)
         assert_synced(fleet, inventory)
         assert lost(engine, acknowledged) == []

@@ -18,13 +18,13 @@ from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.runtime.clock import SystemClock
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controller
 from tests.chaos.fleet import answer, servers
@@ -65,20 +65,20 @@ def apply(folder: Path, address: str, region: Region, wanted: str) -> list[str]:
     return told.stdout.splitlines()
 
 
-def up_on(cluster: Cluster, region: Region, host: str) -> None:
+def up_on(cluster: EtcdCluster, region: Region, host: str) -> None:
     """The agent of that host lives, and says that the endpoint is up there."""
     status = EndpointStatusName.of(region, named(region, 1)._replace(node=host))
 
     async def put() -> None:
         store = EtcdStore(Connection(tuple(cluster.endpoints)))
         await store.put(AGENT_STATUS.key(region, host), AGENT_STATUS.encode(AgentStatus.of(SystemClock().wall(), 1.0)))
-        await store.put(ENDPOINT_STATUS.key(region, status), ENDPOINT_STATUS.encode(EndpointStatus(State.UP)))
+        await store.put(ENDPOINT_STATUS.key(region, status), ENDPOINT_STATUS.encode(EndpointStatus(EndpointState.UP)))
         await store.close()
 
     asyncio.run(put())
 
 
-def stored(cluster: Cluster, kind: Kind[Any, EndpointName], region: Region) -> list[str]:
+def stored(cluster: EtcdCluster, kind: Kind[Any, EndpointName], region: Region) -> list[str]:
     """The hosts in the names of what the store has of a kind."""
 
     async def listed() -> list[str]:
@@ -113,7 +113,7 @@ def told(server: Controller) -> tuple[int, int]:
 
 
 def test_an_arrival_reaches_the_webhook_once_also_when_it_refuses_at_first_and_the_leader_is_killed(
-    cluster: Cluster, tmp_path: Path, hook: Hook
+    cluster: EtcdCluster, tmp_path: Path, hook: Hook
 ) -> None:
     address = f"sqlite:///{tmp_path}/inventory.db"
     settings = {
@@ -140,7 +140,7 @@ def test_an_arrival_reaches_the_webhook_once_also_when_it_refuses_at_first_and_t
 
 
 def test_C24_C31_a_migration_from_apply_to_arrival_is_told_once_and_its_endpoint_is_never_anything_but_active(
-    cluster: Cluster, tmp_path: Path, hook: Hook
+    cluster: EtcdCluster, tmp_path: Path, hook: Hook
 ) -> None:
     address = f"sqlite:///{tmp_path}/inventory.db"
     settings = {"inventory.database": address, "inventory.poll_every": "500ms", "status.webhook": hook.url}

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.cli.daemons.run import run_role
-from holdfast.config import Flag
+from holdfast.config import FlagValue
 from holdfast.lab import demo
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board, BoardError
@@ -123,4 +123,4 @@ if __name__ == "__main__":
         "runtime.backoff_first": "50ms",
         "runtime.backoff_most": "100ms",
     }
-    run_role("lab", demo.WORKERS, None, [Flag("test", name, value) for name, value in settings.items()])
+    run_role("lab", demo.WORKERS, None, [FlagValue("test", name, value) for name, value in settings.items()])

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import COMMANDS, main
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Brake, Change, Closed, Intent, Op, Owned, Pause, Sync, Synced, one_kind
+from holdfast.reconcile import Brake, Change, Closed, Op, Owned, Pause, PauseGate, Synced, SyncGate, one_kind
 
 SOURCES = Path(__file__).parents[2] / "src" / "holdfast"
 NOW = Instant(10**13)
@@ -104,15 +104,15 @@ def refusals() -> Iterator[Closed]:
     """One of each that the gates of `reconcile` can say."""
     tally = {Op.DELETE: 30}
     for sync, source in [
-        (Sync({"db": Synced(NOW)}), "db"),
-        (Sync({"db": Synced(NOW)}), ""),
-        (Sync({"db": Synced(NOW, 7, ("/bad/key",))}), "db"),
+        (SyncGate({"db": Synced(NOW)}), "db"),
+        (SyncGate({"db": Synced(NOW)}), ""),
+        (SyncGate({"db": Synced(NOW, 7, ("/bad/key",))}), "db"),
     ]:
         yield _closed(sync.judge(delete(source), tally, 40, NOW))
     brake: Brake[int, str] = Brake("routes/brake", one_kind("routes"))
     yield _closed(brake.judge(delete("db"), tally, 40, NOW))
     yield _closed(brake.judge(delete("db"), tally, 200, NOW))
-    paused = Intent[int]("routes", pause=Pause("ada", "tea", NOW, until=Instant(10**14)))
+    paused = PauseGate[int]("routes", pause=Pause("ada", "tea", NOW, until=Instant(10**14)))
     yield _closed(paused.judge(delete("db"), tally, 40, NOW))
 
 

@@ -18,12 +18,12 @@ from holdfast.model.base.time import NEVER
 from holdfast.model.calico.host import HOST
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.store_memory import StoreMemory
-from holdfast.server.election.identity import Guard
+from holdfast.server.election.identity import IdentityCheck
 from holdfast.store.api import NoSpace
-from holdfast.store.identity import Remembered, Verdict, identity_key
+from holdfast.store.identity import SeenStore, StoreVerdict, identity_key
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.etcd import Cluster, Member, etcd_cluster
+from holdfast.testing.real.etcd import EtcdCluster, EtcdMember, etcd_cluster
 from holdfast.testing.real.processes import reserved_ports, tool
 from tests.store.certificates import CLIENT, SERVER, Authority
 from tests.store.following import opened
@@ -36,7 +36,7 @@ from tests.store.servers import (
 )
 
 REGION = Region()
-OURS = Remembered("kelp", 2, 1)
+OURS = SeenStore("kelp", 2, 1)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def member() -> Iterator[Member]:
+def member() -> Iterator[EtcdMember]:
     """An etcd of this test's own."""
     with or_skip(etcd_cluster(1)) as cluster:
         yield cluster.members[0]
@@ -172,13 +172,13 @@ def test_a_password_file_that_is_not_there(state: Path) -> None:
 # A store that answers, and in which something is wrong: every fault is a line, exit code 1
 
 
-def test_a_new_store_is_only_a_note(state: Path, member: Member) -> None:
+def test_a_new_store_is_only_a_note(state: Path, member: EtcdMember) -> None:
     result = doctor(member.url)
     assert (result.exit_code, complaints(result)) == (0, [])
     assert "note  identity   the store has no identity yet" in result.output
 
 
-def test_a_foreign_fleet(state: Path, member: Member) -> None:
+def test_a_foreign_fleet(state: Path, member: EtcdMember) -> None:
     put(member.url, identity_key(REGION), IDENTITY.encode(Identity("wrack", 1)))
     StoreMemory(state, "server").keep(OURS)
     result = doctor(member.url)
@@ -187,7 +187,7 @@ def test_a_foreign_fleet(state: Path, member: Member) -> None:
     assert result.exit_code == 1
 
 
-def test_a_foreign_fleet_to_the_balancer_on_this_machine(state: Path, member: Member) -> None:
+def test_a_foreign_fleet_to_the_balancer_on_this_machine(state: Path, member: EtcdMember) -> None:
     put(member.url, identity_key(REGION), IDENTITY.encode(Identity("wrack", 1)))
     StoreMemory(state, "balancer").keep(OURS)
     result = doctor(member.url)
@@ -205,7 +205,7 @@ def test_an_etcd_that_is_out_of_space(state: Path) -> None:
     assert result.exit_code == 1
 
 
-def test_keys_that_cannot_be_read_are_listed(state: Path, member: Member) -> None:
+def test_keys_that_cannot_be_read_are_listed(state: Path, member: EtcdMember) -> None:
     put(member.url, HOST.key(REGION, "rock-1"), b"[]")
     put(member.url, HOST.prefix(REGION) + b"\x1b[2J/strange", b"{}")
     result = doctor(member.url)
@@ -217,13 +217,13 @@ def test_keys_that_cannot_be_read_are_listed(state: Path, member: Member) -> Non
     assert result.exit_code == 1
 
 
-def test_more_unreadable_keys_than_anybody_reads_are_counted(state: Path, member: Member) -> None:
+def test_more_unreadable_keys_than_anybody_reads_are_counted(state: Path, member: EtcdMember) -> None:
     for number in range(12):
         put(member.url, HOST.key(REGION, f"rock-{number}"), b"rubbish")
     assert "… and 2 more" in complaints(doctor(member.url))[-1]
 
 
-def test_a_member_that_is_silent_while_others_answer(state: Path, three_etcds: Cluster) -> None:
+def test_a_member_that_is_silent_while_others_answer(state: Path, three_etcds: EtcdCluster) -> None:
     dead = three_etcds.members[1]
     dead.kill()
     three_etcds.leader()
@@ -233,7 +233,7 @@ def test_a_member_that_is_silent_while_others_answer(state: Path, three_etcds: C
     assert result.exit_code == 1
 
 
-def test_memory_that_cannot_be_read(state: Path, member: Member) -> None:
+def test_memory_that_cannot_be_read(state: Path, member: EtcdMember) -> None:
     (state / "server.store.json").write_text("rubbish")
     (complaint,) = complaints(doctor(member.url))
     assert "server.store.json cannot be read" in complaint
@@ -246,12 +246,12 @@ def test_memory_that_cannot_be_read(state: Path, member: Member) -> None:
 # A store that was thrown back, and the operator who says that it is right
 
 
-def look(endpoint: str, state: Path) -> Verdict:
+def look(endpoint: str, state: Path) -> StoreVerdict:
     """What a server makes of the store; it remembers a good one."""
 
-    async def main() -> Verdict:
+    async def main() -> StoreVerdict:
         async with opened(Connection((endpoint,))) as store:
-            return (await Guard(store, REGION, StoreMemory(state, "server")).look(NEVER)).verdict
+            return (await IdentityCheck(store, REGION, StoreMemory(state, "server")).look(NEVER)).verdict
 
     return asyncio.run(main())
 
@@ -260,10 +260,10 @@ def live_for_a_while(endpoint: str, state: Path) -> None:
     put(endpoint, identity_key(REGION), IDENTITY.encode(Identity("kelp", 1)))
     for number in range(5):
         put(endpoint, b"/other/%d" % number, b"")
-    assert look(endpoint, state) is Verdict.OURS
+    assert look(endpoint, state) is StoreVerdict.OURS
 
 
-def wipe(member: Member) -> None:
+def wipe(member: EtcdMember) -> None:
     member.kill()
     shutil.rmtree(member.home)
     member.start()
@@ -280,7 +280,7 @@ def etcdctl(*arguments: str) -> None:
     )
 
 
-def restore(member: Member, backup: Path) -> None:
+def restore(member: EtcdMember, backup: Path) -> None:
     member.kill()
     shutil.rmtree(member.home)
     etcdctl(
@@ -296,11 +296,11 @@ def restore(member: Member, backup: Path) -> None:
     member.wait_ready()
 
 
-def assert_adopted(member: Member, state: Path, epoch: int) -> None:
+def assert_adopted(member: EtcdMember, state: Path, epoch: int) -> None:
     """Thrown back, said so, adopted by the command that is named, and from then on ours to every server."""
     (complaint,) = complaints(doctor(member.url))
     assert "opens by: holdfast store adopt --reason WHY" in complaint
-    assert look(member.url, state) is Verdict.RESTORED
+    assert look(member.url, state) is StoreVerdict.RESTORED
     before = {path.name: path.read_bytes() for path in state.iterdir()}
     adopted = adopt(member.url)
     assert (adopted.exit_code, adopted.output) == (0, f"fleet kelp goes on with epoch {epoch}: “restored it”\n")
@@ -309,36 +309,36 @@ def assert_adopted(member: Member, state: Path, epoch: int) -> None:
     well = doctor(member.url)
     assert complaints(well) == []
     assert f"epoch {epoch}, adopted by ada: “restored it”" in well.output
-    assert look(member.url, state) is Verdict.OURS
+    assert look(member.url, state) is StoreVerdict.OURS
     again = adopt(member.url)
     assert again.exit_code == 1
     assert "there is nothing to adopt" in again.output
 
 
-def test_a_wiped_store_is_adopted(state: Path, member: Member) -> None:
+def test_a_wiped_store_is_adopted(state: Path, member: EtcdMember) -> None:
     live_for_a_while(member.url, state)
     wipe(member)
     assert_adopted(member, state, epoch=2)
 
 
-def test_a_store_restored_from_a_backup_is_adopted(state: Path, member: Member, tmp_path: Path) -> None:
+def test_a_store_restored_from_a_backup_is_adopted(state: Path, member: EtcdMember, tmp_path: Path) -> None:
     live_for_a_while(member.url, state)
     etcdctl(f"--endpoints={member.url}", "snapshot", "save", str(tmp_path / "backup"))
     put(member.url, b"/other/late", b"")
-    assert look(member.url, state) is Verdict.OURS
+    assert look(member.url, state) is StoreVerdict.OURS
     restore(member, tmp_path / "backup")
     assert_adopted(member, state, epoch=2)
 
 
-def test_a_store_whose_identity_is_rubbish_is_adopted(state: Path, member: Member) -> None:
+def test_a_store_whose_identity_is_rubbish_is_adopted(state: Path, member: EtcdMember) -> None:
     live_for_a_while(member.url, state)
     put(member.url, identity_key(REGION), b"rubbish")
-    assert look(member.url, state) is Verdict.RESTORED
+    assert look(member.url, state) is StoreVerdict.RESTORED
     assert adopt(member.url).exit_code == 0
-    assert look(member.url, state) is Verdict.OURS
+    assert look(member.url, state) is StoreVerdict.OURS
 
 
-def test_a_foreign_store_is_not_adopted(state: Path, member: Member) -> None:
+def test_a_foreign_store_is_not_adopted(state: Path, member: EtcdMember) -> None:
     put(member.url, identity_key(REGION), IDENTITY.encode(Identity("wrack", 9)))
     StoreMemory(state, "server").keep(OURS)
     refused = adopt(member.url)
@@ -346,7 +346,7 @@ def test_a_foreign_store_is_not_adopted(state: Path, member: Member) -> None:
     assert "there is nothing to adopt: this store belongs to fleet wrack" in refused.output
 
 
-def test_a_machine_that_remembers_nothing_adopts_nothing(state: Path, member: Member) -> None:
+def test_a_machine_that_remembers_nothing_adopts_nothing(state: Path, member: EtcdMember) -> None:
     refused = adopt(member.url)
     assert refused.exit_code == 1
     assert "run this on a server of the fleet" in refused.output

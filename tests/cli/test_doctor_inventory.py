@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, insert, update
 
 from holdfast.cli import main
-from holdfast.cli.doctor.finding import Mark
+from holdfast.cli.doctor.finding import Severity
 from holdfast.cli.doctor.inventory import examine
-from holdfast.config.sections.inventory import Inventory as InventoryConfig
+from holdfast.config.sections.inventory import InventorySettings as InventoryConfig
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import writing
 from holdfast.inventory.sql.schema import CHANGES, OUTBOX
@@ -33,13 +33,13 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
         yield made
 
 
-def said(folder: Path) -> list[tuple[Mark, str]]:
+def said(folder: Path) -> list[tuple[Severity, str]]:
     return [(one.mark, one.sentence) for one in examine(InventoryConfig(database=address(folder)), REGION)]
 
 
 def test_changes_of_a_moment_ago_are_on_their_way(engine: Engine, tmp_path: Path) -> None:
     Editor(engine, REGION).change([endpoint(1)], who="ada")
-    assert said(tmp_path) == [(Mark.GOOD, "it answers; changes on their way to the store: 1")]
+    assert said(tmp_path) == [(Severity.GOOD, "it answers; changes on their way to the store: 1")]
 
 
 def test_changes_that_nobody_brings_to_the_store_are_counted(engine: Engine, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_changes_that_nobody_brings_to_the_store_are_counted(engine: Engine, tmp
     with writing(engine) as connection:
         connection.execute(update(CHANGES).values(at=datetime.now(UTC) - timedelta(hours=5)))
     ((mark, sentence),) = said(tmp_path)
-    assert mark is Mark.WRONG
+    assert mark is Severity.WRONG
     assert sentence.startswith("changes that wait for the store: 2, the first for 5h00m; holdfast status says")
 
 
@@ -55,7 +55,7 @@ def test_changes_of_another_region_that_nobody_here_settles_are_counted(engine: 
     with writing(engine) as connection:
         connection.execute(insert(OUTBOX).values(key=ENDPOINT.prefix(Region("fra")) + b"x"))
     (_, (mark, sentence)) = said(tmp_path)
-    assert mark is Mark.WRONG
+    assert mark is Severity.WRONG
     assert sentence.startswith(
         "changes of another region, which no server of this one settles: 1, the last at /calico/"
     )
@@ -64,7 +64,7 @@ def test_changes_of_another_region_that_nobody_here_settles_are_counted(engine: 
 
 def test_an_inventory_that_is_away_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "inventory.db").mkdir()
-    assert said(tmp_path) == [(Mark.WRONG, "database is away: unable to open database file")]
+    assert said(tmp_path) == [(Severity.WRONG, "database is away: unable to open database file")]
 
 
 def test_the_inventory_is_looked_at_also_where_the_store_cannot_be_asked(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.cli.status import observed
-from holdfast.cli.status.page import View, exit_code, render
+from holdfast.cli.status.page import StatusPage, exit_code, render
 from tests.cli.test_status import daemon, worker
 
 NOW = datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC)
@@ -53,7 +53,7 @@ def test_the_fleet_is_summed_up_below_the_workers() -> None:
 
 
 def test_a_silent_agent_needs_you_and_is_told_with_what_stays() -> None:
-    view = View([daemon(worker("agent-status"), role="server")], seen=SEEN)
+    view = StatusPage([daemon(worker("agent-status"), role="server")], seen=SEEN)
     page = render(view, NOW)
     assert exit_code(view) == 1
     assert (

@@ -15,12 +15,12 @@ from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.cli.common.format import clock, count, short
-from holdfast.cli.status.page import View, exit_code, is_well, look, render
+from holdfast.cli.status.page import StatusPage, exit_code, is_well, look, render
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
-from holdfast.runtime.daemon.report import Report, Sheet, WorkerReport
-from holdfast.server.election.about import About, StoreSeen
+from holdfast.runtime.daemon.report import DaemonReport, WorkerRecord, WorkerReport
+from holdfast.server.election.about import ElectorView, StoreSeen
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
 
@@ -40,8 +40,8 @@ def worker(name: str, **changed: Any) -> WorkerReport:
     return WorkerReport(name=name, **{**well, **changed})
 
 
-def daemon(*workers: WorkerReport, role: str = "agent") -> Report:
-    return Report(role, "1.2.3", 4_711, 0.6, list(workers))
+def daemon(*workers: WorkerReport, role: str = "agent") -> DaemonReport:
+    return DaemonReport(role, "1.2.3", 4_711, 0.6, list(workers))
 
 
 SEED = worker(
@@ -58,8 +58,8 @@ BRAKE = {
     "reason": "would delete 34,812 of 40,000 routes (87.0%): less than half would stay",
     "opens": "holdfast allow routes/brake --once --reason …",
 }
-HEALTHY = View([daemon(SEED, worker("routes", backlog=12_345, lag_s=2.04))])
-TROUBLED = View(
+HEALTHY = StatusPage([daemon(SEED, worker("routes", backlog=12_345, lag_s=2.04))])
+TROUBLED = StatusPage(
     [
         daemon(
             worker("routes", state="held: brake", backlog=34_812, lag_s=214.2),
@@ -141,16 +141,18 @@ def test_a_page_with_problems_to_the_letter() -> None:
 
 
 ETCD = StoreSeen("3.5.16", members=3, answering=3, revision=9_184_467, round_trip_ms=2.2)
-LEADS = About(
+LEADS = ElectorView(
     "ctl-1", "leading", "ctl-1", 9_180_022, 219_600.0, 13.21, 15.0, {"ctl-3": True, "ctl-2": False}, store=ETCD
 )
-FOLLOWS = About("ctl-2", "following", "ctl-1", 0, 60.0, 0.0, 15.0, {"ctl-2": True}, store=ETCD)
+FOLLOWS = ElectorView("ctl-2", "following", "ctl-1", 0, 60.0, 0.0, 15.0, {"ctl-2": True}, store=ETCD)
 SERVER = [daemon(worker("elector", state="following ctl-1", backlog=None, lag_s=None), role="server")]
 
 
-def lines_of(server: About) -> list[str]:
+def lines_of(server: ElectorView) -> list[str]:
     return [
-        line for line in render(View(SERVER, servers=[server]), NOW).splitlines() if line.startswith(("STORE", "LEAD"))
+        line
+        for line in render(StatusPage(SERVER, servers=[server]), NOW).splitlines()
+        if line.startswith(("STORE", "LEAD"))
     ]
 
 
@@ -162,20 +164,20 @@ def test_store_and_leader_to_the_letter() -> None:
 
 
 def test_nobody_leading_needs_you() -> None:
-    view = View(SERVER, servers=[msgspec.structs.replace(FOLLOWS, leader="")])
+    view = StatusPage(SERVER, servers=[msgspec.structs.replace(FOLLOWS, leader="")])
     assert exit_code(view) == 1
     assert "nobody leads: nothing is written until somebody does" in render(view, NOW)
 
 
 def test_a_server_that_is_refused_needs_you_and_says_why() -> None:
     taken = "the name ctl-2 is taken by r1 (pid 7): give this server another server.name"
-    view = View(SERVER, servers=[msgspec.structs.replace(FOLLOWS, refused=taken)])
+    view = StatusPage(SERVER, servers=[msgspec.structs.replace(FOLLOWS, refused=taken)])
     assert exit_code(view) == 1
     assert f" 1 ctl-2            takes no part in elections: {taken}\n" in render(view, NOW)
 
 
 def test_a_paused_server_is_told_of_but_does_not_need_you() -> None:
-    view = View(SERVER, servers=[msgspec.structs.replace(FOLLOWS, paused="alice until 03:30:00Z: “disk swap”")])
+    view = StatusPage(SERVER, servers=[msgspec.structs.replace(FOLLOWS, paused="alice until 03:30:00Z: “disk swap”")])
     assert exit_code(view) == 0
     assert (
         " · ctl-2            takes no part in elections: paused by alice until 03:30:00Z: “disk swap”\n"
@@ -188,18 +190,18 @@ def test_healthy_is_0_and_needing_you_is_1() -> None:
 
 
 def test_who_waits_for_health_waits_for_workers_that_are_starting_too() -> None:
-    starting = View([daemon(worker("elector", state="starting", pulse_s=None))])
+    starting = StatusPage([daemon(worker("elector", state="starting", pulse_s=None))])
     assert [is_well(view) for view in (HEALTHY, TROUBLED, starting)] == [True, False, False]
 
 
 def test_what_mends_itself_does_not_need_you() -> None:
     waits = worker("routes", state="waiting: database", verdict="waiting")
-    assert exit_code(View([daemon(waits)])) == 0
+    assert exit_code(StatusPage([daemon(waits)])) == 0
 
 
 def test_who_waits_for_more_than_a_minute_needs_you() -> None:
     waits = worker("routes", state="waiting: database", verdict="waiting", waiting_s=61.0)
-    view = View([daemon(waits)])
+    view = StatusPage([daemon(waits)])
     assert exit_code(view) == 1
     assert render(view, NOW).splitlines()[2:5] == [
         "NEEDS YOU  1        handled by itself  0",
@@ -210,8 +212,8 @@ def test_who_waits_for_more_than_a_minute_needs_you() -> None:
 
 def test_a_store_that_was_restored_needs_you_and_says_what_opens_it() -> None:
     sentence, opens = "the store went back to revision 7", "holdfast store adopt --reason WHY"
-    server = About("a", "leading", "a", 7, 1.0, 9.0, 15.0, {}, refuses_store=sentence, opens=opens)
-    view = View([daemon(worker("elector"))], servers=[server, msgspec.structs.replace(server, name="b")])
+    server = ElectorView("a", "leading", "a", 7, 1.0, 9.0, 15.0, {}, refuses_store=sentence, opens=opens)
+    view = StatusPage([daemon(worker("elector"))], servers=[server, msgspec.structs.replace(server, name="b")])
     assert exit_code(view) == 1
     assert render(view, NOW).splitlines()[2:5] == [
         "NEEDS YOU  1        handled by itself  0",
@@ -221,7 +223,7 @@ def test_a_store_that_was_restored_needs_you_and_says_what_opens_it() -> None:
 
 
 def test_a_supervisor_that_does_not_answer_is_2_and_is_the_first_problem() -> None:
-    view = View(TROUBLED.reports, TROUBLED.held, silent=["agent"])
+    view = StatusPage(TROUBLED.reports, TROUBLED.held, silent=["agent"])
     assert exit_code(view) == 2
     assert render(view, NOW).splitlines()[3] == (
         " 1 agent            its supervisor (pid 4711) does not answer, last pulse 0.6 s ago; "
@@ -267,7 +269,7 @@ def test_a_daemon_that_was_killed_is_said_to_be_gone_and_its_workers_show_nothin
     now = SystemClock().now()
     board.cell("supervisor", Pulse).write(Pulse(pid=died.pid, beat=now))
     board.cell("elector", Pulse).write(Pulse(pid=died.pid, beat=now, state="leading"))
-    board.cell("elector/sheet", Sheet).write(Sheet(phase="running", verdict="healthy"))
+    board.cell("elector/sheet", WorkerRecord).write(WorkerRecord(phase="running", verdict="healthy"))
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(tmp_path / "server.sock"))
     page = render(asyncio.run(look(tmp_path)), NOW)
@@ -276,7 +278,7 @@ def test_a_daemon_that_was_killed_is_said_to_be_gone_and_its_workers_show_nothin
 
 
 def test_the_first_line_says_which_fleet_and_whose_view_this_is() -> None:
-    view = View(SERVER, servers=[msgspec.structs.replace(FOLLOWS, fleet="prod-ams")])
+    view = StatusPage(SERVER, servers=[msgspec.structs.replace(FOLLOWS, fleet="prod-ams")])
     first = render(view, NOW).splitlines()[0]
     assert first.endswith("Z   seen from ctl-2 (following)")
     assert "   fleet prod-ams   " in first

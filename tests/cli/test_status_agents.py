@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.agent.report.summary import About, Keeping
+from holdfast.agent.report.summary import AgentDetails, SourceSummary
 from holdfast.cli.status.agents import agent_lines, agent_problems
-from holdfast.cli.status.page import View, exit_code, render
-from holdfast.runtime.daemon.report import Report
+from holdfast.cli.status.page import StatusPage, exit_code, render
+from holdfast.runtime.daemon.report import DaemonReport
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
-WELL = About(
-    "r1", "linux", [Keeping("region-a", 7, 900.0, 213, 9_000)], True, counts={"peers": 213, "programmed": 9_000}
+WELL = AgentDetails(
+    "r1", "linux", [SourceSummary("region-a", 7, 900.0, 213, 9_000)], True, counts={"peers": 213, "programmed": 9_000}
 )
-UNSYNCED = About("r1", "linux", [Keeping("region-b", None, 751.0, 214, 9_000)])
+UNSYNCED = AgentDetails("r1", "linux", [SourceSummary("region-b", None, 751.0, 214, 9_000)])
 
 
-def page(*agents: About) -> str:
-    return render(View([Report("agent", "1.2.3", 4_711, 0.6, [])], agents=agents), NOW)
+def page(*agents: AgentDetails) -> str:
+    return render(StatusPage([DaemonReport("agent", "1.2.3", 4_711, 0.6, [])], agents=agents), NOW)
 
 
 def test_a_healthy_agent_is_one_line() -> None:
@@ -36,21 +36,21 @@ def test_a_source_that_is_silent_for_long_needs_you_and_says_what_it_keeps() -> 
     shown = page(UNSYNCED)
     assert " 1 r1               unsynced: region-b, 00:12:31, keeping 214 peers\n" in shown
     assert "look: holdfast explain host r1     open: holdfast source forget region-b --reason …" in shown
-    assert exit_code(View([], agents=[UNSYNCED])) == 1
+    assert exit_code(StatusPage([], agents=[UNSYNCED])) == 1
 
 
 def test_a_source_that_has_only_just_been_asked_needs_nobody() -> None:
-    (problem,) = agent_problems(About("r1", "linux", [Keeping("region-b", None, 3.0, 214, 9_000)]))
+    (problem,) = agent_problems(AgentDetails("r1", "linux", [SourceSummary("region-b", None, 3.0, 214, 9_000)]))
     assert not problem.needs_you
 
 
 def test_an_agent_that_cannot_begin_says_why() -> None:
-    (problem,) = agent_problems(About("r1", "linux", waits="the journal was written by a newer release"))
+    (problem,) = agent_problems(AgentDetails("r1", "linux", waits="the journal was written by a newer release"))
     assert problem.sentence.endswith("what is programmed stays: the journal was written by a newer release")
 
 
 def test_a_host_that_the_inventory_does_not_know_needs_you() -> None:
-    (problem,) = agent_problems(About("r1", "linux", registered=False))
+    (problem,) = agent_problems(AgentDetails("r1", "linux", registered=False))
     assert problem.needs_you
     assert "does not know this host" in problem.sentence
     assert problem.open == "holdfast apply, with r1 in the file"
@@ -58,7 +58,7 @@ def test_a_host_that_the_inventory_does_not_know_needs_you() -> None:
 
 def test_disputes_are_named_and_the_rest_is_counted() -> None:
     sentences = [
-        one.sentence for one in agent_problems(About("r1", "linux", disputes=[f"dispute {n}" for n in range(9)]))
+        one.sentence for one in agent_problems(AgentDetails("r1", "linux", disputes=[f"dispute {n}" for n in range(9)]))
     ]
     assert sentences == ["dispute 0", "dispute 1", "dispute 2", "and 6 more disputes"]
 

@@ -21,7 +21,7 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controllers, controllers
 from tests.chaos.fleet import answer
@@ -100,7 +100,7 @@ UNHURRIED = {
 
 
 @pytest.fixture(scope="module")
-def site(one_etcd: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(one_etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     address = f"sqlite:///{folder}/inventory.db"
     settings = {"inventory.database": address, "inventory.poll_every": "500ms", **UNHURRIED}

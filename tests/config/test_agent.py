@@ -6,22 +6,26 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.config.sections.agent import Agent, Dataplane
+from holdfast.config.sections.agent import AgentDataplaneSettings, AgentSettings
 
 
 @pytest.mark.parametrize(
     ("agent", "blamed", "part"),
     [
-        (Agent(report_ttl=timedelta(seconds=45)), "report_ttl", "at least twice agent.report_interval (30s)"),
-        (Agent(report_ttl=timedelta(seconds=90.5)), "report_ttl", "whole seconds"),
-        (Agent(dataplane=Dataplane(file="/tmp/kernel")), "dataplane.file", "agent.dataplane.kind: memory only"),
+        (AgentSettings(report_ttl=timedelta(seconds=45)), "report_ttl", "at least twice agent.report_interval (30s)"),
+        (AgentSettings(report_ttl=timedelta(seconds=90.5)), "report_ttl", "whole seconds"),
+        (
+            AgentSettings(dataplane=AgentDataplaneSettings(file="/tmp/kernel")),
+            "dataplane.file",
+            "agent.dataplane.kind: memory only",
+        ),
     ],
 )
-def test_what_does_not_fit_together_is_refused(agent: Agent, blamed: str, part: str) -> None:
+def test_what_does_not_fit_together_is_refused(agent: AgentSettings, blamed: str, part: str) -> None:
     (conflict,) = agent.conflicts()
     assert conflict.fields[0] == blamed
     assert part in conflict.sentence
 
 
 def test_the_defaults_fit_together() -> None:
-    assert list(Agent().conflicts()) == []
+    assert list(AgentSettings().conflicts()) == []

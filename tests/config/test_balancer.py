@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import Config, Loaded, Rejected, Source, dump, resolve, restore
+from holdfast.config import Config, ConfigFile, ConfigRejected, Loaded, dump, resolve, restore
 from holdfast.config.loading.resolve import GROUPS
 from holdfast.config.output.reference import reference
 from holdfast.config.output.show import as_json, as_table, as_yaml
@@ -33,14 +33,14 @@ balancer:
 
 
 def good(text: str) -> Loaded:
-    result = resolve(Source("f", text.encode()), {})
+    result = resolve(ConfigFile("f", text.encode()), {})
     assert isinstance(result, Loaded), str(result)
     return result
 
 
 def wrong(text: str) -> list[str]:
-    result = resolve(Source("f", text.encode()), {})
-    assert isinstance(result, Rejected)
+    result = resolve(ConfigFile("f", text.encode()), {})
+    assert isinstance(result, ConfigRejected)
     return str(result).splitlines()
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import Config, Rejected, Source, resolve
-from holdfast.config.loading.yaml import LARGEST, Scalar, Table, parse
+from holdfast.config import Config, ConfigFile, ConfigRejected, resolve
+from holdfast.config.loading.yaml import LARGEST, ScalarNode, TableNode, parse
 from holdfast.config.schema.field import sections
 
 SECTIONS = ", ".join(sections(Config))
@@ -16,8 +16,8 @@ SECTIONS = ", ".join(sections(Config))
 def complaints(data: bytes | str) -> list[str]:
     """What is said about a file called `f`, line by line."""
     raw = data if isinstance(data, bytes) else data.encode()
-    result = resolve(Source("f", raw), {})
-    return str(result).splitlines() if isinstance(result, Rejected) else []
+    result = resolve(ConfigFile("f", raw), {})
+    return str(result).splitlines() if isinstance(result, ConfigRejected) else []
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_an_alias_in_a_list_is_one_problem() -> None:
 
 def test_scalars_stay_text_with_their_place() -> None:
     root = parse("a: 1:30\nb: 2026-01-01\nc: 0o12\n").root
-    assert isinstance(root, Table)
-    texts = [(value.text, value.mark.line) for _, value in root.entries if isinstance(value, Scalar)]
+    assert isinstance(root, TableNode)
+    texts = [(value.text, value.mark.line) for _, value in root.entries if isinstance(value, ScalarNode)]
     assert texts == [("1:30", 1), ("2026-01-01", 2), ("0o12", 3)]
 
 
@@ -84,15 +84,15 @@ def test_numbers_too_large_for_the_parser_are_a_problem_and_no_crash(file: str) 
 @settings(deadline=None)
 @given(st.text())
 def test_any_text_gives_a_configuration_or_problems(file: str) -> None:
-    result = resolve(Source("f", file.encode("utf-8", "surrogatepass")), {})
-    assert not isinstance(result, Rejected) or all(str(problem).isprintable() for problem in result.problems)
+    result = resolve(ConfigFile("f", file.encode("utf-8", "surrogatepass")), {})
+    assert not isinstance(result, ConfigRejected) or all(str(problem).isprintable() for problem in result.problems)
 
 
 @settings(deadline=None)
 @given(st.binary())
 def test_any_bytes_give_a_configuration_or_problems(file: bytes) -> None:
-    result = resolve(Source("f", file), {})
-    assert not isinstance(result, Rejected) or result.problems
+    result = resolve(ConfigFile("f", file), {})
+    assert not isinstance(result, ConfigRejected) or result.problems
 
 
 YAML_PIECES = st.lists(
@@ -107,5 +107,5 @@ YAML_PIECES = st.lists(
 @settings(deadline=None)
 @given(YAML_PIECES)
 def test_any_heap_of_yaml_gives_a_configuration_or_problems(file: str) -> None:
-    result = resolve(Source("f", file.encode()), {})
-    assert not isinstance(result, Rejected) or all(str(problem).isprintable() for problem in result.problems)
+    result = resolve(ConfigFile("f", file.encode()), {})
+    assert not isinstance(result, ConfigRejected) or all(str(problem).isprintable() for problem in result.problems)

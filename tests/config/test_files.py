@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import Loaded, Rejected
+from holdfast.config import ConfigRejected, Loaded
 from holdfast.runtime import config_file as configuration
 from holdfast.runtime.config_file import SecretRefused, file_path, load, read_secret, secret_file
 
@@ -27,13 +27,13 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def unreadable(result: Loaded | Rejected) -> str:
-    assert isinstance(result, Rejected)
+def unreadable(result: Loaded | ConfigRejected) -> str:
+    assert isinstance(result, ConfigRejected)
     assert result.unreadable
     return str(result)
 
 
-def level(result: Loaded | Rejected) -> str:
+def level(result: Loaded | ConfigRejected) -> str:
     assert isinstance(result, Loaded), str(result)
     return result.config.log.level
 
@@ -84,7 +84,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> Non
 def test_a_huge_file_makes_no_sense(tmp_path: Path) -> None:
     (tmp_path / "huge").write_bytes(b"#" * 1_000_000)
     result = load(str(tmp_path / "huge"), {})
-    assert isinstance(result, Rejected)
+    assert isinstance(result, ConfigRejected)
     assert not result.unreadable
     assert str(result).endswith("is larger than 256 KiB, which no configuration needs")
 

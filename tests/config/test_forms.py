@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import Config, Loaded, Source, dump, resolve, restore
+from holdfast.config import Config, ConfigFile, Loaded, dump, resolve, restore
 from holdfast.config.loading.resolve import LEAVES
 from holdfast.config.output.reference import reference
 from holdfast.config.output.show import as_json, as_table, as_yaml
-from holdfast.config.sections.log import Log
-from holdfast.config.sections.paths import Paths
-from holdfast.config.sections.pulse import Pulse
-from holdfast.config.sections.store import Store
+from holdfast.config.sections.log import LogSettings
+from holdfast.config.sections.paths import PathSettings
+from holdfast.config.sections.pulse import PulseSettings
+from holdfast.config.sections.store import StoreSettings
 
 WORDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
 HOSTS = st.from_regex(r"[a-z][a-z0-9-]{0,10}[a-z0-9]", fullmatch=True)
@@ -28,16 +28,16 @@ PATHS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), m
 )
 CONFIGS = st.builds(
     Config,
-    paths=st.builds(Paths, state=PATHS),
-    log=st.builds(Log, level=st.sampled_from(["debug", "info"]), decisions_size=st.integers(2**20, 2**30)),
+    paths=st.builds(PathSettings, state=PATHS),
+    log=st.builds(LogSettings, level=st.sampled_from(["debug", "info"]), decisions_size=st.integers(2**20, 2**30)),
     store=st.builds(
-        Store,
+        StoreSettings,
         endpoints=st.lists(HOSTS.map("https://{}:2379".format), min_size=1, max_size=3, unique=True).map(tuple),
         region=st.none() | WORDS | st.sampled_from(["null", "no", "1e3"]),
         ca_file=st.none() | PATHS,
     ),
     runtime=st.builds(
-        Pulse,
+        PulseSettings,
         term_grace=st.integers(100, 300_000).map(lambda ms: timedelta(milliseconds=ms)),
         crash_loop_restarts=st.integers(2, 10),
     ),
@@ -45,7 +45,7 @@ CONFIGS = st.builds(
 
 
 def loaded(file: str = "log:\n  level: debug\n") -> Loaded:
-    result = resolve(Source("f.yaml", file.encode()), {"HOLDFAST_STORE_REGION": "ams"})
+    result = resolve(ConfigFile("f.yaml", file.encode()), {"HOLDFAST_STORE_REGION": "ams"})
     assert isinstance(result, Loaded)
     return result
 
@@ -58,7 +58,7 @@ def test_what_is_dumped_is_restored(config: Config) -> None:
 
 def test_a_dump_with_fields_of_another_version_is_restored() -> None:
     data = b'{"log": {"level": "debug", "colour": true}, "weather": {}}'
-    assert restore(data) == Config(log=Log(level="debug"))
+    assert restore(data) == Config(log=LogSettings(level="debug"))
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"log": {"level": 5}}'])
@@ -71,7 +71,7 @@ def test_what_is_no_dump_is_refused(data: bytes) -> None:
 @given(CONFIGS)
 def test_what_is_shown_as_yaml_is_a_file_for_the_same_configuration(config: Config) -> None:
     shown = as_yaml(Loaded(config, dict(loaded().origins)), origin=True)
-    again = resolve(Source("again", shown.encode()), {})
+    again = resolve(ConfigFile("again", shown.encode()), {})
     assert isinstance(again, Loaded), str(again)
     assert again.config == config
 

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import Config, Flag, Layer, Loaded, Origin, Rejected, Source, resolve
+from holdfast.config import Config, ConfigFile, ConfigRejected, FlagValue, Layer, Loaded, Origin, resolve
 from holdfast.config.loading.resolve import LEAVES, RESERVED, VARIABLES
 
 
-def good(file: str | None = None, environ: Mapping[str, str] | None = None, *flags: Flag) -> Loaded:
-    result = resolve(Source("f.yaml", file.encode()) if file else None, environ or {}, flags)
+def good(file: str | None = None, environ: Mapping[str, str] | None = None, *flags: FlagValue) -> Loaded:
+    result = resolve(ConfigFile("f.yaml", file.encode()) if file else None, environ or {}, flags)
     assert isinstance(result, Loaded), str(result)
     return result
 
 
-def wrong(file: str | None = None, environ: Mapping[str, str] | None = None, *flags: Flag) -> list[str]:
-    result = resolve(Source("f.yaml", file.encode()) if file else None, environ or {}, flags)
-    assert isinstance(result, Rejected)
+def wrong(file: str | None = None, environ: Mapping[str, str] | None = None, *flags: FlagValue) -> list[str]:
+    result = resolve(ConfigFile("f.yaml", file.encode()) if file else None, environ or {}, flags)
+    assert isinstance(result, ConfigRejected)
     return str(result).splitlines()
 
 
 FILE = "log:\n  level: warning\n"
 ENVIRONMENT = {"HOLDFAST_LOG_LEVEL": "error"}
-FLAG = Flag("--log-level", "log.level", "debug")
+FLAG = FlagValue("--log-level", "log.level", "debug")
 
 
 def test_without_anything_every_value_is_its_default() -> None:
@@ -103,7 +103,7 @@ log:
 level: debug
 """
     environ = {"HOLDFAST_STORE_ENPOINTS": "x", "HOLDFAST_LOG_FORMAT": "xml", "PATH": "/bin"}
-    flags = (Flag("--set log.colour", "log.colour", "1"), Flag("--deadline", "store.call_deadline", "2h"))
+    flags = (FlagValue("--set log.colour", "log.colour", "1"), FlagValue("--deadline", "store.call_deadline", "2h"))
     assert wrong(file, environ, *flags) == EVERYTHING_WRONG.splitlines()
 
 
@@ -188,7 +188,7 @@ def test_a_secret_in_the_environment_is_refused_and_not_repeated() -> None:
 
 
 def test_a_secret_in_a_flag_is_refused_and_not_repeated() -> None:
-    (said,) = wrong(None, None, Flag("--password", "store.password", "hunter2"))
+    (said,) = wrong(None, None, FlagValue("--password", "store.password", "hunter2"))
     assert "name that in store.password_file" in said
     assert "hunter2" not in said
 
@@ -248,8 +248,10 @@ NAMES = st.sampled_from([*VARIABLES, "HOLDFAST_X"]) | st.text(max_size=8).map("H
 @settings(deadline=None)
 @given(
     st.dictionaries(NAMES, st.text(), max_size=4),
-    st.lists(st.builds(Flag, st.text(), st.sampled_from(list(LEAVES)) | st.text(), st.text()), max_size=3),
+    st.lists(st.builds(FlagValue, st.text(), st.sampled_from(list(LEAVES)) | st.text(), st.text()), max_size=3),
 )
-def test_any_environment_and_flags_give_a_configuration_or_problems(environ: dict[str, str], flags: list[Flag]) -> None:
+def test_any_environment_and_flags_give_a_configuration_or_problems(
+    environ: dict[str, str], flags: list[FlagValue]
+) -> None:
     result = resolve(None, environ, flags)
-    assert not isinstance(result, Rejected) or all(str(problem).isprintable() for problem in result.problems)
+    assert not isinstance(result, ConfigRejected) or all(str(problem).isprintable() for problem in result.problems)

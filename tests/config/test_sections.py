@@ -9,9 +9,9 @@ import pytest
 from holdfast.config import Config
 from holdfast.config.loading.resolve import LEAVES
 from holdfast.config.schema.field import Leaf
-from holdfast.config.sections.paths import Paths
-from holdfast.config.sections.pulse import Pulse
-from holdfast.config.sections.store import Store
+from holdfast.config.sections.paths import PathSettings
+from holdfast.config.sections.pulse import PulseSettings
+from holdfast.config.sections.store import StoreSettings
 
 
 def seconds(value: float) -> timedelta:
@@ -40,18 +40,22 @@ def test_the_defaults_fit_together() -> None:
 @pytest.mark.parametrize(
     ("store", "blamed", "part"),
     [
-        (Store(endpoints=()), "endpoints", "is empty"),
-        (Store(endpoints=("http://a:1", "http://a:1")), "endpoints", "twice"),
-        (Store(endpoints=("http://a:1", "https://b:1")), "endpoints", "mixes http and https"),
-        (Store(ca_file="/ca"), "ca_file", "has no effect over http"),
-        (Store(endpoints=("https://a:1",), cert_file="/c"), "cert_file", "needs store.key_file"),
-        (Store(endpoints=("https://a:1",), key_file="/k"), "key_file", "needs store.cert_file"),
-        (Store(password_file="/p"), "password_file", "needs store.user"),
-        (Store(user="u"), "user", "needs store.password_file"),
-        (Store(endpoints=("http://10.0.0.1:1",), user="u", password_file="/p"), "endpoints", "password in the clear"),
+        (StoreSettings(endpoints=()), "endpoints", "is empty"),
+        (StoreSettings(endpoints=("http://a:1", "http://a:1")), "endpoints", "twice"),
+        (StoreSettings(endpoints=("http://a:1", "https://b:1")), "endpoints", "mixes http and https"),
+        (StoreSettings(ca_file="/ca"), "ca_file", "has no effect over http"),
+        (StoreSettings(endpoints=("https://a:1",), cert_file="/c"), "cert_file", "needs store.key_file"),
+        (StoreSettings(endpoints=("https://a:1",), key_file="/k"), "key_file", "needs store.cert_file"),
+        (StoreSettings(password_file="/p"), "password_file", "needs store.user"),
+        (StoreSettings(user="u"), "user", "needs store.password_file"),
+        (
+            StoreSettings(endpoints=("http://10.0.0.1:1",), user="u", password_file="/p"),
+            "endpoints",
+            "password in the clear",
+        ),
     ],
 )
-def test_a_store_that_cannot_work_or_is_not_safe_is_refused(store: Store, blamed: str, part: str) -> None:
+def test_a_store_that_cannot_work_or_is_not_safe_is_refused(store: StoreSettings, blamed: str, part: str) -> None:
     (conflict,) = store.conflicts()
     assert conflict.fields[0] == blamed
     assert part in conflict.sentence
@@ -60,31 +64,31 @@ def test_a_store_that_cannot_work_or_is_not_safe_is_refused(store: Store, blamed
 @pytest.mark.parametrize(
     "store",
     [
-        Store(user="u", password_file="/p"),
-        Store(endpoints=("https://10.0.0.1:1",), user="u", password_file="/p"),
-        Store(endpoints=("http://10.0.0.1:1",), user="u", password_file="/p", password_in_clear=True),
-        Store(endpoints=("http://10.0.0.1:1",)),
-        Store(endpoints=("https://a:1",), ca_file="/a", cert_file="/c", key_file="/k"),
+        StoreSettings(user="u", password_file="/p"),
+        StoreSettings(endpoints=("https://10.0.0.1:1",), user="u", password_file="/p"),
+        StoreSettings(endpoints=("http://10.0.0.1:1",), user="u", password_file="/p", password_in_clear=True),
+        StoreSettings(endpoints=("http://10.0.0.1:1",)),
+        StoreSettings(endpoints=("https://a:1",), ca_file="/a", cert_file="/c", key_file="/k"),
     ],
 )
-def test_a_store_that_is_safe_or_wanted_so_is_taken(store: Store) -> None:
+def test_a_store_that_is_safe_or_wanted_so_is_taken(store: StoreSettings) -> None:
     assert list(store.conflicts()) == []
 
 
 @pytest.mark.parametrize(
     ("pulse", "blamed"),
     [
-        (Pulse(grace_after=seconds(10)), "grace_after"),
-        (Pulse(stalled_after=seconds(10)), "stalled_after"),
-        (Pulse(supervisor_silent_after=seconds(5)), "supervisor_silent_after"),
-        (Pulse(backoff_first=seconds(31)), "backoff_most"),
-        (Pulse(crash_loop_window=seconds(149)), "crash_loop_window"),
+        (PulseSettings(grace_after=seconds(10)), "grace_after"),
+        (PulseSettings(stalled_after=seconds(10)), "stalled_after"),
+        (PulseSettings(supervisor_silent_after=seconds(5)), "supervisor_silent_after"),
+        (PulseSettings(backoff_first=seconds(31)), "backoff_most"),
+        (PulseSettings(crash_loop_window=seconds(149)), "crash_loop_window"),
     ],
 )
-def test_a_pulse_policy_that_contradicts_itself_is_refused(pulse: Pulse, blamed: str) -> None:
+def test_a_pulse_policy_that_contradicts_itself_is_refused(pulse: PulseSettings, blamed: str) -> None:
     assert [conflict.fields[0] for conflict in pulse.conflicts()] == [blamed]
 
 
 def test_state_and_runtime_need_different_folders() -> None:
-    (conflict,) = Paths(state="/x/", runtime="/x").conflicts()
+    (conflict,) = PathSettings(state="/x/", runtime="/x").conflicts()
     assert conflict.fields == ("runtime", "state")

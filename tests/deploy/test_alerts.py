@@ -14,10 +14,10 @@ import yaml
 from holdfast.agent.metrics import AgentMetrics
 from holdfast.agent.report.worker import ReporterMetrics
 from holdfast.balancer.announce.worker import AnnounceMetrics
-from holdfast.balancer.dataplane.dry_run import DryRun
+from holdfast.balancer.dataplane.dry_run import DryRunDataplane
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.probing.worker import ProberMetrics
-from holdfast.balancer.traffic import Meter
+from holdfast.balancer.traffic import TrafficMeter
 from holdfast.model.base.region import Region
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
@@ -73,7 +73,7 @@ def test_every_alert_speaks_of_metrics_that_exist() -> None:
     ReporterMetrics(metrics.registry)
     BalancerMetrics(metrics.registry)
     AnnounceMetrics(metrics.registry)
-    Meter(DryRun(251), metrics.registry)
+    TrafficMeter(DryRunDataplane(251), metrics.registry)
     metrics.held({("brake", "too_many"): 1})
     text = gather({"elector": metrics.text(), "agent-status": status.text()}) + of_report([])
     known = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast.testing.real.balancers import ALL, PATIENCE, VIP, Stage
-from holdfast.testing.real.netns import Network
+from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import Unavailable, wait_until
 
 __all__ = ["ALL", "VIP", "Stage", "stage", "wait"]
 
 
 @contextlib.contextmanager
-def stage(net: Network, balancers: int = 1, **settings: Any) -> Iterator[Stage]:
+def stage(net: NamespaceNetwork, balancers: int = 1, **settings: Any) -> Iterator[Stage]:
     """The stage, served; gone with the block. What cannot be had here is a skip."""
     try:
         made = Stage(net, balancers=balancers, **settings)

@@ -12,8 +12,8 @@ from functools import partial
 from holdfast.agent.tunnel_mac import link_local, tunnel_mac
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.netlink.netns import inside
-from holdfast.testing.real.hosts import PATIENCE, REGION, Agent, Fleet, address, underlay
-from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.hosts import PATIENCE, REGION, AgentProcess, Fleet, address, underlay
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 from holdfast.testing.real.processes import Process, wait_until
 
 wait = partial(wait_until, within=PATIENCE)
@@ -25,7 +25,7 @@ Placed = Mapping[int, str]
 
 
 @contextlib.contextmanager
-def fleet(net: Network, encapsulation: str, count: int = 3) -> Iterator[Fleet]:
+def fleet(net: NamespaceNetwork, encapsulation: str, count: int = 3) -> Iterator[Fleet]:
     """Hosts with their workloads, all of them programmed; gone with the block."""
     made = Fleet(net, count=count, encapsulation=encapsulation)
     try:
@@ -38,14 +38,14 @@ def fleet(net: Network, encapsulation: str, count: int = 3) -> Iterator[Fleet]:
         made.end()
 
 
-def _has_routes(agent: Agent, count: int) -> bool:
+def _has_routes(agent: AgentProcess, count: int) -> bool:
     return len(agent.routes()) == len(agent.routes(6)) == count
 
 
 class Wanted:
     """What one host's kernel should hold, thought out anew."""
 
-    def __init__(self, agent: Agent, others: Others, placed: Placed, *, vxlan: bool) -> None:
+    def __init__(self, agent: AgentProcess, others: Others, placed: Placed, *, vxlan: bool) -> None:
         self._agent = agent
         self._others = {name: number for name, number in others.items() if name != agent.name}
         self._placed = placed
@@ -103,7 +103,7 @@ class Wanted:
 class Monitor:
     """Writes down every change of routes, nexthops and rules in a namespace."""
 
-    def __init__(self, namespace: Namespace, net: Network) -> None:
+    def __init__(self, namespace: Namespace, net: NamespaceNetwork) -> None:
         self._run = namespace.run
         log = net.home / f"{namespace.name}.monitor"
         log.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.inventory.edit.editor import Wanted as Edit
+from holdfast.inventory.edit.editor import WantedObject as Edit
 from holdfast.inventory.edit.editor import wanted
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration

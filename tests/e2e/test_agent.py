@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.agent.tunnel_mac import link_local, tunnel_mac
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.hosts import HOLDFAST, Agent, Fleet, address, gone, host, workload
+from holdfast.testing.real.hosts import HOLDFAST, AgentProcess, Fleet, address, gone, host, workload
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.pinger import Pinger
 from tests.e2e.hosts import Monitor, Wanted, fleet, reports, statuses, wait
@@ -97,7 +97,7 @@ def test_another_size_of_the_underlay_changes_the_tunnels_in_place_and_no_packet
         monitor.stop()
 
 
-def _carries(agent: Agent, underlay: int) -> bool:
+def _carries(agent: AgentProcess, underlay: int) -> bool:
     shown = [agent.namespace.run("ip", "link", "show", f"holdfast{family}") for family in (4, 6)]
     return f"mtu {underlay - 50} " in shown[0] and f"mtu {underlay - 70} " in shown[1]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.changes import Wanted
+from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.edit.editor import wanted
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.hosts import REGION, Agent, address
+from holdfast.testing.real.hosts import REGION, AgentProcess, address
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.pinger import Pinger
 from holdfast.testing.real.processes import children, wait_until
@@ -23,7 +23,7 @@ LARGEST_MB = 80
 PORTION = 1_000
 
 
-def peer(number: int) -> list[Wanted]:
+def peer(number: int) -> list[WantedObject]:
     """A host elsewhere, with one workload."""
     name, place = f"far-{number}", f"{number >> 8}.{number & 255}"
     host = Host.of(name, HostSpec(bgp=Bgp(ipv4_address=f"10.200.{place}/32")))
@@ -57,7 +57,7 @@ def test_an_agent_with_5000_peers_restarts_without_a_change_or_a_lost_packet() -
         assert largest_mb(agent) <= LARGEST_MB
 
 
-def largest_mb(agent: Agent) -> float:
+def largest_mb(agent: AgentProcess) -> float:
     """The memory of its largest process."""
     pids = [agent.process.pid, *children(agent.process.pid)]
     statuses = [Path(f"/proc/{pid}/status").read_text() for pid in pids]

@@ -91,7 +91,7 @@ def test_a_vip_that_is_served_is_announced_with_our_mark(here: Stage) -> None:
     assert {vip: marks.get(vip) for vip in VIP.values()} == dict.fromkeys(VIP.values(), MARK)
 
 
-def addresses() -> Sequence[ifaddr.Held]:
+def addresses() -> Sequence[ifaddr.InterfaceAddress]:
     with contextlib.closing(Netlink(socket.NETLINK_ROUTE)) as kernel:
         return ifaddr.dump(kernel)
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.netlink.netns import inside
 from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.real.flows import answered, connected
-from holdfast.testing.real.netns import Network
+from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.nginx import PORT, Nginx
 from holdfast.testing.real.processes import Unavailable
 
@@ -26,7 +26,7 @@ async def names(hosts: Sequence[str]) -> Sequence[str]:
             writer.close()
 
 
-def test_every_server_answers_the_client_through_each_balancer_in_both_families(namespaces: Network) -> None:
+def test_every_server_answers_the_client_through_each_balancer_in_both_families(namespaces: NamespaceNetwork) -> None:
     site = AnycastSite(namespaces, balancers=2)
     try:
         servers = [Nginx(one, namespaces.home) for one in site.servers.values()]

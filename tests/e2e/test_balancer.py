@@ -13,7 +13,7 @@ from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.anycast import SERVERS, address
 from holdfast.testing.real.crowd import Crowd, crowd
-from holdfast.testing.real.flows import Counts
+from holdfast.testing.real.flows import FlowCounts
 from holdfast.testing.real.netns import network
 from tests.e2e.balancing import ALL, VIP, Stage, stage, wait
 
@@ -59,12 +59,12 @@ def mended(here: Stage) -> Iterator[None]:
     here.balancer.start()
 
 
-def failures(before: Counts, after: Counts) -> list[str]:
+def failures(before: FlowCounts, after: FlowCounts) -> list[str]:
     """Why requests failed between the two: what the last one said, once for each."""
     return [after.why] * (after.failed - before.failed)
 
 
-def broken(before: Counts, after: Counts) -> set[str]:
+def broken(before: FlowCounts, after: FlowCounts) -> set[str]:
     """The servers that had flows which broke between the two."""
     return {server for server, count in after.broken.items() if count > before.broken.get(server, 0)}
 
@@ -73,7 +73,7 @@ def broken(before: Counts, after: Counts) -> set[str]:
 def test_a_vip_spreads_its_clients_over_all_servers(here: Stage, family: int) -> None:
     with crowd(here.client, VIP[family], 80, requests=1, pause=0) as clients:
         counts = clients.after(300)
-    assert failures(Counts(), counts) == []
+    assert failures(FlowCounts(), counts) == []
     assert set(counts.opened) == set(SERVERS)
     assert min(counts.opened.values()) > 50
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, update
 
 from holdfast.inventory.edit import editor as editing
-from holdfast.inventory.edit.editor import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused, WantedObject, wanted
 from holdfast.inventory.edit.rules import DOCUMENT_LIMIT
 from holdfast.inventory.sql.engine import writing
 from holdfast.inventory.sql.objects import SqlInventory
@@ -28,7 +28,7 @@ def test_an_object_is_created_with_an_outbox_row_of_the_same_revision(editor: Ed
     (edit,) = editor.change([host(1)], who="alice")
     (row,) = inventory.look([edit.key])
     (noted,) = inventory.outbox(10)
-    assert edit.did is Did.CREATED
+    assert edit.did is ChangeKind.CREATED
     assert (row.revision, row.doc, noted.key, noted.before) == (noted.id, edit.new, edit.key, None)
 
 
@@ -51,29 +51,29 @@ def test_asking_for_what_is_there_changes_nothing_and_wakes_nobody(editor: Edito
     editor.change([host(1)], who="alice")
     before = inventory.outbox(10)
     (edit,) = editor.change([host(1)], who="alice")
-    assert edit.did is Did.UNCHANGED
+    assert edit.did is ChangeKind.UNCHANGED
     assert inventory.outbox(10) == before
 
 
 def test_a_move_is_one_change_that_names_the_key_before(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1, on="r1")], who="alice")
     (edit,) = editor.change([endpoint(1, on="r2")], who="alice")
-    assert edit.did is Did.MOVED
+    assert edit.did is ChangeKind.MOVED
     assert inventory.outbox(10)[-1][1:] == (endpoint_key(1, on="r2"), endpoint_key(1, on="r1"))
     assert [row.key for row in inventory.look([endpoint_key(1, on="r1"), endpoint_key(1, on="r2")])] == [edit.key]
 
 
 def test_a_delete_leaves_an_outbox_row(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1)], who="alice")
-    (edit,) = editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="alice")
-    assert edit.did is Did.DELETED
+    (edit,) = editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="alice")
+    assert edit.did is ChangeKind.DELETED
     assert inventory.outbox(10)[-1].key == endpoint_key(1)
     assert inventory.look([endpoint_key(1)]) == []
 
 
 def test_an_address_that_another_has_is_refused_by_name(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1)], who="alice")
-    with pytest.raises(Refused, match=r"holdfast-w2-eth0 cannot have 10\.0\.0\.1: .* endpoint holdfast-w1-eth0"):
+    with pytest.raises(EditRefused, match=r"holdfast-w2-eth0 cannot have 10\.0\.0\.1: .* endpoint holdfast-w1-eth0"):
         editor.change([endpoint(3), endpoint(2, address="10.0.0.1/32")], who="alice")
     assert inventory.look([endpoint_key(3)]) == [], "all of a request or nothing"
 
@@ -81,11 +81,11 @@ def test_an_address_that_another_has_is_refused_by_name(editor: Editor, inventor
 def test_two_objects_may_swap_their_addresses_in_one_request(editor: Editor) -> None:
     editor.change([endpoint(1), endpoint(2)], who="alice")
     swapped = [endpoint(1, address="10.0.0.2/32"), endpoint(2, address="10.0.0.1/32")]
-    assert [edit.did for edit in editor.change(swapped, who="alice")] == [Did.CHANGED, Did.CHANGED]
+    assert [edit.did for edit in editor.change(swapped, who="alice")] == [ChangeKind.CHANGED, ChangeKind.CHANGED]
 
 
 def test_one_request_cannot_give_an_address_to_two(editor: Editor) -> None:
-    with pytest.raises(Refused, match=r"cannot have 10\.0\.0\.9"):
+    with pytest.raises(EditRefused, match=r"cannot have 10\.0\.0\.9"):
         editor.change([endpoint(1, address="10.0.0.9/32"), endpoint(2, address="10.0.0.9")], who="alice")
 
 
@@ -96,7 +96,7 @@ def test_two_at_once_do_not_get_the_same_address(editor: Editor) -> None:
         try:
             editor.change([endpoint(number, address="10.9.9.9/32")], who=f"user {number}")
             outcomes.append("created")
-        except Refused as refusal:
+        except EditRefused as refusal:
             outcomes.append("refused" if "10.9.9.9" in str(refusal) else str(refusal))
 
     threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
@@ -109,17 +109,17 @@ def test_two_at_once_do_not_get_the_same_address(editor: Editor) -> None:
 
 def test_a_host_does_not_go_before_its_endpoints(editor: Editor) -> None:
     editor.change([host(1), endpoint(1, on="r1")], who="alice")
-    with pytest.raises(Refused, match=r"host r1 has endpoints \(holdfast-w1-eth0\): move or delete them first"):
-        editor.change([Wanted(HOST, "r1")], who="alice")
-    done = editor.change([Wanted(HOST, "r1"), Wanted(ENDPOINT, endpoint_name(1))], who="alice")
-    assert [edit.did for edit in done] == [Did.DELETED, Did.DELETED]
+    with pytest.raises(EditRefused, match=r"host r1 has endpoints \(holdfast-w1-eth0\): move or delete them first"):
+        editor.change([WantedObject(HOST, "r1")], who="alice")
+    done = editor.change([WantedObject(HOST, "r1"), WantedObject(ENDPOINT, endpoint_name(1))], who="alice")
+    assert [edit.did for edit in done] == [ChangeKind.DELETED, ChangeKind.DELETED]
 
 
 def test_undo_brings_a_deleted_object_back(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1)], who="alice")
     (before,) = inventory.look([endpoint_key(1)])
-    editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="bob", why="a slip")
-    assert editor.undo(ENDPOINT, endpoint_name(1), who="alice")[0].did is Did.CREATED
+    editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="bob", why="a slip")
+    assert editor.undo(ENDPOINT, endpoint_name(1), who="alice")[0].did is ChangeKind.CREATED
     (after,) = inventory.look([endpoint_key(1)])
     assert after.doc == before.doc
 
@@ -130,17 +130,17 @@ def test_undo_of_a_move_moves_back_and_of_a_creation_deletes(editor: Editor) -> 
     assert editor.undo(ENDPOINT, endpoint_name(1), who="alice")[0].key == endpoint_key(1, on="r1")
     editor.change([subnet("red", "10.0.0.0/8")], who="alice")
     kind = subnet("red", "10.0.0.0/8").kind
-    assert editor.undo(kind, "red", who="alice")[0].did is Did.DELETED
+    assert editor.undo(kind, "red", who="alice")[0].did is ChangeKind.DELETED
 
 
 def test_undo_of_what_never_changed_is_refused(editor: Editor) -> None:
-    with pytest.raises(Refused, match="nothing to undo"):
+    with pytest.raises(EditRefused, match="nothing to undo"):
         editor.undo(HOST, "r9", who="alice")
 
 
 def test_history_says_who_and_why_newest_first(editor: Editor) -> None:
     editor.change([host(1)], who="alice", why="rack 12")
-    editor.change([Wanted(HOST, "r1")], who="bob", why="decommission r12")
+    editor.change([WantedObject(HOST, "r1")], who="bob", why="decommission r12")
     assert [(past.who, past.why, past.new is None) for past in editor.history(HOST, "r1")] == [
         ("bob", "decommission r12", True),
         ("alice", "rack 12", False),
@@ -149,7 +149,7 @@ def test_history_says_who_and_why_newest_first(editor: Editor) -> None:
 
 def test_a_dry_run_tells_and_changes_nothing(editor: Editor, inventory: SqlInventory) -> None:
     (edit,) = editor.change([host(1)], who="alice", dry_run=True)
-    assert edit.did is Did.CREATED
+    assert edit.did is ChangeKind.CREATED
     assert inventory.outbox(10) == []
     assert editor.objects(HOST) == []
 
@@ -185,18 +185,18 @@ def test_a_delete_that_waited_for_a_change_deletes_what_that_made(
     with ThreadPoolExecutor(1) as pool:
         changing = pool.submit(editor.change, [endpoint(1, gateway="10.0.0.254")], who="alice")
         assert under_way.wait(30)
-        (deleted,) = editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="bob")
-        assert (changing.result(30)[0].did, deleted.did) == (Did.CHANGED, Did.DELETED)
+        (deleted,) = editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="bob")
+        assert (changing.result(30)[0].did, deleted.did) == (ChangeKind.CHANGED, ChangeKind.DELETED)
     assert editor.objects(ENDPOINT) == []
 
 
 def test_many_who_change_the_same_objects_at_once_all_succeed(editor: Editor) -> None:
-    def change(turn: int) -> Did:
+    def change(turn: int) -> ChangeKind:
         numbers = range(20) if turn % 2 else range(19, -1, -1)
         return editor.change([endpoint(n, gateway=f"10.9.9.{turn}") for n in numbers], who=f"user {turn}")[0].did
 
     with ThreadPoolExecutor(4) as pool:
-        assert Did.UNCHANGED not in list(pool.map(change, range(12)))
+        assert ChangeKind.UNCHANGED not in list(pool.map(change, range(12)))
 
 
 def test_undo_does_not_undo_what_somebody_else_did_meanwhile(editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,20 +204,20 @@ def test_undo_does_not_undo_what_somebody_else_did_meanwhile(editor: Editor, mon
     seen = editor.history(HOST, "r1", last=1)
     editor.change([host(1, last=7)], who="bob")
     monkeypatch.setattr(editor, "history", lambda *_, **__: seen)
-    with pytest.raises(Refused, match="host r1 was changed meanwhile: look at it again"):
+    with pytest.raises(EditRefused, match="host r1 was changed meanwhile: look at it again"):
         editor.undo(HOST, "r1", who="alice")
     assert len(editor.objects(HOST)) == 1
 
 
 def test_one_request_that_names_an_object_twice_is_refused(editor: Editor) -> None:
-    with pytest.raises(Refused, match="host r1 is named twice in one request"):
+    with pytest.raises(EditRefused, match="host r1 is named twice in one request"):
         editor.change([host(1), host(1, last=7)], who="alice")
 
 
 AMS = Region("ams")
 
 
-def abroad(number: int) -> Wanted:
+def abroad(number: int) -> WantedObject:
     here = endpoint(number).thing
     assert isinstance(here, Endpoint)
     return wanted(ENDPOINT, AMS, EndpointName("r1", "holdfast", f"w{number}", "eth0"), Endpoint.of(AMS, here.spec))
@@ -228,21 +228,25 @@ def test_an_object_does_not_move_into_another_region(engine: Engine, editor: Edi
     before = [*editor.objects(ENDPOINT), *editor.objects(HOST)]
     other = Editor(engine, AMS)
     there = wanted(HOST, AMS, "r1", Host.of("r1", HostSpec()))
-    for change in ([abroad(1)], [there], [Wanted(ENDPOINT, endpoint_name(1))], [Wanted(HOST, "r1")]):
-        with pytest.raises(Refused, match="belongs to another region, and the configuration here is region ams"):
+    for change in ([abroad(1)], [there], [WantedObject(ENDPOINT, endpoint_name(1))], [WantedObject(HOST, "r1")]):
+        with pytest.raises(EditRefused, match="belongs to another region, and the configuration here is region ams"):
             other.change(change, who="bob")
     for change in ([abroad(2)], [there]):
-        with pytest.raises(Refused, match="belongs to another region, and the configuration here is that of no region"):
+        with pytest.raises(
+            EditRefused, match="belongs to another region, and the configuration here is that of no region"
+        ):
             editor.change(change, who="bob")
     assert [*editor.objects(ENDPOINT), *editor.objects(HOST)] == before
 
 
 def test_what_the_store_would_never_take_is_refused(editor: Editor) -> None:
     labels = {f"l{number}": "x" * 1_000 for number in range(DOCUMENT_LIMIT // 1_000)}
-    with pytest.raises(Refused, match=r"host r1 takes 1,\d{3},\d{3} bytes, and the store takes objects of 1,048,576"):
+    with pytest.raises(
+        EditRefused, match=r"host r1 takes 1,\d{3},\d{3} bytes, and the store takes objects of 1,048,576"
+    ):
         editor.change([wanted(HOST, REGION, "r1", Host.of("r1", HostSpec(), labels=labels))], who="alice")
     name = "r" * 2_000
-    with pytest.raises(Refused, match=r"has a key of 2,\d{3} bytes, and 1,000 is the most: shorten its name"):
+    with pytest.raises(EditRefused, match=r"has a key of 2,\d{3} bytes, and 1,000 is the most: shorten its name"):
         editor.change([wanted(HOST, REGION, name, Host.of(name, HostSpec()))], who="alice")
 
 
@@ -254,6 +258,6 @@ def test_what_a_newer_version_wrote_into_a_document_survives_a_change_by_this_on
     newer = msgspec.json.encode({**msgspec.json.decode(held.doc), "fromTheFuture": 1})
     with writing(engine) as connection:
         connection.execute(update(OBJECTS).values(doc=newer))
-    assert editor.change([host(1)], who="alice")[0].did is Did.UNCHANGED
+    assert editor.change([host(1)], who="alice")[0].did is ChangeKind.UNCHANGED
     editor.change([host(1, last=7)], who="alice")
     assert msgspec.json.decode(editor.objects(HOST)[0].doc)["fromTheFuture"] == 1

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, delete, text
 from holdfast.inventory.api import Fence, FenceHeld
 from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql import fence as fences
-from holdfast.inventory.sql.engine import Limits, database_url, open_engine
+from holdfast.inventory.sql.engine import DatabaseTimeouts, database_url, open_engine
 from holdfast.inventory.sql.fence import current, fenced
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import OUTBOX
@@ -28,7 +28,7 @@ OLD, NEW = Fence("no-region", 1, 70), Fence("no-region", 1, 83)
 
 
 @contextlib.contextmanager
-def opened(address: str, limits: Limits) -> Iterator[Engine]:
+def opened(address: str, limits: DatabaseTimeouts) -> Iterator[Engine]:
     """Another engine of a database whose tables are there: what takes its time must not be done under short limits."""
     engine = open_engine(database_url(address), limits)
     try:
@@ -126,8 +126,8 @@ def _waits_for_lock(engine: Engine) -> bool:
 def test_C34_a_frozen_leader_does_not_hold_the_fence_for_ever(postgres: Postgres) -> None:
     address = postgres.create_database()
     with (
-        fresh_engine(address, Limits(patience=seconds(30))) as engine,
-        opened(address, Limits(idle=seconds(1))) as short_of_time,
+        fresh_engine(address, DatabaseTimeouts(patience=seconds(30))) as engine,
+        opened(address, DatabaseTimeouts(idle=seconds(1))) as short_of_time,
     ):
         inventory = SqlInventory(engine)
         inventory.raise_fence(OLD)
@@ -142,7 +142,7 @@ def test_C34_a_frozen_leader_does_not_hold_the_fence_for_ever(postgres: Postgres
 
 
 def test_a_fence_that_is_held_says_by_which_term(address: str) -> None:
-    with fresh_engine(address) as engine, opened(address, Limits(patience=seconds(1))) as short_of_time:
+    with fresh_engine(address) as engine, opened(address, DatabaseTimeouts(patience=seconds(1))) as short_of_time:
         inventory = SqlInventory(engine)
         inventory.raise_fence(OLD)
         with fenced(engine, OLD), pytest.raises(FenceHeld, match="fence held by term 70"):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.inventory.edit.editor import Did, Edit, Editor, Refused, Wanted, wanted
+from holdfast.inventory.edit.editor import ChangeKind, Edit, Editor, EditRefused, WantedObject, wanted
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -55,7 +55,7 @@ def told(edits: Sequence[Edit]) -> list[tuple[str, str, str]]:
 
 def test_a_migration_begins_where_its_endpoint_is(editor: Editor, inventory: SqlInventory) -> None:
     (edit,) = editor.change([migration(1, to="r2")], who="alice")
-    assert edit.did is Did.CREATED
+    assert edit.did is ChangeKind.CREATED
     assert under_way(editor) == {NAME: ("r1", "r2")}
     assert uid(editor)
     assert inventory.outbox(10)[-1][1:] == (migration_key(1, to="r2"), None)
@@ -70,14 +70,14 @@ def test_a_migration_begins_where_the_same_request_puts_its_endpoint(editor: Edi
 
 def test_asking_for_a_migration_that_is_under_way_changes_nothing(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
-    assert editor.change([migration(1, to="r2"), endpoint(1, on="r1")], who="alice")[0].did is Did.UNCHANGED
+    assert editor.change([migration(1, to="r2"), endpoint(1, on="r1")], who="alice")[0].did is ChangeKind.UNCHANGED
 
 
 def test_another_target_moves_the_one_migration_of_an_endpoint(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     first = uid(editor)
     (edit,) = editor.change([migration(1, to="r3")], who="alice")
-    assert edit.did is Did.MOVED
+    assert edit.did is ChangeKind.MOVED
     assert inventory.outbox(10)[-1][1:] == (migration_key(1, to="r3"), migration_key(1, to="r2"))
     assert under_way(editor) == {NAME: ("r1", "r3")}
     assert uid(editor) != first, "whoever was told that the first has arrived is told of this one, too"
@@ -87,32 +87,34 @@ def test_another_source_is_another_migration(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     first = uid(editor)
     edits = editor.change([migration(1, to="r2"), endpoint(1, on="r3")], who="alice")
-    assert [edit.did for edit in edits] == [Did.CHANGED, Did.MOVED]
+    assert [edit.did for edit in edits] == [ChangeKind.CHANGED, ChangeKind.MOVED]
     assert under_way(editor) == {NAME: ("r3", "r2")}
     assert uid(editor) != first, "whoever was told that the first has arrived is told of this one, too"
 
 
 def test_an_endpoint_that_is_not_there_does_not_migrate(editor: Editor) -> None:
-    with pytest.raises(Refused, match=r"endpoint holdfast-w2-eth0 is not in the inventory, so .*: apply it as well"):
+    with pytest.raises(
+        EditRefused, match=r"endpoint holdfast-w2-eth0 is not in the inventory, so .*: apply it as well"
+    ):
         editor.change([migration(2, to="r2")], who="alice")
-    with pytest.raises(Refused, match="endpoint holdfast-w1-eth0 is not in the inventory"):
-        editor.change([migration(1, to="r2"), Wanted(ENDPOINT, NAME)], who="alice")
+    with pytest.raises(EditRefused, match="endpoint holdfast-w1-eth0 is not in the inventory"):
+        editor.change([migration(1, to="r2"), WantedObject(ENDPOINT, NAME)], who="alice")
     assert under_way(editor) == {}
 
 
 def test_no_endpoint_migrates_to_the_host_that_it_is_on(editor: Editor) -> None:
-    with pytest.raises(Refused, match=r"holdfast-w1-eth0 is on r1, so it cannot migrate there: name another host"):
+    with pytest.raises(EditRefused, match=r"holdfast-w1-eth0 is on r1, so it cannot migrate there: name another host"):
         editor.change([migration(1, to="r1")], who="alice")
-    with pytest.raises(Refused, match="holdfast-w1-eth0 is on r2, so it cannot migrate there"):
+    with pytest.raises(EditRefused, match="holdfast-w1-eth0 is on r2, so it cannot migrate there"):
         editor.change([endpoint(1, on="r2"), migration(1, to="r2")], who="alice")
 
 
 def test_no_endpoint_migrates_to_a_host_that_is_not_there(editor: Editor) -> None:
     words = r"migration holdfast-w1-eth0 goes to host r9, which is not in the inventory: apply that host as well"
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(EditRefused, match=words):
         editor.change([migration(1, to="r9")], who="alice")
-    with pytest.raises(Refused, match="goes to host r3, which is not in the inventory"):
-        editor.change([migration(1, to="r3"), Wanted(HOST, "r3")], who="alice")
+    with pytest.raises(EditRefused, match="goes to host r3, which is not in the inventory"):
+        editor.change([migration(1, to="r3"), WantedObject(HOST, "r3")], who="alice")
     editor.change([migration(1, to="r9"), host(9)], who="alice")
     assert under_way(editor) == {NAME: ("r1", "r9")}
 
@@ -120,16 +122,16 @@ def test_no_endpoint_migrates_to_a_host_that_is_not_there(editor: Editor) -> Non
 def test_a_host_does_not_go_while_a_migration_goes_there(editor: Editor) -> None:
     editor.change([endpoint(2), migration(1, to="r2"), migration(2, to="r2")], who="alice")
     words = r"host r2 is where migrations go \(holdfast-w1-eth0 and 1 more\): delete them first, or send them elsewhere"
-    with pytest.raises(Refused, match=words):
-        editor.change([Wanted(HOST, "r2")], who="alice")
-    editor.change([Wanted(HOST, "r2"), Wanted(MIGRATION, NAME), migration(2, to="r3")], who="alice")
+    with pytest.raises(EditRefused, match=words):
+        editor.change([WantedObject(HOST, "r2")], who="alice")
+    editor.change([WantedObject(HOST, "r2"), WantedObject(MIGRATION, NAME), migration(2, to="r3")], who="alice")
     assert under_way(editor) == {endpoint_name(2): ("r1", "r3")}
 
 
 def test_a_host_with_endpoints_and_migrations_to_it_names_the_endpoints(editor: Editor) -> None:
     editor.change([endpoint(2, on="r2"), migration(1, to="r2")], who="alice")
-    with pytest.raises(Refused, match=r"host r2 has endpoints \(holdfast-w2-eth0\): move or delete them first"):
-        editor.change([Wanted(HOST, "r2")], who="alice")
+    with pytest.raises(EditRefused, match=r"host r2 has endpoints \(holdfast-w2-eth0\): move or delete them first"):
+        editor.change([WantedObject(HOST, "r2")], who="alice")
 
 
 def test_a_migration_ends_when_its_endpoint_arrives(editor: Editor, inventory: SqlInventory) -> None:
@@ -175,10 +177,10 @@ def test_moving_to_where_it_is_changes_nothing_and_a_dry_run_moves_nothing(edito
 
 
 def test_nothing_moves_that_is_not_there_nor_to_where_nothing_is(editor: Editor) -> None:
-    with pytest.raises(Refused, match="there is no endpoint holdfast-w9-eth0 in the inventory"):
+    with pytest.raises(EditRefused, match="there is no endpoint holdfast-w9-eth0 in the inventory"):
         editor.move(endpoint_name(9), "r2", who="bob")
     with pytest.raises(
-        Refused, match="host r9 is not in the inventory, so endpoint holdfast-w1-eth0 cannot move there"
+        EditRefused, match="host r9 is not in the inventory, so endpoint holdfast-w1-eth0 cannot move there"
     ):
         editor.move(NAME, "r9", who="bob")
 
@@ -192,14 +194,14 @@ def test_a_migration_is_overtaken_when_its_endpoint_goes_elsewhere(editor: Edito
 
 def test_a_migration_ends_with_its_endpoint(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
-    edits = editor.change([Wanted(ENDPOINT, NAME)], who="bob")
+    edits = editor.change([WantedObject(ENDPOINT, NAME)], who="bob")
     assert told(edits) == [("endpoint", "deleted", ""), ("migration", "deleted", "the endpoint is gone")]
     assert under_way(editor) == {}
 
 
 def test_a_host_goes_together_with_the_arrival_of_its_last_endpoint(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
-    editor.change([endpoint(1, on="r2"), Wanted(HOST, "r1")], who="alice")
+    editor.change([endpoint(1, on="r2"), WantedObject(HOST, "r1")], who="alice")
     assert under_way(editor) == {}
 
 
@@ -207,7 +209,7 @@ def test_an_endpoint_that_changes_where_it_is_keeps_its_migration(editor: Editor
     editor.change([migration(1, to="r2")], who="alice")
     before = uid(editor)
     (edit,) = editor.change([endpoint(1, on="r1", gateway="10.0.0.254")], who="bob")
-    assert edit.did is Did.CHANGED
+    assert edit.did is ChangeKind.CHANGED
     assert (under_way(editor), uid(editor)) == ({NAME: ("r1", "r2")}, before)
 
 
@@ -252,7 +254,7 @@ def test_an_undone_move_brings_no_migration_back_and_asking_for_it_does(editor: 
 def test_a_migration_that_has_arrived_is_not_brought_back(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     editor.change([endpoint(1, on="r2")], who="alice")
-    with pytest.raises(Refused, match="holdfast-w1-eth0 is on r2, so it cannot migrate there"):
+    with pytest.raises(EditRefused, match="holdfast-w1-eth0 is on r2, so it cannot migrate there"):
         editor.undo(MIGRATION, NAME, who="bob")
 
 
@@ -288,7 +290,7 @@ def test_undo_of_another_target_goes_back_to_the_first(editor: Editor) -> None:
 
 def test_an_endpoint_that_comes_back_is_not_on_its_way(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
-    editor.change([Wanted(ENDPOINT, NAME)], who="alice")
+    editor.change([WantedObject(ENDPOINT, NAME)], who="alice")
     editor.undo(ENDPOINT, NAME, who="bob")
     assert under_way(editor) == {}
 
@@ -296,7 +298,7 @@ def test_an_endpoint_that_comes_back_is_not_on_its_way(editor: Editor) -> None:
 def test_a_migration_of_another_region_is_refused(editor: Editor) -> None:
     target = EndpointName("r2", "holdfast", "w1", "eth0")
     abroad = wanted(MIGRATION, Region("ams"), target, Migration.of(Region("ams"), target, "r2"))
-    with pytest.raises(Refused, match="migration holdfast-w1-eth0 belongs to another region"):
+    with pytest.raises(EditRefused, match="migration holdfast-w1-eth0 belongs to another region"):
         editor.change([abroad], who="alice")
 
 
@@ -310,7 +312,7 @@ def test_of_those_who_begin_and_end_it_at_once_none_leaves_a_migration_without_i
         return _succeeds(editor, [endpoint(1, on=f"r{1 + turn % 3}")])
 
     def draw(turn: int) -> bool:
-        return _succeeds(editor, [Wanted(HOST, "r3")] if turn % 2 else [host(3)])
+        return _succeeds(editor, [WantedObject(HOST, "r3")] if turn % 2 else [host(3)])
 
     with ThreadPoolExecutor(4) as pool:
         done = [pool.submit(what, turn) for turn in range(8) for what in (begin, put, draw)]
@@ -318,10 +320,10 @@ def test_of_those_who_begin_and_end_it_at_once_none_leaves_a_migration_without_i
     _check(editor)
 
 
-def _succeeds(editor: Editor, wishes: Sequence[Wanted]) -> bool:
+def _succeeds(editor: Editor, wishes: Sequence[WantedObject]) -> bool:
     try:
         editor.change(wishes, who="somebody")
-    except Refused:
+    except EditRefused:
         return False
     return True
 
@@ -341,10 +343,10 @@ numbers, hosts = st.integers(1, 3), st.integers(1, 3)
 wishes = st.one_of(
     st.builds(lambda number, to: migration(number, to=f"r{to}"), numbers, hosts),
     st.builds(lambda number, on: endpoint(number, on=f"r{on}"), numbers, hosts),
-    st.builds(lambda number: Wanted(MIGRATION, endpoint_name(number)), numbers),
-    st.builds(lambda number: Wanted(ENDPOINT, endpoint_name(number)), numbers),
+    st.builds(lambda number: WantedObject(MIGRATION, endpoint_name(number)), numbers),
+    st.builds(lambda number: WantedObject(ENDPOINT, endpoint_name(number)), numbers),
     st.builds(host, hosts),
-    st.builds(lambda number: Wanted(HOST, f"r{number}"), hosts),
+    st.builds(lambda number: WantedObject(HOST, f"r{number}"), hosts),
 )
 undone = st.tuples(st.sampled_from([ENDPOINT, MIGRATION]), numbers)
 requests = st.lists(wishes, min_size=1, max_size=4, unique_by=lambda wish: (wish.kind.name, wish.name))
@@ -353,7 +355,7 @@ requests = st.lists(wishes, min_size=1, max_size=4, unique_by=lambda wish: (wish
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(requests | undone, max_size=12))
 def test_whatever_is_asked_for_a_migration_starts_where_its_endpoint_is(
-    editor: Editor, asked: list[list[Wanted] | tuple[Kind[Any, Any], int]]
+    editor: Editor, asked: list[list[WantedObject] | tuple[Kind[Any, Any], int]]
 ) -> None:
     for one in asked:
         try:
@@ -361,6 +363,6 @@ def test_whatever_is_asked_for_a_migration_starts_where_its_endpoint_is(
                 editor.change(one, who="alice")
             else:
                 editor.undo(one[0], endpoint_name(one[1]), who="alice")
-        except Refused:
+        except EditRefused:
             continue
         _check(editor)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine, text
 
-from holdfast.inventory.api import DatabaseAway, Fence, Seen
-from holdfast.inventory.edit.editor import Did, Editor, Refused
+from holdfast.inventory.api import DatabaseAway, Fence, ObservedRow
+from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
@@ -32,7 +32,7 @@ def test_objects_of_the_first_version_stay_and_are_on_no_network(address: str) -
         inventory, editor = SqlInventory(engine), Editor(engine, REGION)
         assert inventory.networks() == {"": 1}
         assert [one.name for one in editor.objects(ENDPOINT)] == [endpoint_name(1)]
-        assert editor.change([wish], who="alice")[0].did is Did.UNCHANGED
+        assert editor.change([wish], who="alice")[0].did is ChangeKind.UNCHANGED
     finally:
         engine.dispose()
 
@@ -46,13 +46,13 @@ def test_what_was_observed_stays_and_can_be_written_on(address: str) -> None:
         SqlObserved(engine).write(fence, "agent", {b"{}": [b"/b", b"/a"]}, (), at)
         migrate(engine)
         observed = SqlObserved(engine)
-        assert observed.read("agent", b"/", None, 10) == [Seen(b"/a", b"{}", at), Seen(b"/b", b"{}", at)]
+        assert observed.read("agent", b"/", None, 10) == [ObservedRow(b"/a", b"{}", at), ObservedRow(b"/b", b"{}", at)]
         if engine.dialect.name == "sqlite":
             with engine.connect() as connection:
                 made = connection.execute(text("SELECT sql FROM sqlite_master WHERE name = 'observed'")).scalar_one()
             assert "WITHOUT ROWID" in made
         observed.write(fence, "agent", {b"[]": [b"/b"]}, [b"/a"], at)
-        assert observed.read("agent", b"/", None, 10) == [Seen(b"/b", b"[]", at)]
+        assert observed.read("agent", b"/", None, 10) == [ObservedRow(b"/b", b"[]", at)]
     finally:
         engine.dispose()
 
@@ -70,5 +70,7 @@ def test_tables_of_an_earlier_version_are_waited_for_with_the_command_that_mends
 def test_tables_of_a_newer_version_are_left_alone_and_that_is_said(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(Refused, match=r"the tables are those of a newer version, so this one changes nothing: .*9999"):
+    with pytest.raises(
+        EditRefused, match=r"the tables are those of a newer version, so this one changes nothing: .*9999"
+    ):
         migrate(engine)

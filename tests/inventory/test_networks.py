@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.inventory.edit.editor import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused, WantedObject, wanted
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 from tests.inventory.things import REGION, endpoint_name
 
 
-def network(name: str, *prefixes: str) -> Wanted:
+def network(name: str, *prefixes: str) -> WantedObject:
     return wanted(NETWORK, REGION, name, Network(prefixes=prefixes))
 
 
-def on(name: str, number: int, address: str) -> Wanted:
+def on(name: str, number: int, address: str) -> WantedObject:
     spec = EndpointSpec(
         orchestrator="holdfast", workload=f"w{number}", node="r1", endpoint="eth0", ip_networks=(address,)
     )
@@ -23,41 +23,43 @@ def on(name: str, number: int, address: str) -> Wanted:
 
 def test_a_network_and_its_endpoints_are_applied_together(editor: Editor) -> None:
     edits = editor.change([on("red", 1, "10.28.0.7"), network("red", "10.28.0.0/16")], who="alice")
-    assert [edit.did for edit in edits] == [Did.CREATED, Did.CREATED]
+    assert [edit.did for edit in edits] == [ChangeKind.CREATED, ChangeKind.CREATED]
     (held,) = editor.objects(NETWORK)
     assert held.key == b"/holdfast/v1/no-region/networks/red"
 
 
 def test_an_endpoint_on_a_network_that_is_not_there_is_refused(editor: Editor) -> None:
-    with pytest.raises(Refused, match="is on network red, which is not in the inventory"):
+    with pytest.raises(EditRefused, match="is on network red, which is not in the inventory"):
         editor.change([on("red", 1, "10.28.0.7")], who="alice")
 
 
 def test_an_endpoint_outside_of_its_network_is_refused(editor: Editor) -> None:
     editor.change([network("red", "10.28.0.0/16", "fd5f::/64")], who="alice")
     editor.change([on("red", 1, "fd5f::7")], who="alice")
-    with pytest.raises(Refused, match=r"has 10.29.0.7/32, which is not within network red \(10.28.0.0/16 fd5f::/64\)"):
+    with pytest.raises(
+        EditRefused, match=r"has 10.29.0.7/32, which is not within network red \(10.28.0.0/16 fd5f::/64\)"
+    ):
         editor.change([on("red", 2, "10.29.0.7")], who="alice")
 
 
 def test_a_network_does_not_go_before_its_endpoints(editor: Editor) -> None:
     editor.change([network("red", "10.28.0.0/16"), *(on("red", n, f"10.28.0.{n}") for n in (1, 2, 3))], who="alice")
-    with pytest.raises(Refused, match=r"network red has endpoints \(holdfast-w1-eth0 and 2 more\)"):
-        editor.change([Wanted(NETWORK, "red")], who="alice")
-    everything = [Wanted(NETWORK, "red"), *(Wanted(ENDPOINT, endpoint_name(n)) for n in (1, 2, 3))]
-    assert {edit.did for edit in editor.change(everything, who="alice")} == {Did.DELETED}
+    with pytest.raises(EditRefused, match=r"network red has endpoints \(holdfast-w1-eth0 and 2 more\)"):
+        editor.change([WantedObject(NETWORK, "red")], who="alice")
+    everything = [WantedObject(NETWORK, "red"), *(WantedObject(ENDPOINT, endpoint_name(n)) for n in (1, 2, 3))]
+    assert {edit.did for edit in editor.change(everything, who="alice")} == {ChangeKind.DELETED}
 
 
 def test_a_network_is_not_narrowed_below_its_endpoints(editor: Editor) -> None:
     editor.change([network("red", "10.28.0.0/16"), on("red", 1, "10.28.9.1")], who="alice")
-    with pytest.raises(Refused, match=r"holdfast-w1-eth0 has 10.28.9.1/32, which is not within network red"):
+    with pytest.raises(EditRefused, match=r"holdfast-w1-eth0 has 10.28.9.1/32, which is not within network red"):
         editor.change([network("red", "10.28.0.0/24")], who="alice")
     (edit,) = editor.change([network("red", "10.28.0.0/20")], who="alice")
-    assert edit.did is Did.CHANGED
+    assert edit.did is ChangeKind.CHANGED
 
 
 def test_what_was_done_to_a_network_is_undone(editor: Editor) -> None:
     editor.change([network("red", "10.28.0.0/16")], who="alice")
     editor.change([network("red", "10.28.0.0/15")], who="alice")
-    assert editor.undo(NETWORK, "red", who="bob")[0].did is Did.CHANGED
+    assert editor.undo(NETWORK, "red", who="bob")[0].did is ChangeKind.CHANGED
     assert b'"10.28.0.0/16"' in editor.objects(NETWORK)[0].doc

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from holdfast.inventory.api import DatabaseAway, Fence, Seen
-from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.api import DatabaseAway, Fence, ObservedRow
+from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base.region import Region
@@ -37,7 +37,7 @@ def rows(observed: SqlObserved, prefix: bytes = b"/a/") -> dict[bytes, bytes]:
 
 def test_what_was_written_is_read_with_its_time(observed: SqlObserved) -> None:
     observed.write(OLD, "agent", {b"{}": [b"/a/1"]}, [], AT)
-    assert observed.read("agent", b"/a/", None, 10) == [Seen(b"/a/1", b"{}", AT)]
+    assert observed.read("agent", b"/a/", None, 10) == [ObservedRow(b"/a/1", b"{}", AT)]
 
 
 def test_a_row_that_is_there_is_replaced_and_one_that_is_gone_goes(observed: SqlObserved) -> None:
@@ -101,7 +101,7 @@ def test_hosts_of_another_region_are_not_ours(observed: SqlObserved, editor: Edi
 def test_changes_since_a_revision_name_the_keys_before_and_after(observed: SqlObserved, editor: Editor) -> None:
     editor.change([host(1), host(2), endpoint(1), endpoint(2), endpoint(3)], who="alice")
     before = observed.touched("endpoint", 0).newest
-    editor.change([endpoint(1, on="r2"), Wanted(ENDPOINT, "holdfast-w2-eth0"), host(1, last=9)], who="alice")
+    editor.change([endpoint(1, on="r2"), WantedObject(ENDPOINT, "holdfast-w2-eth0"), host(1, last=9)], who="alice")
     touched = observed.touched("endpoint", before)
     assert touched.present == {endpoint_key(1, on="r2")}
     assert touched.gone == {endpoint_key(1), endpoint_key(2)}

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, insert, text
 
 from holdfast.inventory.api import DatabaseAway, Fence
 from holdfast.inventory.edit.editor import Editor
-from holdfast.inventory.sql.engine import Limits, database_url, open_engine, reading, writing
+from holdfast.inventory.sql.engine import DatabaseTimeouts, database_url, open_engine, reading, writing
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import METADATA, OUTBOX
@@ -191,7 +191,7 @@ def test_a_database_in_which_we_may_do_nothing_is_waited_for(postgres: Postgres)
 
 
 def test_a_lost_session_costs_a_snapshot_and_no_more(postgres_engine: Engine) -> None:
-    inventory = SqlInventory(postgres_engine, Limits())
+    inventory = SqlInventory(postgres_engine, DatabaseTimeouts())
     Editor(postgres_engine, REGION).change([endpoint(1)], who="alice")
     snapshot = inventory.snapshot()
     with postgres_engine.connect() as other:

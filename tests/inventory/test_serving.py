@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from holdfast.inventory.edit import editor as edit
-from holdfast.inventory.edit.editor import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused, WantedObject, wanted
 from holdfast.model.balancing.backend import BACKEND, Backend
 from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
@@ -20,19 +20,19 @@ from tests.inventory.things import REGION, is_waiting
 CHECK = wanted(HEALTH_CHECK, REGION, "http", HealthCheck(type="http"))
 
 
-def backend(number: int, *, address: str = "", check: str = "http") -> Wanted:
+def backend(number: int, *, address: str = "", check: str = "http") -> WantedObject:
     made = Backend(address=address or f"192.0.2.{number}", port=80, healthcheck=(check,))
     return wanted(BACKEND, REGION, f"web-{number}", made)
 
 
-def frontend(name: str, *numbers: int, port: int = 80, address: str = "203.0.113.1") -> Wanted:
+def frontend(name: str, *numbers: int, port: int = 80, address: str = "203.0.113.1") -> WantedObject:
     pool = Pool(backends={f"web-{number}": PoolMember() for number in numbers})
     return wanted(FRONTEND, REGION, name, Frontend(address=address, port=port, pools=(pool,)))
 
 
 def test_a_frontend_is_applied_with_its_pools_and_backends(editor: Editor) -> None:
     edits = editor.change([frontend("web", 1, 2), backend(1), backend(2), CHECK], who="alice")
-    assert {edit.did for edit in edits} == {Did.CREATED}
+    assert {edit.did for edit in edits} == {ChangeKind.CREATED}
     assert [held.key for held in editor.objects(FRONTEND)] == [b"/holdfast/v1/no-region/balancing/frontends/web"]
     assert [held.name for held in editor.objects(BACKEND)] == ["web-1", "web-2"]
 
@@ -44,17 +44,17 @@ def test_a_frontend_is_applied_with_its_pools_and_backends(editor: Editor) -> No
         ([backend(3, check="tcp")], "names the check 'tcp', which is not in healthchecks"),
         ([backend(3, address="2001:db8::3"), frontend("other", 3, port=81)], "not of the family of the frontend"),
         ([frontend("other", 1, port=70_000)], "frontend other: port"),
-        ([Wanted(BACKEND, "web-1")], "frontends.web.pools[0].backends.web-1 is not in balancer.backends"),
-        ([Wanted(HEALTH_CHECK, "http")], "names the check 'http', which is not in healthchecks"),
+        ([WantedObject(BACKEND, "web-1")], "frontends.web.pools[0].backends.web-1 is not in balancer.backends"),
+        ([WantedObject(HEALTH_CHECK, "http")], "names the check 'http', which is not in healthchecks"),
         ([frontend("other", 1)], "frontend other cannot have 203.0.113.1 tcp/80: it is the address of frontend web"),
     ],
     ids=["no backend", "no check", "family", "port", "backend in use", "check in use", "taken"],
 )
 def test_what_makes_no_sense_together_is_refused_and_nothing_is_changed(
-    editor: Editor, wish: list[Wanted], words: str
+    editor: Editor, wish: list[WantedObject], words: str
 ) -> None:
     editor.change([frontend("web", 1, 2), backend(1), backend(2), CHECK], who="alice")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(EditRefused) as refused:
         editor.change(wish, who="alice")
     assert words in str(refused.value)
     assert len(editor.objects(FRONTEND)) == 1
@@ -63,10 +63,10 @@ def test_what_makes_no_sense_together_is_refused_and_nothing_is_changed(
 
 def test_a_frontend_goes_together_with_what_only_it_uses(editor: Editor) -> None:
     editor.change([frontend("web", 1), backend(1), CHECK], who="alice")
-    edits = editor.change([Wanted(FRONTEND, "web"), Wanted(BACKEND, "web-1")], who="alice", why="moved")
-    assert [edit.did for edit in edits] == [Did.DELETED, Did.DELETED]
-    assert editor.undo(BACKEND, "web-1", who="bob")[0].did is Did.CREATED
-    assert editor.undo(FRONTEND, "web", who="bob")[0].did is Did.CREATED
+    edits = editor.change([WantedObject(FRONTEND, "web"), WantedObject(BACKEND, "web-1")], who="alice", why="moved")
+    assert [edit.did for edit in edits] == [ChangeKind.DELETED, ChangeKind.DELETED]
+    assert editor.undo(BACKEND, "web-1", who="bob")[0].did is ChangeKind.CREATED
+    assert editor.undo(FRONTEND, "web", who="bob")[0].did is ChangeKind.CREATED
 
 
 def test_two_requests_that_are_right_alone_and_wrong_together_are_one_after_the_other(
@@ -87,9 +87,9 @@ def test_two_requests_that_are_right_alone_and_wrong_together_are_one_after_the_
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(editor.change, [frontend("web", 1, 2)], who="bob")
         assert checked.wait(30)
-        with pytest.raises(Refused, match=r"backends.web-2 is not in balancer.backends"):
-            editor.change([Wanted(BACKEND, "web-2")], who="alice")
-        assert first.result(30)[0].did is Did.CHANGED
+        with pytest.raises(EditRefused, match=r"backends.web-2 is not in balancer.backends"):
+            editor.change([WantedObject(BACKEND, "web-2")], who="alice")
+        assert first.result(30)[0].did is ChangeKind.CHANGED
 
 
 def test_two_frontends_share_an_address_on_different_ports(editor: Editor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, text
 
-from holdfast.inventory.edit.editor import Wanted, wanted
+from holdfast.inventory.edit.editor import WantedObject, wanted
 from holdfast.inventory.sql.engine import reading
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
@@ -15,13 +15,13 @@ from holdfast.model.calico.subnet import SUBNET, Subnet
 REGION = Region()
 
 
-def host(number: int, *, last: int | None = None) -> Wanted:
+def host(number: int, *, last: int | None = None) -> WantedObject:
     name = f"r{number}"
     address = f"192.0.2.{number if last is None else last}/24"
     return wanted(HOST, REGION, name, Host.of(name, HostSpec(bgp=Bgp(ipv4_address=address))))
 
 
-def endpoint(number: int, *, on: str = "r1", gateway: str = "", address: str = "") -> Wanted:
+def endpoint(number: int, *, on: str = "r1", gateway: str = "", address: str = "") -> WantedObject:
     spec = EndpointSpec(
         orchestrator="holdfast",
         workload=f"w{number}",
@@ -41,7 +41,7 @@ def endpoint_key(number: int, *, on: str = "r1") -> bytes:
     return ENDPOINT.key(REGION, EndpointName(on, "holdfast", f"w{number}", "eth0"))
 
 
-def migration(number: int, *, to: str) -> Wanted:
+def migration(number: int, *, to: str) -> WantedObject:
     target = EndpointName(to, "holdfast", f"w{number}", "eth0")
     return wanted(MIGRATION, REGION, target, Migration.of(REGION, target, to))
 
@@ -50,7 +50,7 @@ def migration_key(number: int, *, to: str) -> bytes:
     return MIGRATION.key(REGION, EndpointName(to, "holdfast", f"w{number}", "eth0"))
 
 
-def subnet(name: str, cidr: str) -> Wanted:
+def subnet(name: str, cidr: str) -> WantedObject:
     return wanted(SUBNET, REGION, name, Subnet(network_id=name, cidr=cidr))
 
 

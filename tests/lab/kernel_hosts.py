@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from holdfast.cli.daemons.run import run_role
-from holdfast.config import Flag
+from holdfast.config import FlagValue
 from holdfast.lab.fleet import fleet, inventory, netns
 from holdfast.lab.fleet import kernel_hosts as hosts
 
@@ -18,8 +18,8 @@ WORKERS = [one for one in fleet.WORKERS if one.name in ("etcd", "inventory", "ct
 
 def main(folder: Path) -> None:
     flags = (
-        Flag("--dir", "paths.state", str(folder / "state")),
-        Flag("--dir", "paths.runtime", str(folder / "run")),
+        FlagValue("--dir", "paths.state", str(folder / "state")),
+        FlagValue("--dir", "paths.runtime", str(folder / "run")),
     )
     with netns.ground(folder / "state"):
         inventory.begin(folder / "state", hosts.COUNT)

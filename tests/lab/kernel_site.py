@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from holdfast.cli.daemons.run import run_role
-from holdfast.config import Flag
+from holdfast.config import FlagValue
 from holdfast.lab.fleet import fleet, netns
 from holdfast.lab.fleet.balancer import BALANCER
 from holdfast.lab.fleet.client import CLIENT
@@ -20,8 +20,8 @@ WORKERS = [one for one in fleet.WORKERS if one in (WEB, CLIENT) or one.name == B
 
 def main(folder: Path) -> None:
     flags = (
-        Flag("--dir", "paths.state", str(folder / "state")),
-        Flag("--dir", "paths.runtime", str(folder / "run")),
+        FlagValue("--dir", "paths.state", str(folder / "state")),
+        FlagValue("--dir", "paths.runtime", str(folder / "run")),
     )
     with netns.ground(folder / "state"):
         run_role(fleet.ROLE, WORKERS, None, flags)

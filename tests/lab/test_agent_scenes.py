@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.agent.claims import Remote, nexthop, route
-from holdfast.agent.dataplane.file import Content, Held, save
+from holdfast.agent.claims import RemoteRoute, nexthop, route
+from holdfast.agent.dataplane.file import FileContent, FileObject, save
 from holdfast.cli import main
 from holdfast.lab.fleet.agents import kernel_file
-from holdfast.lab.scenes.agent import Agent, watched
+from holdfast.lab.scenes.agent import LabAgent, watched
 from holdfast.lab.scenes.stage import Lab, until
 from holdfast.testing.real.processes import wait_until
 from tests.lab.breaking import broken, needs_etcd
@@ -87,13 +87,13 @@ def kernel(tmp_path: Path) -> Path:
 
 def test_what_is_missing_for_a_moment_is_noticed(tmp_path: Path, kernel: Path) -> None:
     key = route("10.28.0.1/32")
-    there = Content(objects=(Held(str(key), key, Remote("192.0.2.1")),))
+    there = FileContent(objects=(FileObject(str(key), key, RemoteRoute("192.0.2.1")),))
 
     async def look_away_and_back() -> set[object]:
         save(kernel, there)
-        async with watched(Agent(Lab(tmp_path), "h"), {key}) as gaps:
+        async with watched(LabAgent(Lab(tmp_path), "h"), {key}) as gaps:
             await asyncio.sleep(0.1)
-            save(kernel, Content())
+            save(kernel, FileContent())
             looks = gaps.looks
             await until("two more looks", lambda: gaps.looks >= looks + 2)
             save(kernel, there)
@@ -103,10 +103,10 @@ def test_what_is_missing_for_a_moment_is_noticed(tmp_path: Path, kernel: Path) -
 
 
 def test_an_agent_has_programmed_its_peers_when_there_is_a_route_to_each(tmp_path: Path, kernel: Path) -> None:
-    agent = Agent(Lab(tmp_path), "h")
+    agent = LabAgent(Lab(tmp_path), "h")
     keys = [nexthop("192.0.2.1"), *(route(f"10.28.1.{place}/32") for place in (1, 2, 3))]
-    save(kernel, Content(objects=tuple(Held(str(key), key, Remote("192.0.2.1")) for key in keys)))
+    save(kernel, FileContent(objects=tuple(FileObject(str(key), key, RemoteRoute("192.0.2.1")) for key in keys)))
     assert agent.has_programmed(["a"])
-    save(kernel, Content(objects=tuple(Held(str(key), key, Remote("192.0.2.1")) for key in keys[:-1])))
+    save(kernel, FileContent(objects=tuple(FileObject(str(key), key, RemoteRoute("192.0.2.1")) for key in keys[:-1])))
     assert not agent.has_programmed(["a"]), "one workload is missing"
     assert not agent.has_programmed(["a", "b"])

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli import main
 from holdfast.lab.scenes import balancer as balancer_scenes
 from holdfast.lab.scenes.stage import Broken
-from holdfast.testing.real.flows import Counts
+from holdfast.testing.real.flows import FlowCounts
 from holdfast.testing.real.processes import wait_until
 from tests.lab.breaking import broken, needs_etcd
 
@@ -86,6 +86,9 @@ def test_who_is_to_be_resumed_has_to_be_clear(tmp_path: Path, words: list[str], 
 
 
 def test_a_request_that_failed_is_a_broken_promise() -> None:
-    before, after = Counts(requests=10), Counts(requests=20, failed=1, why="127.0.0.1:8080: it did not answer in time")
+    before, after = (
+        FlowCounts(requests=10),
+        FlowCounts(requests=20, failed=1, why="127.0.0.1:8080: it did not answer in time"),
+    )
     with pytest.raises(Broken, match=r"no request fails .*: 127\.0\.0\.1:8080: it did not answer in time"):
         balancer_scenes.none_failed(before, after)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.vip import Entry, Key
+from holdfast.balancer.vip import BackendEntry, VipKey
 from holdfast.lab.fleet.vips_file import VipsFile
 from holdfast.reconcile import Away
 from tests.balancer.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
@@ -41,8 +41,10 @@ def test_what_was_made_outlives_who_made_it(tmp_path: Path) -> None:
 def test_a_client_that_looks_late_misses_no_end_of_its_flows(tmp_path: Path) -> None:
     ours, client = of_both(tmp_path / "vips.json")
     others = {flow for flow, to in client.flows.items() if to == TWO}
-    dead = Entry(0, kill=True)
-    asyncio.run(made(ours, change(Key(V4, ONE), dead, Entry(100)), change(Key(V4, ONE), Entry(100), dead)))
+    dead = BackendEntry(0, kill=True)
+    asyncio.run(
+        made(ours, change(VipKey(V4, ONE), dead, BackendEntry(100)), change(VipKey(V4, ONE), BackendEntry(100), dead))
+    )
     client.load()
     assert client.flows.keys() == others
 
@@ -50,7 +52,7 @@ def test_a_client_that_looks_late_misses_no_end_of_its_flows(tmp_path: Path) -> 
 def test_a_weight_of_zero_leaves_a_clients_flows_alone(tmp_path: Path) -> None:
     ours, client = of_both(tmp_path / "vips.json")
     before = dict(client.flows)
-    asyncio.run(made(ours, change(Key(V4, ONE), Entry(0), Entry(100))))
+    asyncio.run(made(ours, change(VipKey(V4, ONE), BackendEntry(0), BackendEntry(100))))
     client.load()
     assert client.flows == before
 

@@ -79,6 +79,6 @@ def test_who_may_have_no_namespaces_is_told_what_to_do(tmp_path: Path, monkeypat
     refusing.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        netns.NoGround, match=r"Operation not permitted\): run sudo make lab, or allow them with sysctl"
+        netns.NoNamespaces, match=r"Operation not permitted\): run sudo make lab, or allow them with sysctl"
     ):
         netns.unshared(["true"])

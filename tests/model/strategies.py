@@ -12,22 +12,31 @@ from holdfast.model.balancing.frontend import Announce, Frontend, Pool, PoolMemb
 from holdfast.model.balancing.healthcheck import HealthCheck
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AgentStatus
-from holdfast.model.calico.cluster import Cluster, ClusterSpec, FelixConfiguration, FelixSpec
+from holdfast.model.calico.cluster import ClusterInformation, ClusterSpec, FelixConfiguration, FelixSpec
 from holdfast.model.calico.endpoint import AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
-from holdfast.model.calico.endpoint_status import EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.endpoint_status import EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.calico.host import Bgp, Host, HostAddress, HostSpec
 from holdfast.model.calico.migration import Migration
-from holdfast.model.calico.policy import Http, Icmp, Party, Policy, PolicySpec, Rule, RuleMetadata, ServiceAccounts
+from holdfast.model.calico.policy import (
+    HttpMatch,
+    IcmpMatch,
+    Party,
+    Policy,
+    PolicyRule,
+    PolicySpec,
+    RuleMetadata,
+    ServiceAccounts,
+)
 from holdfast.model.calico.resource import Metadata
 from holdfast.model.calico.subnet import StaticRoute, Subnet
 from holdfast.model.control.allowance import Allowance
 from holdfast.model.control.identity import Identity
-from holdfast.model.control.intent import Intent, What
+from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.leader import Leader
-from holdfast.model.control.leader_history import Leadership, Reign
-from holdfast.model.control.scope import Scope, Target
+from holdfast.model.control.leader_history import LeaderHistory, LeaderPeriod
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.control.server import Server, WorkerHealth
-from holdfast.model.fleet.agent_report import AgentReport, GateReport, Trouble
+from holdfast.model.fleet.agent_report import AgentReport, GateReport, ObjectProblem
 from holdfast.model.fleet.balancer_report import BalancerReport
 from holdfast.model.fleet.network import Network
 
@@ -92,7 +101,7 @@ def endpoints(draw: st.DrawFn) -> tuple[EndpointName, Endpoint]:
 octets = st.integers(0, 255)
 ports = st.integers(0, 65_535) | texts
 protocols = octets | texts
-icmps = st.builds(Icmp, maybe(octets), maybe(octets))
+icmps = st.builds(IcmpMatch, maybe(octets), maybe(octets))
 parties = st.builds(
     Party,
     several(prefixes),
@@ -106,7 +115,7 @@ parties = st.builds(
     maybe(labels),
 )
 rules = st.builds(
-    Rule,
+    PolicyRule,
     st.sampled_from(("Allow", "Deny", "Log", "Pass")),
     st.sampled_from((None, 4, 6)),
     maybe(protocols),
@@ -115,7 +124,7 @@ rules = st.builds(
     maybe(icmps),
     maybe(parties),
     maybe(parties),
-    maybe(st.builds(Http, several(texts), several(labels))),
+    maybe(st.builds(HttpMatch, several(texts), several(labels))),
     maybe(st.builds(RuleMetadata, labels)),
 )
 policy_specs = st.builds(PolicySpec, several(rules), several(rules), texts, maybe(floats), texts, several(texts))
@@ -157,7 +166,9 @@ subnets = st.builds(
     ipv6_ra_mode=texts,
 )
 cluster_specs = st.builds(ClusterSpec, texts, texts, maybe(st.booleans()))
-clusters = st.builds(lambda name, spec: (name, Cluster(metadata=Metadata(name), spec=spec)), words, cluster_specs)
+clusters = st.builds(
+    lambda name, spec: (name, ClusterInformation(metadata=Metadata(name), spec=spec)), words, cluster_specs
+)
 felix_specs = st.builds(FelixSpec, maybe(st.booleans()), texts)
 felixes = st.builds(
     lambda name, spec: (name, FelixConfiguration(metadata=Metadata(name), spec=spec)), words, felix_specs
@@ -172,14 +183,16 @@ reports = st.builds(
     tunnel_macs=several(macs),
     gates=several(st.builds(GateReport, texts, texts, moments, texts, texts)),
     counts=mapping(naturals),
-    troubles=several(st.builds(Trouble, texts, st.sampled_from(("failed", "held")), texts, moments)),
+    troubles=several(st.builds(ObjectProblem, texts, st.sampled_from(("failed", "held")), texts, moments)),
     pending_deletes=naturals,
     synced_revision=maybe(naturals),
     clock_skew=maybe(floats),
 )
 identities = st.builds(Identity, words, naturals, texts, texts)
 leaders = st.builds(Leader, texts, texts, naturals, texts, texts, maybe(moments))
-leaderships = st.builds(Leadership, several(st.builds(Reign, texts, texts, naturals, moments, maybe(moments), texts)))
+leaderships = st.builds(
+    LeaderHistory, several(st.builds(LeaderPeriod, texts, texts, naturals, moments, maybe(moments), texts))
+)
 servers = st.builds(
     Server,
     host=texts,
@@ -192,12 +205,12 @@ servers = st.builds(
     warm=st.booleans(),
     workers=mapping(st.builds(WorkerHealth, st.booleans(), texts, maybe(moments))),
 )
-scopes = st.builds(Scope, st.sampled_from(Target), words | st.builds("{}/{}".format, words, words))
-unnamed_scopes = st.sampled_from((Scope(Target.SYNCER), Scope(Target.AGENT)))
-plain_whats = st.sampled_from((What.PAUSE, What.DRAIN, What.DISABLE))
+scopes = st.builds(Scope, st.sampled_from(ScopeKind), words | st.builds("{}/{}".format, words, words))
+unnamed_scopes = st.sampled_from((Scope(ScopeKind.SYNCER), Scope(ScopeKind.AGENT)))
+plain_whats = st.sampled_from((IntentKind.PAUSE, IntentKind.DRAIN, IntentKind.DISABLE))
 common = {"scope": scopes | unnamed_scopes, "who": texts, "why": texts, "since": moments}
 intents = st.builds(Intent, what=plain_whats, until=maybe(moments), **common) | st.builds(
-    Intent, what=st.just(What.WEIGHT), weight=st.integers(0, 100), **common
+    Intent, what=st.just(IntentKind.WEIGHT), weight=st.integers(0, 100), **common
 )
 allowances = st.builds(Allowance, gate=words, revision=naturals, once=st.just(True), **common) | st.builds(
     Allowance, gate=words, revision=naturals, until=moments, **common
@@ -270,7 +283,7 @@ SAMPLES: dict[str, st.SearchStrategy[tuple[Any, Any]]] = {
     "balancer": st.tuples(words, balancer_reports),
     "agent-status": st.tuples(words, statuses),
     "last-status": st.tuples(words, statuses),
-    "endpoint-status": st.tuples(status_names, st.builds(EndpointStatus, st.sampled_from(State))),
+    "endpoint-status": st.tuples(status_names, st.builds(EndpointStatus, st.sampled_from(EndpointState))),
     "agent": st.tuples(words, reports),
     "leadership": st.tuples(st.just("leadership"), leaderships),
     "identity": st.tuples(st.just("identity"), identities),

@@ -16,25 +16,32 @@ from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS, AgentS
 from holdfast.model.calico.cluster import (
     CLUSTER,
     FELIX_CONFIGURATION,
-    Cluster,
+    ClusterInformation,
     ClusterSpec,
     FelixConfiguration,
     FelixSpec,
 )
 from holdfast.model.calico.endpoint import ENDPOINT, AddressPair, Endpoint, EndpointName, EndpointSpec, QosControls
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.calico.host import HOST, Bgp, Host, HostAddress, HostSpec
 from holdfast.model.calico.migration import MIGRATION, Migration
-from holdfast.model.calico.policy import POLICY, Icmp, Party, Policy, PolicySpec, Rule
+from holdfast.model.calico.policy import POLICY, IcmpMatch, Party, Policy, PolicyRule, PolicySpec
 from holdfast.model.calico.resource import Metadata
 from holdfast.model.calico.subnet import SUBNET, StaticRoute, Subnet
 from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.model.control.intent import INTENT, Intent, What
+from holdfast.model.control.intent import INTENT, Intent, IntentKind
 from holdfast.model.control.leader import LEADER, NEUTRON_LEADER, Leader
-from holdfast.model.control.scope import Scope, Target
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.control.server import SERVER, Server, WorkerHealth
-from holdfast.model.fleet.agent_report import AGENT_REPORT, REPORT_LIMIT, TROUBLE_LIMIT, AgentReport, Trouble, fitted
+from holdfast.model.fleet.agent_report import (
+    AGENT_REPORT,
+    REPORT_LIMIT,
+    TROUBLE_LIMIT,
+    AgentReport,
+    ObjectProblem,
+    fitted,
+)
 
 HERE = Region()
 AMS = Region("ams")
@@ -83,16 +90,16 @@ VM_VALUE = (
 
 RULES = PolicySpec(
     ingress=(
-        Rule("Allow", 4, source=Party(selector="has(sg.projectcalico.org/openstack-a)")),
-        Rule("Allow", 4, 6, destination=Party(ports=("22:80",)), source=Party(nets=("0.0.0.0/0",))),
-        Rule("Allow", 4, "ICMP", Icmp(8, 0)),
+        PolicyRule("Allow", 4, source=Party(selector="has(sg.projectcalico.org/openstack-a)")),
+        PolicyRule("Allow", 4, 6, destination=Party(ports=("22:80",)), source=Party(nets=("0.0.0.0/0",))),
+        PolicyRule("Allow", 4, "ICMP", IcmpMatch(8, 0)),
     ),
-    egress=(Rule("Allow", 6),),
+    egress=(PolicyRule("Allow", 6),),
     selector="has(sg.projectcalico.org/openstack-a)",
 )
-PAUSE = Intent(what=What.PAUSE, scope=Scope(Target.AGENT, "r12-07"), who="alice", why="rack move", since=NOON)
+PAUSE = Intent(what=IntentKind.PAUSE, scope=Scope(ScopeKind.AGENT, "r12-07"), who="alice", why="rack move", since=NOON)
 ALLOW = Allowance(
-    gate="brake", scope=Scope(Target.SYNCER), once=True, revision=9_184_021, who="bob", why="red is gone", since=NOON
+    gate="brake", scope=Scope(ScopeKind.SYNCER), once=True, revision=9_184_021, who="bob", why="red is gone", since=NOON
 )
 SERVING = Server(
     host="ctl-1",
@@ -183,7 +190,7 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         CLUSTER,
         HERE,
         "default",
-        Cluster(metadata=Metadata("default"), spec=ClusterSpec("0af3", "openstack", True)),
+        ClusterInformation(metadata=Metadata("default"), spec=ClusterSpec("0af3", "openstack", True)),
         f"{RESOURCES}/clusterinformations/default".encode(),
         (
             b'{"kind":"ClusterInformation","apiVersion":"projectcalico.org/v3","metadata":{"name":"default"},'
@@ -221,7 +228,7 @@ GOLDEN: list[tuple[Kind[Any, Any], Region, Any, Any, bytes, bytes]] = [
         ENDPOINT_STATUS,
         HERE,
         EndpointStatusName.of(HERE, NAME),
-        EndpointStatus(State.UP),
+        EndpointStatus(EndpointState.UP),
         f"/calico/felix/v2/no-region/host/compute-1/workload/openstack/openstack%2f{DEVICE}/endpoint/{PORT}".encode(),
         b'{"status":"up"}',
     ),
@@ -478,14 +485,14 @@ def _fields(server: Server) -> dict[str, Any]:
 
 
 def test_an_intent_holds_until_its_time() -> None:
-    brief = Intent(what=What.DRAIN, scope=Scope(Target.HOST, "h"), who="a", why="b", since=NOON, until=NOON)
+    brief = Intent(what=IntentKind.DRAIN, scope=Scope(ScopeKind.HOST, "h"), who="a", why="b", since=NOON, until=NOON)
     assert not brief.holds(NOON)
     assert PAUSE.holds(NOON.replace(year=2100))
 
 
 def test_a_weight_belongs_to_a_weight_intent_alone() -> None:
     with pytest.raises(ValueError, match="has a weight exactly when"):
-        Intent(what=What.PAUSE, scope=Scope(Target.BACKEND, "web/b1"), who="a", why="b", since=NOON, weight=3)
+        Intent(what=IntentKind.PAUSE, scope=Scope(ScopeKind.BACKEND, "web/b1"), who="a", why="b", since=NOON, weight=3)
 
 
 def test_an_intent_in_anothers_key_is_bad() -> None:
@@ -496,7 +503,7 @@ def test_an_intent_in_anothers_key_is_bad() -> None:
 
 def test_a_scope_that_needs_a_name_has_one() -> None:
     with pytest.raises(ValueError, match="a frontend needs a name here"):
-        Scope(Target.FRONTEND)
+        Scope(ScopeKind.FRONTEND)
 
 
 def test_an_allowance_covers_what_the_operator_saw_and_nothing_later() -> None:
@@ -506,11 +513,11 @@ def test_an_allowance_covers_what_the_operator_saw_and_nothing_later() -> None:
 
 def test_an_allowance_is_for_once_or_for_a_time() -> None:
     with pytest.raises(ValueError, match="either for once or until a time"):
-        Allowance(gate="brake", scope=Scope(Target.SYNCER), revision=1, who="a", why="b", since=NOON)
+        Allowance(gate="brake", scope=Scope(ScopeKind.SYNCER), revision=1, who="a", why="b", since=NOON)
 
 
 def test_a_report_is_cut_to_its_limits_and_says_so() -> None:
-    troubles = tuple(Trouble(f"10.0.{i // 256}.{i % 256}/32", "held", "brake " * 30, NOON) for i in range(300))
+    troubles = tuple(ObjectProblem(f"10.0.{i // 256}.{i % 256}/32", "held", "brake " * 30, NOON) for i in range(300))
     cut = fitted(AgentReport(version="1", boot_id="b", troubles=troubles))
     assert 0 < len(cut.troubles) <= TROUBLE_LIMIT
     assert len(cut.troubles) + cut.troubles_left_out == 300

@@ -9,15 +9,15 @@ from holdfast.reconcile import (
     BrakeReason,
     Change,
     Closed,
-    Intent,
     Kinds,
     Op,
     Outcome,
     Owned,
     Pause,
+    PauseGate,
     Plan,
-    Sync,
     Synced,
+    SyncGate,
     SyncReason,
     one_kind,
     plan,
@@ -52,7 +52,7 @@ def first(made: Plan[int, str]) -> Closed:
 
 
 def test_nothing_is_pruned_before_its_source_delivered_a_complete_list() -> None:
-    sync = Sync({"a": Synced(T0)})
+    sync = SyncGate({"a": Synced(T0)})
     closed = sync.judge(delete(1), {}, 9, T0)
     assert closed is not None
     assert closed.reason is SyncReason.UNSYNCED
@@ -62,15 +62,15 @@ def test_nothing_is_pruned_before_its_source_delivered_a_complete_list() -> None
 
 
 def test_an_unsynced_source_only_adds_and_keeps() -> None:
-    assert Sync({"a": Synced(T0)}).judge(create(1), {}, 9, T0) is None
+    assert SyncGate({"a": Synced(T0)}).judge(create(1), {}, 9, T0) is None
 
 
 def test_time_never_opens_the_sync_gate() -> None:
-    assert Sync({"a": Synced(T0)}).judge(delete(1), {}, 9, T0 + seconds(1e6)) is not None
+    assert SyncGate({"a": Synced(T0)}).judge(delete(1), {}, 9, T0 + seconds(1e6)) is not None
 
 
 def test_what_only_marks_in_the_target_know_waits_for_all_sources() -> None:
-    sync = Sync({"a": Synced(T0, 7), "b": Synced(T0)})
+    sync = SyncGate({"a": Synced(T0, 7), "b": Synced(T0)})
     assert sync.judge(delete(1, "a"), {}, 9, T0) is None
     closed = sync.judge(delete(1, ""), {}, 9, T0)
     assert closed is not None
@@ -80,7 +80,7 @@ def test_what_only_marks_in_the_target_know_waits_for_all_sources() -> None:
 
 
 def test_a_value_that_was_never_understood_holds_the_prune_of_its_source_and_is_named() -> None:
-    sync = Sync({"a": Synced(T0, 7, unreadable=("/calico/…/r7",)), "b": Synced(T0, 3)})
+    sync = SyncGate({"a": Synced(T0, 7, unreadable=("/calico/…/r7",)), "b": Synced(T0, 3)})
     closed = sync.judge(delete(1, "a"), {}, 9, T0)
     assert closed is not None
     assert (closed.reason, "/calico/…/r7" in closed.opens) == (SyncReason.UNREADABLE, True)
@@ -198,7 +198,7 @@ def test_in_any_minute_no_more_goes_than_the_limits_say(steps: list[tuple[int, i
 
 
 def test_a_pause_holds_everything_says_who_and_why_and_runs_out() -> None:
-    intent = Intent[int]("agent r1", pause=Pause("alice", "maintenance", T0, until=T0 + seconds(60)))
+    intent = PauseGate[int]("agent r1", pause=Pause("alice", "maintenance", T0, until=T0 + seconds(60)))
     closed = intent.judge(create(1), {}, 0, T0)
     assert closed is not None
     assert closed.detail == "alice: “maintenance”"
@@ -207,6 +207,6 @@ def test_a_pause_holds_everything_says_who_and_why_and_runs_out() -> None:
 
 
 def test_a_pause_covers_only_what_it_is_about() -> None:
-    intent = Intent[int]("frontend web", covers=lambda key: key == 1, pause=Pause("bob", "x", T0))
+    intent = PauseGate[int]("frontend web", covers=lambda key: key == 1, pause=Pause("bob", "x", T0))
     assert intent.judge(delete(1), {}, 0, T0) is not None
     assert intent.judge(delete(2), {}, 0, T0) is None

@@ -22,9 +22,9 @@ from typing import Any
 import click
 
 from holdfast.config.root import Config
-from holdfast.config.sections.log import Log
-from holdfast.config.sections.paths import Paths as Folders
-from holdfast.config.sections.pulse import Pulse as Bounds
+from holdfast.config.sections.log import LogSettings
+from holdfast.config.sections.paths import PathSettings as Folders
+from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.runtime import log as logging
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Answer, Request, ask
@@ -35,7 +35,7 @@ from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.decision_log import Decision, history
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.paths import RolePaths
 from holdfast.testing.real.processes import tool, wait_until
 
 ROLE = "lab"
@@ -56,8 +56,8 @@ PATIENT = {
 """No row of the policy strikes by accident, however loaded the machine is; each test shortens its own."""
 
 
-def paths(folder: Path) -> Paths:
-    return Paths(ROLE, folder / "run", folder / "state")
+def paths(folder: Path) -> RolePaths:
+    return RolePaths(ROLE, folder / "run", folder / "state")
 
 
 def configuration(folder: Path, plan: Mapping[str, Any]) -> Config | str:
@@ -65,7 +65,7 @@ def configuration(folder: Path, plan: Mapping[str, Any]) -> Config | str:
         return f"{folder}/plan.json:1: {plan['broken']}"
     bounds: dict[str, Any] = {name: timedelta(seconds=value) for name, value in {**PATIENT, **plan["bounds"]}.items()}
     folders = Folders(state=plan.get("state", str(folder / "state")), runtime=str(folder / "run"))
-    return Config(paths=folders, log=Log(format="json", level=plan["level"]), runtime=Bounds(**bounds))
+    return Config(paths=folders, log=LogSettings(format="json", level=plan["level"]), runtime=Bounds(**bounds))
 
 
 def main(folder: Path) -> int:

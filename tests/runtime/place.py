@@ -10,12 +10,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 
 from holdfast.model.base.time import Duration, Instant, seconds
-from holdfast.reconcile import Brake, Gate, Intent, Kinds, Owned, Sync, Synced, one_kind
+from holdfast.reconcile import Brake, Gate, Kinds, Owned, PauseGate, Synced, SyncGate, one_kind
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import Pace, Place
+from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -60,7 +60,7 @@ class Workshop:
         have: Mapping[int, str],
         *,
         page: int = 1_000,
-        pace: Pace | None = None,
+        pace: LoopTimings | None = None,
         read_back: bool = True,
         braked: bool = True,
         live_first: bool = False,
@@ -69,8 +69,8 @@ class Workshop:
         self.clock = clock or HandClock()
         self.source: MemorySource[int, str] = MemorySource(owned(want))
         self.target: MemoryTarget[int, str] = MemoryTarget(owned(have), page=page)
-        self.intent: Intent[int] = Intent("routes")
-        self.sync = Sync({"db": Synced(self.clock.now(), 1)})
+        self.intent: PauseGate[int] = PauseGate("routes")
+        self.sync = SyncGate({"db": Synced(self.clock.now(), 1)})
         self.brake: Brake[int, str] | None = Brake("routes/brake", KINDS) if braked else None
         gates: tuple[Gate[int, str], ...] = (self.sync, self.intent)
         self.place: Place[int, str] = Place(
@@ -96,7 +96,7 @@ class Workshop:
             vitals=self.vitals,
             decisions=self.decisions,
             metrics=self.metrics,
-            pace=pace or Pace(audit=Duration(seconds=300)),
+            pace=pace or LoopTimings(audit=Duration(seconds=300)),
         )
 
     @property

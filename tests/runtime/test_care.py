@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.sections.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import Instant, seconds
-from holdfast.runtime.daemon.pulse import ACTIONS, Action, Verdict
-from holdfast.runtime.daemon.restart import TRANSITIONS, Care, Effect, Look, Phase, backoff, step
+from holdfast.runtime.daemon.pulse import ACTIONS, Action, PulseVerdict
+from holdfast.runtime.daemon.restart import TRANSITIONS, Effect, RestartState, WorkerCheck, WorkerPhase, backoff, step
 from tests.runtime.place import patient
 
 BOUNDS = Bounds()
@@ -23,95 +23,101 @@ def at(second: float) -> Instant:
     return T0 + seconds(second)
 
 
-def look(care: Care, verdict: Verdict, second: float, evidence: str = "") -> tuple[Care, Sequence[Effect]]:
-    return step(care, Look(verdict, evidence, at(second)), BOUNDS)
+def look(
+    care: RestartState, verdict: PulseVerdict, second: float, evidence: str = ""
+) -> tuple[RestartState, Sequence[Effect]]:
+    return step(care, WorkerCheck(verdict, evidence, at(second)), BOUNDS)
 
 
-def running(since: float = 0.0) -> Care:
-    care, effects = look(Care(), Verdict.STARTING, since)
+def running(since: float = 0.0) -> RestartState:
+    care, effects = look(RestartState(), PulseVerdict.STARTING, since)
     assert list(effects) == [Effect.START]
     return care
 
 
 def test_a_worker_that_is_due_is_started() -> None:
-    assert (running().phase, running().started) == (Phase.RUNNING, at(0))
+    assert (running().phase, running().started) == (WorkerPhase.RUNNING, at(0))
 
 
 def test_a_worker_is_not_started_before_its_pause_is_over() -> None:
-    dead, _ = look(running(), Verdict.DEAD, 5)
-    waiting, effects = look(dead, Verdict.STARTING, 5.4)
-    assert (waiting.phase, list(effects)) == (Phase.DUE, [])
-    _, effects = look(waiting, Verdict.STARTING, 5.6)
+    dead, _ = look(running(), PulseVerdict.DEAD, 5)
+    waiting, effects = look(dead, PulseVerdict.STARTING, 5.4)
+    assert (waiting.phase, list(effects)) == (WorkerPhase.DUE, [])
+    _, effects = look(waiting, PulseVerdict.STARTING, 5.6)
     assert list(effects) == [Effect.START]
 
 
-@pytest.mark.parametrize("verdict", [Verdict.HUNG, Verdict.STALLED, Verdict.NEGLECTS])
-def test_what_must_go_gets_sigterm_then_five_seconds_then_sigkill_then_a_successor(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [PulseVerdict.HUNG, PulseVerdict.STALLED, PulseVerdict.NEGLECTS])
+def test_what_must_go_gets_sigterm_then_five_seconds_then_sigkill_then_a_successor(verdict: PulseVerdict) -> None:
     care, effects = look(running(), verdict, 20, "why")
-    assert (care.phase, list(effects)) == (Phase.ENDING, [Effect.TERM])
+    assert (care.phase, list(effects)) == (WorkerPhase.ENDING, [Effect.TERM])
     care, effects = look(care, verdict, 24.9)
-    assert (care.phase, list(effects)) == (Phase.ENDING, [])
+    assert (care.phase, list(effects)) == (WorkerPhase.ENDING, [])
     care, effects = look(care, verdict, 25)
-    assert (care.phase, list(effects)) == (Phase.KILLED, [Effect.KILL])
+    assert (care.phase, list(effects)) == (WorkerPhase.KILLED, [Effect.KILL])
     care, effects = look(care, verdict, 25.1)
-    assert (care.phase, list(effects)) == (Phase.KILLED, [])
-    care, effects = look(care, Verdict.DEAD, 25.2, "killed by signal 9")
-    assert (care.phase, list(effects)) == (Phase.DUE, [])
+    assert (care.phase, list(effects)) == (WorkerPhase.KILLED, [])
+    care, effects = look(care, PulseVerdict.DEAD, 25.2, "killed by signal 9")
+    assert (care.phase, list(effects)) == (WorkerPhase.DUE, [])
     assert care.trouble is not None
     assert (care.trouble.verdict, care.trouble.evidence, care.trouble.at) == (verdict, "why", at(20))
 
 
 def test_a_worker_that_beats_again_after_sigterm_is_replaced_all_the_same() -> None:
-    care, _ = look(running(), Verdict.HUNG, 20)
-    care, effects = look(care, Verdict.HEALTHY, 25)
-    assert (care.phase, list(effects)) == (Phase.KILLED, [Effect.KILL])
+    care, _ = look(running(), PulseVerdict.HUNG, 20)
+    care, effects = look(care, PulseVerdict.HEALTHY, 25)
+    assert (care.phase, list(effects)) == (WorkerPhase.KILLED, [Effect.KILL])
 
 
 def test_a_finished_one_shot_job_is_retired_for_good() -> None:
-    care, effects = look(running(), Verdict.COMPLETED, 3)
-    assert (care.phase, list(effects), care.restarts) == (Phase.COMPLETED, [], ())
-    assert look(care, Verdict.COMPLETED, 4_000) == (care, ())
+    care, effects = look(running(), PulseVerdict.COMPLETED, 3)
+    assert (care.phase, list(effects), care.restarts) == (WorkerPhase.COMPLETED, [], ())
+    assert look(care, PulseVerdict.COMPLETED, 4_000) == (care, ())
 
 
 @pytest.mark.parametrize("patience", [1.0, 6.0])
 def test_a_one_shot_job_that_we_had_to_end_has_not_finished_whatever_its_exit_code(patience: float) -> None:
-    care, _ = look(running(), Verdict.HUNG, 20)
-    care, _ = look(care, Verdict.HUNG, 20 + patience)
-    care, _ = look(care, Verdict.COMPLETED, 30)
-    assert care.phase is Phase.DUE
+    care, _ = look(running(), PulseVerdict.HUNG, 20)
+    care, _ = look(care, PulseVerdict.HUNG, 20 + patience)
+    care, _ = look(care, PulseVerdict.COMPLETED, 30)
+    assert care.phase is WorkerPhase.DUE
 
 
-@pytest.mark.parametrize("verdict", [Verdict.HEALTHY, Verdict.WAITING, Verdict.OVERDUE, Verdict.STARTING])
-def test_a_worker_that_works_or_waits_is_left_alone(verdict: Verdict) -> None:
+@pytest.mark.parametrize(
+    "verdict", [PulseVerdict.HEALTHY, PulseVerdict.WAITING, PulseVerdict.OVERDUE, PulseVerdict.STARTING]
+)
+def test_a_worker_that_works_or_waits_is_left_alone(verdict: PulseVerdict) -> None:
     care = running()
     assert look(care, verdict, 4_000) == (care, ())
 
 
 def test_a_worker_is_back_with_its_first_pulse_not_with_its_start() -> None:
-    care, _ = look(running(), Verdict.DEAD, 10)
-    care, _ = look(care, Verdict.STARTING, 11)
-    care, _ = look(care, Verdict.STARTING, 12)
+    care, _ = look(running(), PulseVerdict.DEAD, 10)
+    care, _ = look(care, PulseVerdict.STARTING, 11)
+    care, _ = look(care, PulseVerdict.STARTING, 12)
     assert care.trouble is not None
     assert care.trouble.back is None
-    care, _ = look(care, Verdict.WAITING, 13)
+    care, _ = look(care, PulseVerdict.WAITING, 13)
     assert care.trouble is not None
     assert care.trouble.back == at(13)
 
 
-UNKNOWN = sorted(set(product(Phase, Action)) - set(TRANSITIONS), key=str)
+UNKNOWN = sorted(set(product(WorkerPhase, Action)) - set(TRANSITIONS), key=str)
 
 
 @pytest.mark.parametrize(("phase", "action"), UNKNOWN)
-def test_a_verdict_that_a_phase_does_not_know_raises(phase: Phase, action: Action) -> None:
+def test_a_verdict_that_a_phase_does_not_know_raises(phase: WorkerPhase, action: Action) -> None:
     verdict = next(verdict for verdict, follows in ACTIONS.items() if follows is action)
     with pytest.raises(KeyError):
-        look(Care(phase=phase), verdict, 0)
+        look(RestartState(phase=phase), verdict, 0)
 
 
 def test_no_process_of_ours_can_lead_to_an_unknown_transition() -> None:
     """With a process (running, ending, killed) every action is known; without one only these are ever asked for."""
-    with_process = {(phase, action) for phase in (Phase.RUNNING, Phase.ENDING, Phase.KILLED) for action in Action}
-    without = {(Phase.DUE, Action.NOTHING), (Phase.COMPLETED, Action.RETIRE)}
+    with_process = {
+        (phase, action) for phase in (WorkerPhase.RUNNING, WorkerPhase.ENDING, WorkerPhase.KILLED) for action in Action
+    }
+    without = {(WorkerPhase.DUE, Action.NOTHING), (WorkerPhase.COMPLETED, Action.RETIRE)}
     assert with_process | without == set(TRANSITIONS)
 
 
@@ -127,21 +133,21 @@ def test_the_pause_is_jittered_by_a_quarter_at_most(failures: int, jitter: float
     assert 0.75 * whole <= backoff(failures, jitter, BOUNDS) <= 1.25 * whole
 
 
-def die(care: Care, after: float) -> Care:
+def die(care: RestartState, after: float) -> RestartState:
     """Lives that long from its start, then exits."""
-    care, effects = step(care, Look(Verdict.STARTING, "", care.start or T0), BOUNDS)
+    care, effects = step(care, WorkerCheck(PulseVerdict.STARTING, "", care.start or T0), BOUNDS)
     assert list(effects) == [Effect.START]
-    care, _ = step(care, Look(Verdict.DEAD, "exit code 1", care.started + seconds(after)), BOUNDS)
+    care, _ = step(care, WorkerCheck(PulseVerdict.DEAD, "exit code 1", care.started + seconds(after)), BOUNDS)
     return care
 
 
-def pause_after(care: Care) -> float:
+def pause_after(care: RestartState) -> float:
     assert care.restarts
     return (care.start - care.restarts[-1]).total_seconds()
 
 
 def test_a_worker_that_keeps_dying_is_started_ever_more_slowly() -> None:
-    care, pauses = Care(), []
+    care, pauses = RestartState(), []
     for _ in range(8):
         care = die(care, after=1)
         pauses.append(pause_after(care))
@@ -149,7 +155,7 @@ def test_a_worker_that_keeps_dying_is_started_ever_more_slowly() -> None:
 
 
 def test_a_minute_of_health_makes_the_pause_short_again() -> None:
-    care = Care()
+    care = RestartState()
     for _ in range(6):
         care = die(care, after=1)
     assert pause_after(die(care, after=59)) == 30
@@ -157,18 +163,18 @@ def test_a_minute_of_health_makes_the_pause_short_again() -> None:
 
 
 def test_the_time_it_took_to_end_a_hung_worker_is_not_health() -> None:
-    care = Care()
+    care = RestartState()
     for _ in range(6):
         care = die(care, after=1)
-    care, _ = step(care, Look(Verdict.STARTING, "", care.start), BOUNDS)
+    care, _ = step(care, WorkerCheck(PulseVerdict.STARTING, "", care.start), BOUNDS)
     started = care.started
-    for verdict, age in [(Verdict.HUNG, 58), (Verdict.HUNG, 63), (Verdict.DEAD, 64)]:
-        care, _ = step(care, Look(verdict, "", started + seconds(age)), BOUNDS)
+    for verdict, age in [(PulseVerdict.HUNG, 58), (PulseVerdict.HUNG, 63), (PulseVerdict.DEAD, 64)]:
+        care, _ = step(care, WorkerCheck(verdict, "", started + seconds(age)), BOUNDS)
     assert pause_after(care) == 30
 
 
 def test_the_fifth_restart_within_five_minutes_marks_a_crash_loop() -> None:
-    care = Care()
+    care = RestartState()
     for _ in range(4):
         care = die(care, after=1)
     assert not care.crash_looping(BOUNDS, care.start)
@@ -177,7 +183,7 @@ def test_the_fifth_restart_within_five_minutes_marks_a_crash_loop() -> None:
 
 
 def test_a_crash_loop_is_over_when_five_minutes_have_fewer_than_five_restarts() -> None:
-    care = Care()
+    care = RestartState()
     for _ in range(5):
         care = die(care, after=1)
     first = care.restarts[0]
@@ -186,7 +192,7 @@ def test_a_crash_loop_is_over_when_five_minutes_have_fewer_than_five_restarts() 
 
 
 def test_restarts_that_are_far_apart_are_no_crash_loop_but_are_counted_for_a_day() -> None:
-    care = Care()
+    care = RestartState()
     for _ in range(24):
         care = die(care, after=3_600)
     assert not care.crash_looping(BOUNDS, care.start)
@@ -196,18 +202,18 @@ def test_restarts_that_are_far_apart_are_no_crash_loop_but_are_counted_for_a_day
 
 
 @patient
-@given(st.lists(st.tuples(st.sampled_from(list(Verdict)), st.floats(0.05, 90)), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from(list(PulseVerdict)), st.floats(0.05, 90)), max_size=60))
 def test_any_course_of_events_is_known_and_starts_only_what_is_not_running(
-    course: list[tuple[Verdict, float]],
+    course: list[tuple[PulseVerdict, float]],
 ) -> None:
     """A walk as the supervisor makes it: without a process there is no verdict but starting or completed."""
-    care, now, process = Care(), T0, False
+    care, now, process = RestartState(), T0, False
     for drawn, pause in course:
         now += seconds(pause)
         verdict = drawn
         if not process:
-            verdict = Verdict.COMPLETED if care.phase is Phase.COMPLETED else Verdict.STARTING
-        care, effects = step(care, Look(verdict, "", now), BOUNDS)
+            verdict = PulseVerdict.COMPLETED if care.phase is WorkerPhase.COMPLETED else PulseVerdict.STARTING
+        care, effects = step(care, WorkerCheck(verdict, "", now), BOUNDS)
         assert (Effect.START in effects) <= (not process)
         assert all(process for effect in effects if effect is not Effect.START)
-        process = (process or Effect.START in effects) and verdict not in (Verdict.DEAD, Verdict.COMPLETED)
+        process = (process or Effect.START in effects) and verdict not in (PulseVerdict.DEAD, PulseVerdict.COMPLETED)

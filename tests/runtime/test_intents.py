@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from holdfast.config.root import Config
-from holdfast.config.sections.log import Log
+from holdfast.config.sections.log import LogSettings
 from holdfast.model.base.time import seconds
 from holdfast.reconcile import Synced
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.decision_log import history
-from holdfast.runtime.intents.commands import Intents
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.paths import RolePaths
 from tests.runtime.place import HandClock, Workshop, numbered
 
 ADA = Who(1_000, 77, "ada")
@@ -28,11 +28,11 @@ class Office:
 
     def __init__(self, folder: Path, *, want: int = 12, have: int = 12, clock: HandClock | None = None) -> None:
         self.shop = Workshop(folder / "shop", numbered(want), numbered(have), clock=clock)
-        paths = Paths("lab", folder / "run", folder / "state")
+        paths = RolePaths("lab", folder / "run", folder / "state")
         board = Board.create(folder / "board", ["routes"])
-        self.worker = Worker(Spec("routes", ""), "lab", paths, Config(log=Log()), self.shop.clock, board)
+        self.worker = Worker(Spec("routes", ""), "lab", paths, Config(log=LogSettings()), self.shop.clock, board)
         self.file = paths.state / "intents" / "lab.routes.json"
-        self.intents = Intents(self.worker, self.shop.reconciler, self.shop.intent, self.shop.sync)
+        self.intents = IntentCommands(self.worker, self.shop.reconciler, self.shop.intent, self.shop.sync)
         self.intents.offer()
 
     def ask(self, do: str, **args: Any) -> Any:

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.sections.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import NEVER, Instant, seconds
 from holdfast.runtime.daemon.pulse import (
     ACTIONS,
     START_WITHIN,
     Action,
     Pulse,
-    Signs,
-    Verdict,
+    PulseVerdict,
+    WorkerSigns,
     came_back,
     evidence,
     judge,
@@ -45,7 +45,7 @@ def signs(
     audit: Instant = NEVER,
     started: Instant = LONG_AGO,
     back: Instant = NEVER,
-) -> Signs:
+) -> WorkerSigns:
     """A worker that is well, but for what is said; times are ages in seconds."""
     pulse = Pulse(
         pid=7,
@@ -57,46 +57,46 @@ def signs(
         duty=duty,
         audit=audit,
     )
-    return Signs(started, pulse, back=back)
+    return WorkerSigns(started, pulse, back=back)
 
 
-def verdict(of: Signs) -> Verdict:
+def verdict(of: WorkerSigns) -> PulseVerdict:
     return judge(of, BOUNDS, NOW)
 
 
 def test_a_worker_with_a_fresh_heartbeat_and_nothing_to_do_is_healthy() -> None:
-    assert verdict(signs()) is Verdict.HEALTHY
+    assert verdict(signs()) is PulseVerdict.HEALTHY
 
 
 @pytest.mark.parametrize("code", [0, 1, 75, -9, -15])
 def test_a_process_that_exited_is_dead_and_replaced_whatever_its_code(code: int) -> None:
-    assert verdict(replace(signs(), exit=code)) is Verdict.DEAD
-    assert ACTIONS[Verdict.DEAD] is Action.REPLACE
+    assert verdict(replace(signs(), exit=code)) is PulseVerdict.DEAD
+    assert ACTIONS[PulseVerdict.DEAD] is Action.REPLACE
 
 
-@pytest.mark.parametrize(("age", "expected"), [(9.9, Verdict.HEALTHY), (10.1, Verdict.HUNG)])
-def test_a_heartbeat_older_than_ten_seconds_is_a_hang(age: float, expected: Verdict) -> None:
+@pytest.mark.parametrize(("age", "expected"), [(9.9, PulseVerdict.HEALTHY), (10.1, PulseVerdict.HUNG)])
+def test_a_heartbeat_older_than_ten_seconds_is_a_hang(age: float, expected: PulseVerdict) -> None:
     assert verdict(signs(beat=age)) is expected
-    assert ACTIONS[Verdict.HUNG] is Action.END
+    assert ACTIONS[PulseVerdict.HUNG] is Action.END
 
 
-@pytest.mark.parametrize(("age", "expected"), [(59.0, Verdict.HEALTHY), (61.0, Verdict.STALLED)])
-def test_a_backlog_without_a_finished_attempt_for_a_minute_is_a_stall(age: float, expected: Verdict) -> None:
+@pytest.mark.parametrize(("age", "expected"), [(59.0, PulseVerdict.HEALTHY), (61.0, PulseVerdict.STALLED)])
+def test_a_backlog_without_a_finished_attempt_for_a_minute_is_a_stall(age: float, expected: PulseVerdict) -> None:
     assert verdict(signs(backlog=3, attempt=age, pending=300)) is expected
-    assert ACTIONS[Verdict.STALLED] is Action.END
+    assert ACTIONS[PulseVerdict.STALLED] is Action.END
 
 
 @pytest.mark.parametrize("backlog", [None, 0])
 def test_a_worker_with_nothing_to_do_is_never_stalled(backlog: int | None) -> None:
-    assert verdict(signs(backlog=backlog, attempt=4_000)) is Verdict.HEALTHY
+    assert verdict(signs(backlog=backlog, attempt=4_000)) is PulseVerdict.HEALTHY
 
 
 def test_work_that_came_a_moment_ago_to_an_idle_worker_is_no_stall() -> None:
-    assert verdict(signs(backlog=1, attempt=4_000, pending=0.5)) is Verdict.HEALTHY
+    assert verdict(signs(backlog=1, attempt=4_000, pending=0.5)) is PulseVerdict.HEALTHY
 
 
 def test_a_process_that_has_just_started_with_a_backlog_is_not_stalled() -> None:
-    assert verdict(signs(backlog=9, attempt=4_000, pending=4_000, started=ago(5))) is Verdict.HEALTHY
+    assert verdict(signs(backlog=9, attempt=4_000, pending=4_000, started=ago(5))) is PulseVerdict.HEALTHY
 
 
 @patient
@@ -115,51 +115,53 @@ def test_a_worker_with_fresh_attempts_is_never_ended(
 
 
 def test_a_promised_duty_that_is_not_done_in_time_is_neglect() -> None:
-    assert verdict(signs(duty=ago(0.1))) is Verdict.NEGLECTS
-    assert verdict(signs(duty=NOW + seconds(0.1))) is Verdict.HEALTHY
-    assert ACTIONS[Verdict.NEGLECTS] is Action.END
+    assert verdict(signs(duty=ago(0.1))) is PulseVerdict.NEGLECTS
+    assert verdict(signs(duty=NOW + seconds(0.1))) is PulseVerdict.HEALTHY
+    assert ACTIONS[PulseVerdict.NEGLECTS] is Action.END
 
 
 def test_fresh_attempts_that_fail_for_a_dependency_are_waiting_and_nothing_is_done() -> None:
-    assert verdict(signs(backlog=20_000, pending=3_600, state="waiting: database")) is Verdict.WAITING
-    assert ACTIONS[Verdict.WAITING] is Action.NOTHING
+    assert verdict(signs(backlog=20_000, pending=3_600, state="waiting: database")) is PulseVerdict.WAITING
+    assert ACTIONS[PulseVerdict.WAITING] is Action.NOTHING
 
 
 def test_a_worker_that_says_it_waits_but_tries_no_more_is_stalled_all_the_same() -> None:
-    assert verdict(signs(backlog=1, attempt=61, pending=70, state="waiting: database")) is Verdict.STALLED
+    assert verdict(signs(backlog=1, attempt=61, pending=70, state="waiting: database")) is PulseVerdict.STALLED
 
 
 def test_a_one_shot_job_that_finished_is_completed_and_left_alone() -> None:
-    assert verdict(replace(signs(), once=True, exit=0)) is Verdict.COMPLETED
-    assert ACTIONS[Verdict.COMPLETED] is Action.RETIRE
+    assert verdict(replace(signs(), once=True, exit=0)) is PulseVerdict.COMPLETED
+    assert ACTIONS[PulseVerdict.COMPLETED] is Action.RETIRE
 
 
 @pytest.mark.parametrize("code", [1, 71, -9])
 def test_a_one_shot_job_that_failed_is_dead(code: int) -> None:
-    assert verdict(replace(signs(), once=True, exit=code)) is Verdict.DEAD
+    assert verdict(replace(signs(), once=True, exit=code)) is PulseVerdict.DEAD
 
 
 def test_an_audit_that_did_not_finish_in_time_is_an_alert_and_nothing_else() -> None:
-    assert verdict(signs(audit=ago(1))) is Verdict.OVERDUE
-    assert ACTIONS[Verdict.OVERDUE] is Action.ALERT
+    assert verdict(signs(audit=ago(1))) is PulseVerdict.OVERDUE
+    assert ACTIONS[PulseVerdict.OVERDUE] is Action.ALERT
 
 
 def test_a_long_wait_for_the_database_does_not_hide_that_the_audit_is_overdue() -> None:
-    assert verdict(signs(audit=ago(1), state="waiting: database", backlog=1, pending=900)) is Verdict.OVERDUE
+    assert verdict(signs(audit=ago(1), state="waiting: database", backlog=1, pending=900)) is PulseVerdict.OVERDUE
 
 
 def test_a_process_without_a_pulse_is_starting_for_half_a_minute_then_hung() -> None:
-    assert verdict(Signs(started=ago(START_WITHIN.total_seconds()))) is Verdict.STARTING
-    assert verdict(Signs(started=ago(START_WITHIN.total_seconds() + 1))) is Verdict.HUNG
+    assert verdict(WorkerSigns(started=ago(START_WITHIN.total_seconds()))) is PulseVerdict.STARTING
+    assert verdict(WorkerSigns(started=ago(START_WITHIN.total_seconds() + 1))) is PulseVerdict.HUNG
 
 
-@pytest.mark.parametrize(("moved", "expected"), [(0, Verdict.STARTING), (30, Verdict.STARTING), (31, Verdict.HUNG)])
-def test_a_start_that_gets_on_slowly_is_not_a_hung_one(moved: float, expected: Verdict) -> None:
-    assert verdict(Signs(started=ago(600), moved=ago(moved))) is expected
+@pytest.mark.parametrize(
+    ("moved", "expected"), [(0, PulseVerdict.STARTING), (30, PulseVerdict.STARTING), (31, PulseVerdict.HUNG)]
+)
+def test_a_start_that_gets_on_slowly_is_not_a_hung_one(moved: float, expected: PulseVerdict) -> None:
+    assert verdict(WorkerSigns(started=ago(600), moved=ago(moved))) is expected
 
 
 def test_having_moved_once_excuses_nobody_who_has_shown_a_pulse_since() -> None:
-    assert verdict(Signs(ago(600), Pulse(pid=1, beat=ago(60)), moved=ago(1))) is Verdict.HUNG
+    assert verdict(WorkerSigns(ago(600), Pulse(pid=1, beat=ago(60)), moved=ago(1))) is PulseVerdict.HUNG
 
 
 @pytest.mark.parametrize(("age", "away"), [(4.9, False), (5.1, True)])
@@ -199,16 +201,16 @@ def test_whatever_aged_while_we_were_away_ends_nobody_before_a_heartbeat_could_h
         audit=NEVER if audit is None else ago(audit),
         back=ago(back),
     )
-    assert verdict(seen) is Verdict.HEALTHY
+    assert verdict(seen) is PulseVerdict.HEALTHY
 
 
 def test_a_worker_that_stays_silent_after_our_return_is_hung_in_the_end() -> None:
-    assert verdict(signs(beat=500, back=ago(10.1))) is Verdict.HUNG
+    assert verdict(signs(beat=500, back=ago(10.1))) is PulseVerdict.HUNG
 
 
 @patient
-@given(st.builds(Signs, started=st.just(LONG_AGO), exit=st.none() | st.integers(-64, 255), once=st.booleans()))
-def test_every_verdict_has_an_action_and_is_found_for_any_signs(seen: Signs) -> None:
+@given(st.builds(WorkerSigns, started=st.just(LONG_AGO), exit=st.none() | st.integers(-64, 255), once=st.booleans()))
+def test_every_verdict_has_an_action_and_is_found_for_any_signs(seen: WorkerSigns) -> None:
     assert verdict(seen) in ACTIONS
 
 
@@ -224,12 +226,12 @@ def test_every_verdict_has_an_action_and_is_found_for_any_signs(seen: Signs) -> 
         (signs(), ""),
     ],
 )
-def test_a_verdict_says_what_it_rests_on(seen: Signs, told: str) -> None:
+def test_a_verdict_says_what_it_rests_on(seen: WorkerSigns, told: str) -> None:
     assert evidence(verdict(seen), seen, NOW) == told
 
 
 def test_a_worker_that_could_not_be_started_is_told_as_that() -> None:
-    assert evidence(Verdict.DEAD, Signs(started=NOW), NOW) == "it could not be started"
+    assert evidence(PulseVerdict.DEAD, WorkerSigns(started=NOW), NOW) == "it could not be started"
 
 
 def test_a_pulse_survives_its_way_over_the_board() -> None:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.sections.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant, seconds
 from holdfast.reconcile import Change, Op, Outcome, OutOfOrder, Owned, Pause, Synced
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.daemon.pulse import Signs, Verdict, judge
-from holdfast.runtime.reconciler.place import Pace
+from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns, judge
+from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 from tests.runtime.place import HandClock, Workshop, numbered, owned, patient, pulse_backlog, until
 
@@ -105,12 +105,12 @@ async def test_an_audit_that_never_finishes_is_overdue_after_three_intervals_als
     for _ in range(4):
         await shop.turn(after=299)
         now = shop.clock.now()
-        verdicts.append(judge(Signs(now, shop.vitals.pulse(1, now)), Bounds(), now))
-    assert verdicts == [Verdict.WAITING] * 3 + [Verdict.OVERDUE]
+        verdicts.append(judge(WorkerSigns(now, shop.vitals.pulse(1, now)), Bounds(), now))
+    assert verdicts == [PulseVerdict.WAITING] * 3 + [PulseVerdict.OVERDUE]
     shop.source.away = None
     await shop.turn()
     now = shop.clock.now()
-    assert judge(Signs(now, shop.vitals.pulse(1, now)), Bounds(), now) is Verdict.HEALTHY
+    assert judge(WorkerSigns(now, shop.vitals.pulse(1, now)), Bounds(), now) is PulseVerdict.HEALTHY
 
 
 class Laborious(MemoryTarget[int, str]):
@@ -118,24 +118,24 @@ class Laborious(MemoryTarget[int, str]):
 
     def __init__(self, objects: Mapping[int, Owned[str]], shop: Workshop, takes: float) -> None:
         super().__init__(objects)
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[PulseVerdict] = []
         self._shop = shop
         self._takes = takes
 
     async def apply(self, ready: Sequence[Change[int, str]]) -> Sequence[Outcome[int, str]]:
         now = self._shop.clock.now()
-        self.verdicts.append(judge(Signs(Instant(1), self._shop.vitals.pulse(1, now)), Bounds(), now))
+        self.verdicts.append(judge(WorkerSigns(Instant(1), self._shop.vitals.pulse(1, now)), Bounds(), now))
         self._shop.clock.move(self._takes)
         return await super().apply(ready)
 
 
 @runs
 async def test_a_plan_of_many_slow_batches_is_not_taken_for_a_stall(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, {}, pace=Pace(batch=2), braked=False)
+    shop = Workshop(tmp_path, {}, {}, pace=LoopTimings(batch=2), braked=False)
     shop.place.target = target = Laborious(owned(numbered(20)), shop, takes=20)
     await shop.look_at_all()
     assert target.objects == {}
-    assert target.verdicts == [Verdict.HEALTHY] * 10
+    assert target.verdicts == [PulseVerdict.HEALTHY] * 10
 
 
 # Deletes
@@ -240,7 +240,7 @@ async def test_the_brake_opens_by_a_fresh_list_a_minute_later_that_agrees(tmp_pa
 
 @runs
 async def test_a_brake_that_lingers_asks_for_its_list_that_much_later(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(75), numbered(100), pace=Pace(linger=seconds(30)))
+    shop = Workshop(tmp_path, numbered(75), numbered(100), pace=LoopTimings(linger=seconds(30)))
     await shop.turn()
     await shop.turn(after=1.0, times=88)
     assert (len(shop.there), shop.source.refreshes) == (100, 0)
@@ -389,7 +389,7 @@ class Stopping(MemoryTarget[int, str]):
 
 @runs
 async def test_a_stop_outcome_ends_the_turn_and_keeps_everything_for_the_next(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(6), {}, pace=Pace(batch=2))
+    shop = Workshop(tmp_path, numbered(6), {}, pace=LoopTimings(batch=2))
     good, shop.place.target = shop.place.target, Stopping()
     await shop.turn()
     assert shop.state == "waiting: deposed"
@@ -410,7 +410,7 @@ async def test_one_object_that_fails_does_not_stop_its_neighbours(tmp_path: Path
 
 @runs
 async def test_a_failed_object_is_tried_again_after_growing_pauses(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(1), {}, pace=Pace(audit=Duration(hours=1)))
+    shop = Workshop(tmp_path, numbered(1), {}, pace=LoopTimings(audit=Duration(hours=1)))
     tries: list[float] = []
     began = shop.clock.now()
 
@@ -514,7 +514,7 @@ class Slow(MemoryTarget[int, str]):
 
 @runs
 async def test_when_told_to_stop_the_batch_under_way_is_finished_and_no_other_begun(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(100), {}, pace=Pace(batch=10))
+    shop = Workshop(tmp_path, numbered(100), {}, pace=LoopTimings(batch=10))
     target = Slow()
     shop.place.target = target
     stopping = asyncio.Event()
@@ -569,7 +569,7 @@ async def test_marks_do_not_make_the_loop_spin_while_something_is_away(tmp_path:
 @runs
 async def test_deletes_replaces_and_holds_are_one_record_each_and_creates_one_line_per_batch(tmp_path: Path) -> None:
     want = {**{key: f"v{key}" for key in range(2, 20)}, 3: "new", 4: "new", **dict.fromkeys(range(100, 107), "c")}
-    shop = Workshop(tmp_path, want, numbered(20), pace=Pace(batch=1_000))
+    shop = Workshop(tmp_path, want, numbered(20), pace=LoopTimings(batch=1_000))
     await shop.turn()
     shop.want({})
     await shop.turn(after=301)

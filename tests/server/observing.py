@@ -21,15 +21,15 @@ from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint import EndpointName
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.control.leader import LEADER
 from holdfast.model.fleet.observed import AgentSeen, EndpointSeen
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.election.leadership import Found, Leadership, Shown
+from holdfast.server.election.leadership import Leadership, LeadershipCell, TermEnded
 from holdfast.server.status import topics as status_topics
-from holdfast.server.status.term import Around, Reign, Topic
+from holdfast.server.status.term import Around, StatusKind, StatusTerm
 from holdfast.testing import FakeStore
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.store.client import FakeClient
@@ -64,7 +64,7 @@ class Calls:
 class Working(Generic[T, V]):
     """One reign that a test turns."""
 
-    def __init__(self, reign: Reign[T, V], client: FakeClient, calls: Calls) -> None:
+    def __init__(self, reign: StatusTerm[T, V], client: FakeClient, calls: Calls) -> None:
         self.reign = reign
         self.client = client
         self.calls = calls
@@ -114,7 +114,7 @@ class Observatory:
     async def silence(self, host: str) -> None:
         await self.world.delete(agent_key(host))
 
-    async def say(self, number: int, state: State, on: str = "r1") -> None:
+    async def say(self, number: int, state: EndpointState, on: str = "r1") -> None:
         await self.world.put(status_key(number, on), ENDPOINT_STATUS.encode(EndpointStatus(state)))
 
     @contextlib.asynccontextmanager
@@ -137,7 +137,7 @@ class Observatory:
             yield working
 
     @contextlib.asynccontextmanager
-    async def _led(self, topic: Topic[T, V], client: FakeClient, calls: Calls) -> AsyncIterator[Working[T, V]]:
+    async def _led(self, topic: StatusKind[T, V], client: FakeClient, calls: Calls) -> AsyncIterator[Working[T, V]]:
         """A new leader with a warm mirror, and the inventory's fence raised; nothing is compared yet."""
         mirror = asyncio.create_task(topic.mirror.run())
         synced = asyncio.create_task(topic.mirror.wait_synced() if client.link.up else asyncio.sleep(0))
@@ -154,25 +154,25 @@ class Observatory:
         if not isinstance(died, asyncio.CancelledError):
             raise died if isinstance(died, BaseException) else AssertionError("the mirror ended by itself")
 
-    async def _reign(self, topic: Topic[T, V], calls: Calls) -> Reign[T, V]:
+    async def _reign(self, topic: StatusKind[T, V], calls: Calls) -> StatusTerm[T, V]:
         key = LEADER.key(REGION, "leader")
         await self.world.delete(key)
         term = await self.world.put(key, b"{}")
         until = self.clock.now() + seconds(1e6)
-        found = Slot[Found]()
+        found = Slot[TermEnded]()
         around = Around(
             observed=self.observed,
             aside=calls,
             waker=NoWaker(),
             clock=self.clock,
-            leadership=Leadership(Slot(Shown("leading", term, until, until)), found, [found], self.clock),
+            leadership=Leadership(Slot(LeadershipCell("leading", term, until, until)), found, [found], self.clock),
             vitals=Vitals(self.clock),
             metrics=WorkerMetrics(),
             decisions=DecisionLog(self._folder / "decisions", f"server.{topic.name}"),
         )
         fence = Fence(REGION.segment, 1, term)
         self.inventory.raise_fence(fence)
-        return Reign(around, topic, fence)
+        return StatusTerm(around, topic, fence)
 
     def rows(self, kind: str) -> dict[bytes, bytes]:
         prefix = AGENT_STATUS.prefix(REGION)

@@ -9,13 +9,13 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import BrakeReason, Change, Op, Outcome
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.rekeying import Moves
+from holdfast.runtime.reconciler.rekeying import Rekeying
 from holdfast.server.syncer.brake import SyncerBrake
-from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.source import Outbox
 from holdfast.server.syncer.target import EtcdTarget
 from holdfast.store.api import Aspect, Compare, Entry
-from holdfast.store.fenced.store import Result
+from holdfast.store.fenced.store import WriteResult
 
 
 async def everything_goes(_self: Reconciler[Any, Any], batch: Sequence[Change[Any, Any]]) -> list[Change[Any, Any]]:
@@ -31,7 +31,9 @@ def whatever_it_is_now(change: Change[bytes, Entry]) -> Compare:
     return Compare(change.key, Aspect.VERSION, -1, "GREATER")
 
 
-def first_failure_ends_it(_self: EtcdTarget, change: Change[bytes, Entry], result: Result) -> Outcome[bytes, Entry]:
+def first_failure_ends_it(
+    _self: EtcdTarget, change: Change[bytes, Entry], result: WriteResult
+) -> Outcome[bytes, Entry]:
     return Outcome(change, str(result.error), stop=True) if result.error else Outcome(change)
 
 
@@ -39,12 +41,12 @@ def believed(revision: int, _known: int) -> int:
     return revision
 
 
-def creates_flow(_self: Moves[Any, Any], changes: Sequence[Change[Any, Any]]) -> list[Change[Any, Any]]:
+def creates_flow(_self: Rekeying[Any, Any], changes: Sequence[Change[Any, Any]]) -> list[Change[Any, Any]]:
     """Every create goes with its page, whatever is still to be deleted."""
     return [change for change in changes if change.op is not Op.DELETE]
 
 
-def endpoints_alone(layout: Layout, key: bytes) -> bytes | None:
+def endpoints_alone(layout: RegionKeys, key: bytes) -> bytes | None:
     """A migration goes by itself, whatever becomes of its endpoint."""
     name = ENDPOINT.parse(key, layout.region)
     return None if isinstance(name, Bad) else name.individual.encode()

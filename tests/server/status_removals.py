@@ -10,7 +10,7 @@ from holdfast.model.base import codec
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.time import Instant
 from holdfast.server.status.bindings import Bound
-from holdfast.server.status.endpoints import Endpoints
+from holdfast.server.status.endpoints import EndpointRules
 from holdfast.server.status.inventory_rows import EndpointRows
 
 
@@ -27,7 +27,7 @@ def decode_or_die(self: Kind[Any, Any], key: bytes, value: bytes) -> Any:
     return codec.decode(self._decoder, value)
 
 
-def bound_anywhere(self: Endpoints, key: bytes) -> Bound:
+def bound_anywhere(self: EndpointRules, key: bytes) -> Bound:
     """Whoever speaks of an endpoint is believed to have it."""
     return Bound(self.bindings.agent(key), b"")
 

@@ -20,11 +20,11 @@ from holdfast.runtime.daemon.board import Cell
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.election.leadership import Found, Leadership, Leading, Shown
-from holdfast.server.syncer.keys import Layout
-from holdfast.server.syncer.term import Reign, Surroundings, begin, look
+from holdfast.server.election.leadership import Leadership, LeadershipCell, Leading, TermEnded
+from holdfast.server.syncer.keys import RegionKeys
+from holdfast.server.syncer.term import Surroundings, SyncerTerm, begin, look
 from holdfast.store.api import Entry
-from holdfast.store.identity import Remembered
+from holdfast.store.identity import SeenStore
 from holdfast.testing import FakeStore
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.store.client import FakeClient
@@ -87,17 +87,17 @@ class Realm:
         self.editor = Editor(engine, region)
         self.clock = HandClock()
         self.operator: FakeClient = self.fake.client("operator")
-        self.remembered: Remembered | None = None
+        self.remembered: SeenStore | None = None
         self._folder = folder
 
-    async def lead(self) -> Reign:
+    async def lead(self) -> SyncerTerm:
         """A new leader, with the inventory's fence raised; nothing is compared yet."""
         key = LEADER.key(self.region, "leader")
         await self.operator.delete(key)
         term = await self.operator.put(key, b"{}")
         until = self.clock.now() + seconds(1e6)
-        shown = Slot(Shown("leading", term, until, until))
-        found = Slot[Found]()
+        shown = Slot(LeadershipCell("leading", term, until, until))
+        found = Slot[TermEnded]()
         around = Surroundings(
             store=self.fake.client(f"syncer {term}"),
             inventory=self.inventory,
@@ -113,7 +113,7 @@ class Realm:
         )
         return await begin(around, Leading(term, until, until))
 
-    async def settled(self) -> Reign:
+    async def settled(self) -> SyncerTerm:
         """A leader whose inventory and store carry the same id, after its first pass."""
         reign = await self.lead()
         for _ in range(3):
@@ -144,7 +144,7 @@ class Realm:
 
 def differing(region: Region, stored: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> list[bytes]:
     """The keys at which the store does not say what is wanted. The uid may be that of an earlier individual."""
-    same = Layout(region, KINDS).same
+    same = RegionKeys(region, KINDS).same
     return [
         key
         for key in sorted({*stored, *wanted})

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.model.calico.host import HOST
 from holdfast.model.fleet.observed import AgentSeen
-from holdfast.server.status.term import Reign
+from holdfast.server.status.term import StatusTerm
 from holdfast.store.api import Deposed
 from holdfast.store.mirror.pending import Delta
 from holdfast.testing.fault import fault
@@ -69,7 +69,7 @@ def test_a_host_that_leaves_the_inventory_and_is_silent_is_forgotten(here: Obser
         here.editor.change([host(1), host(2)], who="alice")
         async with here.agents() as working:
             await working.turn()
-            here.editor.change([Wanted(HOST, "r1")], who="alice")
+            here.editor.change([WantedObject(HOST, "r1")], who="alice")
             working.reign.feed.inventory_changed()
             await working.turn()
 
@@ -275,7 +275,7 @@ def test_what_was_learned_of_a_clock_ends_with_the_term(here: Observatory) -> No
                 await here.report("r1", ago=3_600)
                 await working.turn()
             assert working.reign.around.staleness.skew("r1")
-            again = Reign(working.reign.around, working.reign.topic, working.reign.target._fence)
+            again = StatusTerm(working.reign.around, working.reign.topic, working.reign.target._fence)
             again.look()
             assert not again.around.staleness.offsets
             assert not again.around.staleness.delays
@@ -295,7 +295,7 @@ def test_a_time_that_goes_on_and_on_is_not_written_down(here: Observatory) -> No
     assert here.rows("agent") == {agent_key("r1"): b'{"alive":true}'}
 
 
-def figures(reign: Reign[Any, Any]) -> dict[str, float]:
+def figures(reign: StatusTerm[Any, Any]) -> dict[str, float]:
     samples = (one for family in reign.around.metrics.registry.collect() for one in family.samples)
     return {one.name + "".join(f" {value}" for value in one.labels.values()): one.value for one in samples}
 

@@ -10,7 +10,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.server.status.bindings import Bindings
-from holdfast.server.status.endpoints import ALIVE, Endpoints
+from holdfast.server.status.endpoints import ALIVE, EndpointRules
 
 HERE = Region("ams")
 
@@ -44,7 +44,7 @@ def test_endpoints_stand_with_the_agent_of_their_host_until_they_move() -> None:
 
 
 def test_an_agent_whose_last_endpoint_went_does_not_count_as_one_that_reports_on_any() -> None:
-    subject = Endpoints(HERE)
+    subject = EndpointRules(HERE)
     subject.bindings.add([wanted("w1"), wanted("w2", on="r2")])
     subject.reports = dict.fromkeys(subject.bindings.per_agent(), ALIVE)
     assert subject.reporting() == 2
@@ -100,7 +100,7 @@ def test_endpoints_of_other_regions_are_passed_over() -> None:
 
 def test_an_endpoint_is_called_the_same_while_it_is_bound_and_after() -> None:
     for workload in ("w1", "w-1", "wé1"):
-        subject = Endpoints(HERE)
+        subject = EndpointRules(HERE)
         key = subject.bindings.follow(wanted(workload), bound=True)
         assert key is not None
         bound = subject.show(key)

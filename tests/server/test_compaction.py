@@ -11,13 +11,23 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
-from holdfast.config.sections.compaction import Compaction
+from holdfast.config.sections.compaction import CompactionSettings
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, seconds
 from holdfast.model.calico.host import HOST
 from holdfast.model.control.leader import LEADER
 from holdfast.server.compaction.compactor import Compactor
-from holdfast.server.compaction.policy import LAST, TRIGGER, Checked, Notes, Verdict, Why, judge, period, read_last
+from holdfast.server.compaction.policy import (
+    LAST,
+    TRIGGER,
+    Checked,
+    CompactionVerdict,
+    LastCompaction,
+    Why,
+    judge,
+    period,
+    read_last,
+)
 from holdfast.store.api import Compacted
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import FakeStore
@@ -33,11 +43,11 @@ HOUR = seconds(3_600)
 class Upkeep:
     """A store that time passes at, and leaders that look after it."""
 
-    def __init__(self, config: Compaction | None = None) -> None:
+    def __init__(self, config: CompactionSettings | None = None) -> None:
         self.clock = HandClock()
         self.fake = FakeStore(now=lambda: 0.0)
         self.client: FakeClient = self.fake.client("leader")
-        self.config = config or Compaction(every=HOUR)
+        self.config = config or CompactionSettings(every=HOUR)
         self.registry = CollectorRegistry()
         self.fenced: FencedStore | None = None
 
@@ -70,13 +80,13 @@ class Upkeep:
         return low
 
 
-def play(scene: Callable[[Upkeep], Awaitable[None]], config: Compaction | None = None) -> list[str]:
+def play(scene: Callable[[Upkeep], Awaitable[None]], config: CompactionSettings | None = None) -> list[str]:
     with capture_logs() as logs:
         asyncio.run(_play(scene, config))
     return [str(one["event"]) for one in logs]
 
 
-async def _play(scene: Callable[[Upkeep], Awaitable[None]], config: Compaction | None) -> None:
+async def _play(scene: Callable[[Upkeep], Awaitable[None]], config: CompactionSettings | None) -> None:
     await scene(Upkeep(config))
 
 
@@ -229,7 +239,7 @@ def test_nothing_is_compacted_when_it_is_switched_off() -> None:
         await compactor.look()
         assert await upkeep.client.get(TRIGGER) is None
 
-    play(scene, Compaction(every=Duration(0)))
+    play(scene, CompactionSettings(every=Duration(0)))
 
 
 def test_a_store_that_is_away_is_looked_at_again_later() -> None:
@@ -260,19 +270,21 @@ def test_what_stands_at_last_and_makes_no_sense_is_a_first_check() -> None:
 def test_whatever_the_figures_a_thousand_revisions_and_the_last_period_stay(
     revision: int, compacted: int, at: int, noted: int, written: bool
 ) -> None:
-    verdict = judge(revision, Checked(compacted, at), Notes(NEVER, noted, written))
+    verdict = judge(revision, Checked(compacted, at), LastCompaction(NEVER, noted, written))
     if verdict.upto:
-        assert verdict == Verdict(Why.DUE, verdict.upto)
+        assert verdict == CompactionVerdict(Why.DUE, verdict.upto)
         assert compacted < verdict.upto <= revision - 1_000
         assert verdict.upto <= (at if written else max(at, noted)) <= revision
 
 
 def test_a_restored_store_that_has_outgrown_what_it_was_keeps_what_came_since() -> None:
-    assert judge(12_000, Checked(0, 8_990), Notes(NEVER, 10_000, written=True)) == Verdict(Why.DUE, 8_990)
+    assert judge(12_000, Checked(0, 8_990), LastCompaction(NEVER, 10_000, written=True)) == CompactionVerdict(
+        Why.DUE, 8_990
+    )
 
 
 def test_a_store_that_went_back_is_restored_also_when_it_forgot_its_last_check() -> None:
-    assert judge(50, None, Notes(NEVER, 100)) == Verdict(Why.RESTORED)
+    assert judge(50, None, LastCompaction(NEVER, 100)) == CompactionVerdict(Why.RESTORED)
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.REQUEST_LOST])
@@ -318,7 +330,7 @@ def test_a_store_that_is_nearly_full_is_warned_about_once() -> None:
     async def scene(upkeep: Upkeep) -> None:
         compactor = await upkeep.lead()
         size = max(member.db_size for member in await upkeep.client.status())
-        compactor._config = Compaction(quota=size)
+        compactor._config = CompactionSettings(quota=size)
         await compactor.look()
         await compactor.look()
 
@@ -326,7 +338,7 @@ def test_a_store_that_is_nearly_full_is_warned_about_once() -> None:
 
 
 def test_a_store_that_has_lost_its_last_check_with_all_the_rest_keeps_what_came_since() -> None:
-    assert judge(5_000_000, None, Notes(NEVER, 4_900_000, written=True)) == Verdict(Why.FEW)
+    assert judge(5_000_000, None, LastCompaction(NEVER, 4_900_000, written=True)) == CompactionVerdict(Why.FEW)
 
 
 def test_a_deposed_leader_compacts_nothing_either_while_the_store_is_full() -> None:
@@ -345,4 +357,7 @@ def test_a_deposed_leader_compacts_nothing_either_while_the_store_is_full() -> N
 
 
 def test_unless_told_otherwise_it_is_every_hour_and_every_ten_minutes_in_large_fleets() -> None:
-    assert (Compaction().every, Compaction().every_when_large) == (Duration(minutes=60), Duration(minutes=10))
+    assert (CompactionSettings().every, CompactionSettings().every_when_large) == (
+        Duration(minutes=60),
+        Duration(minutes=10),
+    )

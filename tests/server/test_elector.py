@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.config.sections.server import Server as Timings
+from holdfast.config.sections.server import ServerSettings as Timings
 from holdfast.model.base.time import seconds
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.leader_history import LEADERSHIP
-from holdfast.model.control.leader_history import Leadership as History
+from holdfast.model.control.leader_history import LeaderHistory as History
 from holdfast.server.election.leadership import Leading
-from holdfast.server.election.machine import Lost, Phase
+from holdfast.server.election.machine import ElectionPhase, LossReason
 from holdfast.testing import Fate, World, simulate
 from tests.sim.judge import Judge
 from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer
@@ -65,11 +65,11 @@ def duo(story: Callable[[Duo], Coroutine[Any, Any, None]]) -> None:
 def test_stepping_down_hands_over_in_well_under_a_second() -> None:
     async def story(two: Duo) -> None:
         assert two.a.elector is not None
-        two.a.elector.leave(Lost.STEPPED_DOWN, seconds(30))
+        two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(30))
         assert not leads(two.a), "it stops before anybody else can begin"
         await two.led_by(two.b, within=0.5)
         await asyncio.sleep(1)
-        assert two.history() == [("a", Lost.STEPPED_DOWN.value), ("b", "")]
+        assert two.history() == [("a", LossReason.STEPPED_DOWN.value), ("b", "")]
 
     duo(story)
 
@@ -78,7 +78,7 @@ def test_the_successor_says_why_the_place_was_vacant() -> None:
     async def story(two: Duo) -> None:
         assert two.a.elector is not None
         with capture_logs() as lines:
-            two.a.elector.leave(Lost.STEPPED_DOWN, seconds(30))
+            two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(30))
             await two.led_by(two.b, within=0.5)
         said = [line["event"] for line in lines if line["event"].startswith("b leads")]
         assert len(said) == 1
@@ -99,12 +99,12 @@ def test_a_reign_is_in_the_history_once_although_it_could_not_be_written_down_at
             return unlucky.pop() if unlucky_now else Fate.ANSWERED
 
         two.b.electing.clients[0].link.weather = weather
-        two.a.elector.leave(Lost.STEPPED_DOWN, seconds(300))
+        two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(300))
         await two.led_by(two.b, within=0.5)
         await asyncio.sleep(30)
         assert not unlucky
         assert leads(two.b)
-        assert two.history() == [("a", Lost.STEPPED_DOWN.value), ("b", "")]
+        assert two.history() == [("a", LossReason.STEPPED_DOWN.value), ("b", "")]
 
     duo(story)
 
@@ -162,7 +162,7 @@ def test_a_leader_of_a_full_store_can_step_down() -> None:
     async def story(two: Duo) -> None:
         two.world.store.run_out_of_space()
         assert two.a.elector is not None
-        two.a.elector.leave(Lost.STEPPED_DOWN, seconds(30))
+        two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(30))
         await asyncio.sleep(1)
         assert two.judge.led is None
         two.world.store.regain_space()
@@ -215,13 +215,13 @@ def test_a_duplicate_neither_leads_nor_ends_the_pause_of_its_namesake() -> None:
         b.start()
         await asyncio.sleep(1)
         assert b.elector is not None
-        assert b.elector.state.phase is Phase.RESTING
-        b.elector.leave(Lost.PAUSED)
+        assert b.elector.state.phase is ElectionPhase.RESTING
+        b.elector.leave(LossReason.PAUSED)
         for node in a.processes:
             node.kill()
         await asyncio.sleep(60)
         assert not leads(b), "the name is free, but it is still paused"
-        b.elector.go_on(Lost.PAUSED)
+        b.elector.go_on(LossReason.PAUSED)
         await world.until(lambda: leads(b), within=seconds(10))
 
     simulate(1, scenario)
@@ -241,7 +241,7 @@ def test_the_key_says_since_when_its_holder_leads_not_since_when_its_process_run
     async def story(two: Duo) -> None:
         await asyncio.sleep(60)
         assert two.a.elector is not None
-        two.a.elector.leave(Lost.STEPPED_DOWN, seconds(30))
+        two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(30))
         asked = two.b.clock.wall()
         await two.led_by(two.b, within=0.5)
         await asyncio.sleep(20)
@@ -272,7 +272,7 @@ def test_a_follower_stops_at_once_although_the_store_is_away() -> None:
             client.link.cut()
         await asyncio.sleep(7)
         assert two.b.elector is not None
-        two.b.elector.leave(Lost.STOPPED)
+        two.b.elector.leave(LossReason.STOPPED)
         assert two.b.elector._nothing_left.is_set()
 
     duo(story)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast.inventory.api import Fence
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.model.calico.endpoint_status import State
-from holdfast.model.fleet.observed import EndpointSeen, Word
+from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.model.fleet.observed import EndpointSeen, ObservedState
 from holdfast.server.status import source as status_source
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_name, host
@@ -45,12 +45,14 @@ def play(here: Observatory, scene: Scene, *, alive: tuple[str, ...] = ("r1", "r2
     return asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("state", "word"), [(State.UP, "ACTIVE"), (State.DOWN, "DOWN"), (State.ERROR, "ERROR")])
-def test_what_the_agent_says_is_what_the_inventory_says(here: Observatory, state: State, word: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "word"), [(EndpointState.UP, "ACTIVE"), (EndpointState.DOWN, "DOWN"), (EndpointState.ERROR, "ERROR")]
+)
+def test_what_the_agent_says_is_what_the_inventory_says(here: Observatory, state: EndpointState, word: str) -> None:
     async def scene(_working: object) -> None:
         await here.say(1, state)
 
-    assert play(here, scene)[status_key(1)] == EndpointSeen(Word(word))
+    assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState(word))
     assert here.rows("endpoint")[status_key(1)] == b'{"status":"%b"}' % word.encode()
 
 
@@ -59,19 +61,19 @@ def test_what_was_looked_at_between_two_changes_is_looked_at_again(here: Observa
     """Up, down, up, down: heard as down, looked at when it was up again, and then it is down once more."""
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
-        await here.say(1, State.DOWN)
+        await here.say(1, EndpointState.DOWN)
         await working.hear()
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.overhear()
         if whole:
             working.reign.reconciler.dirty.mark_all()
         await working.reign.reconciler.turn()
-        assert working.memory[status_key(1)] == EndpointSeen(Word.ACTIVE)
-        await here.say(1, State.DOWN)
+        assert working.memory[status_key(1)] == EndpointSeen(ObservedState.ACTIVE)
+        await here.say(1, EndpointState.DOWN)
 
-    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
+    assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.DOWN)
 
 
 def test_what_is_again_as_it_was_seen_last_is_not_looked_at_again(here: Observatory) -> None:
@@ -79,10 +81,10 @@ def test_what_is_again_as_it_was_seen_last_is_not_looked_at_again(here: Observat
     looked at."""
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
-        await here.say(1, State.DOWN)
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.DOWN)
+        await here.say(1, EndpointState.UP)
         await working.hear()
         assert not working.reign.feed.taken
         await here.silence("r1")
@@ -90,7 +92,7 @@ def test_what_is_again_as_it_was_seen_last_is_not_looked_at_again(here: Observat
         await working.hear()
         assert status_key(1) in working.reign.feed.taken
 
-    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.ACTIVE)
+    assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.ACTIVE)
 
 
 def test_a_list_that_comes_between_two_pages_of_a_pass_is_seen(
@@ -103,11 +105,11 @@ def test_a_list_that_comes_between_two_pages_of_a_pass_is_seen(
     async def scene(working: Working[Any, EndpointSeen]) -> None:
         mirror, link = working.reign.topic.mirror, working.client.link
         for number in numbers:
-            await here.say(number, State.UP)
+            await here.say(number, EndpointState.UP)
         await working.turn()
         link.mute_watches()
         for number in numbers:
-            await here.say(number, State.DOWN)
+            await here.say(number, EndpointState.DOWN)
         link.lose_continuity()
         working.reign.reconciler.dirty.mark_all()
         passing = asyncio.create_task(working.reign.reconciler.turn())
@@ -117,80 +119,84 @@ def test_a_list_that_comes_between_two_pages_of_a_pass_is_seen(
         await passing
 
     rows = play(here, scene)
-    assert {rows[status_key(number)] for number in numbers} == {EndpointSeen(Word.DOWN)}
+    assert {rows[status_key(number)] for number in numbers} == {EndpointSeen(ObservedState.DOWN)}
 
 
-@pytest.mark.parametrize("way", [[State.DOWN], [State.UP, State.DOWN]], ids=["at once", "by way of another"])
-def test_what_could_not_be_read_when_it_was_looked_at_is_looked_at_again(here: Observatory, way: list[State]) -> None:
+@pytest.mark.parametrize(
+    "way", [[EndpointState.DOWN], [EndpointState.UP, EndpointState.DOWN]], ids=["at once", "by way of another"]
+)
+def test_what_could_not_be_read_when_it_was_looked_at_is_looked_at_again(
+    here: Observatory, way: list[EndpointState]
+) -> None:
     """What stands there when it can be read again is what stood there before, but nobody has seen it."""
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
-        await here.say(1, State.DOWN)
+        await here.say(1, EndpointState.DOWN)
         await here.world.put(status_key(1), b"[]")
         await working.hear()
         await working.reign.reconciler.turn()
-        assert working.memory[status_key(1)] == EndpointSeen(Word.ACTIVE)
+        assert working.memory[status_key(1)] == EndpointSeen(ObservedState.ACTIVE)
         for state in way:
             await here.say(1, state)
         await working.turn()
 
-    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
+    assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.DOWN)
 
 
 def test_an_agent_that_was_looked_at_between_two_losses_is_lost(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
         await here.silence("r1")
         await working.hear()
         await here.report("r1")
         await working.overhear()
         await working.reign.reconciler.turn()
-        assert working.memory[status_key(1)] == EndpointSeen(Word.ACTIVE)
+        assert working.memory[status_key(1)] == EndpointSeen(ObservedState.ACTIVE)
         await here.silence("r1")
 
-    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.ACTIVE, known=False)
+    assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.ACTIVE, known=False)
 
 
 def test_an_endpoint_of_which_a_live_agent_says_nothing_is_down(here: Observatory) -> None:
     async def scene(_working: object) -> None:
         return None
 
-    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
+    assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.DOWN)
 
 
 def test_a_status_that_a_live_agent_removes_is_down(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
         await here.world.delete(status_key(1))
 
-    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.DOWN)
+    assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.DOWN)
 
 
 def test_while_its_agent_is_not_alive_the_last_value_is_kept_and_unknown(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
         await here.silence("r1")
         await working.turn()
         await here.world.delete(status_key(1))
 
     seen = play(here, scene)[status_key(1)]
-    assert seen == EndpointSeen(Word.ACTIVE, known=False)
+    assert seen == EndpointSeen(ObservedState.ACTIVE, known=False)
     assert seen.shown == "unknown"
 
 
 def test_when_its_agent_is_back_the_status_is_known_again(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await here.silence("r1")
         await working.turn()
         await here.report("r1")
 
-    assert play(here, scene)[status_key(1)] == EndpointSeen(Word.ACTIVE)
+    assert play(here, scene)[status_key(1)] == EndpointSeen(ObservedState.ACTIVE)
 
 
 HOSTS = range(1, 21)
@@ -252,22 +258,27 @@ def test_agents_that_a_list_shows_have_not_reported_since_others_vanished(here: 
 
 
 @fault(
-    "C24", without="holdfast.server.status.endpoints:Endpoints.bound", by="tests.server.status_removals:bound_anywhere"
+    "C24",
+    without="holdfast.server.status.endpoints:EndpointRules.bound",
+    by="tests.server.status_removals:bound_anywhere",
 )
 def test_C24_only_the_host_that_an_endpoint_is_on_has_a_word(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
-        await here.say(1, State.ERROR, on="r2")
+        await here.say(1, EndpointState.ERROR, on="r2")
 
-    assert play(here, scene) == {status_key(1): EndpointSeen(Word.ACTIVE), status_key(2): EndpointSeen(Word.DOWN)}
+    assert play(here, scene) == {
+        status_key(1): EndpointSeen(ObservedState.ACTIVE),
+        status_key(2): EndpointSeen(ObservedState.DOWN),
+    }
 
 
 def test_a_word_from_the_wrong_host_is_counted(here: Observatory) -> None:
     texts: list[str] = []
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.ERROR, on="r2")
+        await here.say(1, EndpointState.ERROR, on="r2")
         await working.turn()
         texts.append(working.reign.around.metrics.text())
 
@@ -280,27 +291,27 @@ def test_a_word_from_the_wrong_host_is_counted(here: Observatory) -> None:
 )
 def test_C31_an_up_that_came_before_the_binding_counts_once_the_binding_is_there(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(7, State.UP)
+        await here.say(7, EndpointState.UP)
         await working.turn()
         here.editor.change([endpoint(7)], who="alice")
         working.reign.feed.inventory_changed()
 
-    assert play(here, scene)[status_key(7)] == EndpointSeen(Word.ACTIVE)
+    assert play(here, scene)[status_key(7)] == EndpointSeen(ObservedState.ACTIVE)
 
 
 def test_what_nobody_announced_is_found_by_the_audit(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(7, State.UP)
+        await here.say(7, EndpointState.UP)
         await working.turn()
         here.editor.change([endpoint(7)], who="alice")
         here.clock.advance(seconds(301))
 
-    assert play(here, scene)[status_key(7)] == EndpointSeen(Word.ACTIVE)
+    assert play(here, scene)[status_key(7)] == EndpointSeen(ObservedState.ACTIVE)
 
 
 def test_what_somebody_wrote_by_hand_is_mended_by_the_audit(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
         fence = working.reign.target._fence
         here.observed.write(fence, "endpoint", {b'{"status":"ERROR"}': [status_key(1)]}, [], here.clock.wall())
@@ -312,19 +323,19 @@ def test_what_somebody_wrote_by_hand_is_mended_by_the_audit(here: Observatory) -
 
 def test_an_endpoint_that_moves_is_known_from_its_new_host_only(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
         here.editor.change([endpoint(1, on="r2")], who="alice")
         working.reign.feed.inventory_changed()
 
     seen = play(here, scene)
     assert status_key(1) not in seen
-    assert seen[status_key(1, on="r2")] == EndpointSeen(Word.DOWN)
+    assert seen[status_key(1, on="r2")] == EndpointSeen(ObservedState.DOWN)
 
 
 def test_an_endpoint_that_is_deleted_is_forgotten(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        here.editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="alice")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="alice")
         working.reign.feed.inventory_changed()
 
     assert list(play(here, scene)) == [status_key(2)]
@@ -332,12 +343,15 @@ def test_an_endpoint_that_is_deleted_is_forgotten(here: Observatory) -> None:
 
 def test_a_value_that_cannot_be_read_leaves_the_last_one_in_place(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
         await here.world.put(status_key(1), b"[]")
-        await here.say(2, State.UP)
+        await here.say(2, EndpointState.UP)
 
-    assert play(here, scene) == {status_key(1): EndpointSeen(Word.ACTIVE), status_key(2): EndpointSeen(Word.ACTIVE)}
+    assert play(here, scene) == {
+        status_key(1): EndpointSeen(ObservedState.ACTIVE),
+        status_key(2): EndpointSeen(ObservedState.ACTIVE),
+    }
 
 
 def test_of_a_value_that_cannot_be_read_the_next_leader_says_what_the_last_one_said(here: Observatory) -> None:
@@ -346,7 +360,7 @@ def test_of_a_value_that_cannot_be_read_the_next_leader_says_what_the_last_one_s
     async def scenario() -> list[bytes]:
         await here.report("r1")
         async with here.endpoints() as heir:
-            await here.say(1, State.UP)
+            await here.say(1, EndpointState.UP)
             await heir.hear()
             await here.world.put(status_key(1), b"[]")
             async with here.endpoints() as leader:
@@ -366,7 +380,7 @@ def test_C15_a_second_list_of_the_same_writes_nothing(here: Observatory) -> None
     writes: list[int] = []
 
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
+        await here.say(1, EndpointState.UP)
         await working.turn()
         writes.append(working.reign.target.writes)
         working.client.link.lose_continuity()
@@ -381,13 +395,16 @@ def test_C15_a_second_list_of_the_same_writes_nothing(here: Observatory) -> None
 
 def test_deletions_during_a_lost_watch_are_found(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.UP)
-        await here.say(2, State.UP)
+        await here.say(1, EndpointState.UP)
+        await here.say(2, EndpointState.UP)
         await working.turn()
         working.client.link.lose_continuity()
         await here.world.delete(status_key(1))
 
-    assert play(here, scene) == {status_key(1): EndpointSeen(Word.DOWN), status_key(2): EndpointSeen(Word.ACTIVE)}
+    assert play(here, scene) == {
+        status_key(1): EndpointSeen(ObservedState.DOWN),
+        status_key(2): EndpointSeen(ObservedState.ACTIVE),
+    }
 
 
 def test_endpoints_on_hosts_without_an_agent_are_listed(here: Observatory) -> None:
@@ -407,11 +424,11 @@ def test_C16_a_takeover_writes_what_differs_in_a_handful_of_calls(here: Observat
     async def scenario() -> tuple[int, int]:
         await here.report("r1")
         for number in range(10, 2_000):
-            await here.say(number, State.UP)
+            await here.say(number, EndpointState.UP)
         async with here.endpoints() as working:
             await working.turn()
         for number in range(10, 17):
-            await here.say(number, State.ERROR)
+            await here.say(number, EndpointState.ERROR)
         async with here.endpoints() as working:
             await working.turn()
             return working.reign.target.writes, working.calls.made
@@ -423,7 +440,7 @@ def test_C16_a_takeover_writes_what_differs_in_a_handful_of_calls(here: Observat
 
 def test_what_became_of_an_endpoint_is_told_under_its_own_name(here: Observatory) -> None:
     async def scene(working: Working[Any, EndpointSeen]) -> None:
-        await here.say(1, State.ERROR)
+        await here.say(1, EndpointState.ERROR)
 
     play(here, scene)
     (told,) = [one for one in here.told() if one.key == "endpoint r1-holdfast-w1-eth0" and one.op == "replace"]

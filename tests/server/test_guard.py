@@ -11,9 +11,9 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.runtime.store_memory import StoreMemory
-from holdfast.server.election.identity import Guard
+from holdfast.server.election.identity import IdentityCheck
 from holdfast.store.api import Put
-from holdfast.store.identity import Verdict, identity_key
+from holdfast.store.identity import StoreVerdict, identity_key
 from holdfast.testing import FakeStore
 
 REGION = Region("r")
@@ -25,10 +25,10 @@ def test_a_disk_that_takes_nothing_is_told_of_once_and_stops_nobody(tmp_path: Pa
     async def scenario() -> None:
         store = FakeStore(now=lambda: 0.0).client()
         await store.txn([], [Put(identity_key(REGION), IDENTITY.encode(Identity("kelp", 1)))])
-        guard = Guard(store, REGION, StoreMemory(tmp_path, "server"))
+        guard = IdentityCheck(store, REGION, StoreMemory(tmp_path, "server"))
         with capture_logs() as lines:
             verdicts = [(await guard.look(NEVER)).verdict for _ in range(3)]
-        assert verdicts == [Verdict.OURS] * 3
+        assert verdicts == [StoreVerdict.OURS] * 3
         assert len([line for line in lines if "cannot be written down" in line["event"]]) == 1
         (tmp_path / "server.store.json.new").rmdir()
         await guard.look(NEVER)

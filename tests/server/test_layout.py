@@ -12,11 +12,11 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
-from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.keys import RegionKeys
 from holdfast.store.api import Entry
 
 REGION = Region("ams")
-LAYOUT = Layout(REGION, KINDS)
+LAYOUT = RegionKeys(REGION, KINDS)
 parts = st.text(st.sampled_from("ab0-._é"), min_size=1, max_size=6).filter(lambda text: text.strip("-") == text)
 names = st.builds(EndpointName, parts, st.sampled_from(["openstack", "holdfast"]), parts, parts)
 tails = st.text(st.sampled_from("ab0-._/é\0"), max_size=20) | st.builds("-".join, st.lists(parts, max_size=5))

@@ -14,13 +14,13 @@ from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, one_kind, plan
 from holdfast.server.election.leadership import (
     OPENS,
-    Found,
     LeaderGate,
     LeaderReason,
     Leadership,
+    LeadershipCell,
     Leading,
     NotLeading,
-    Shown,
+    TermEnded,
     judge,
     while_leading,
 )
@@ -30,7 +30,7 @@ from tests.sim.servers import Slot
 
 NOW = Instant(1_000_000_000_000)
 KEY = LEADER.key(Region("r"), "leader")
-LEADS = Shown("leading", term=7, until=NOW + seconds(10), work_until=NOW + seconds(15), leader="a", since=NOW)
+LEADS = LeadershipCell("leading", term=7, until=NOW + seconds(10), work_until=NOW + seconds(15), leader="a", since=NOW)
 
 
 def reason(said: Leading | NotLeading) -> LeaderReason:
@@ -39,7 +39,7 @@ def reason(said: Leading | NotLeading) -> LeaderReason:
 
 
 def test_a_fresh_word_on_the_board_is_believed() -> None:
-    assert judge(LEADS, [None, Found()], NOW) == Leading(7, NOW + seconds(10), NOW + seconds(15))
+    assert judge(LEADS, [None, TermEnded()], NOW) == Leading(7, NOW + seconds(10), NOW + seconds(15))
 
 
 def test_nothing_on_the_board_is_not_leading() -> None:
@@ -47,7 +47,7 @@ def test_nothing_on_the_board_is_not_leading() -> None:
 
 
 def test_a_follower_names_who_leads() -> None:
-    said = judge(Shown("following", leader="b", since=NOW), [], NOW)
+    said = judge(LeadershipCell("following", leader="b", since=NOW), [], NOW)
     assert said == NotLeading(LeaderReason.NOT_LEADER, NOW, "b")
 
 
@@ -57,28 +57,30 @@ def test_C1_belief_ends_with_the_deadline_to_the_nanosecond() -> None:
 
 
 def test_a_term_that_any_worker_found_to_be_over_is_deposed_for_all() -> None:
-    assert reason(judge(LEADS, [None, Found(7)], NOW)) is LeaderReason.DEPOSED
+    assert reason(judge(LEADS, [None, TermEnded(7)], NOW)) is LeaderReason.DEPOSED
 
 
 @pytest.mark.parametrize("term", [3, 5_000])
 def test_a_finding_about_another_term_deposes_nobody_also_not_one_from_before_a_restore(term: int) -> None:
-    assert isinstance(judge(LEADS, [Found(term)], NOW), Leading)
+    assert isinstance(judge(LEADS, [TermEnded(term)], NOW), Leading)
 
 
 def test_a_paused_server_says_so() -> None:
-    assert reason(judge(Shown("resting", why="paused"), [], NOW)) is LeaderReason.PAUSED
+    assert reason(judge(LeadershipCell("resting", why="paused"), [], NOW)) is LeaderReason.PAUSED
 
 
 @pytest.mark.parametrize(
     ("shown", "found", "why"),
     [
-        (Shown("following", leader="b"), Found(), LeaderReason.NOT_LEADER),
-        (Shown("leading", term=7, until=NOW), Found(), LeaderReason.STALE),
-        (LEADS, Found(7), LeaderReason.DEPOSED),
-        (Shown("resting", why="paused"), Found(), LeaderReason.PAUSED),
+        (LeadershipCell("following", leader="b"), TermEnded(), LeaderReason.NOT_LEADER),
+        (LeadershipCell("leading", term=7, until=NOW), TermEnded(), LeaderReason.STALE),
+        (LEADS, TermEnded(7), LeaderReason.DEPOSED),
+        (LeadershipCell("resting", why="paused"), TermEnded(), LeaderReason.PAUSED),
     ],
 )
-def test_the_gate_says_why_it_is_closed_and_what_opens_it(shown: Shown, found: Found, why: LeaderReason) -> None:
+def test_the_gate_says_why_it_is_closed_and_what_opens_it(
+    shown: LeadershipCell, found: TermEnded, why: LeaderReason
+) -> None:
     gate = _gate(shown, found)
     assert not gate.is_open(NOW)
     closed = gate.judge(_change(), {}, 0, NOW)
@@ -87,13 +89,13 @@ def test_the_gate_says_why_it_is_closed_and_what_opens_it(shown: Shown, found: F
 
 
 def test_the_gate_is_open_while_leading() -> None:
-    gate = _gate(LEADS, Found())
+    gate = _gate(LEADS, TermEnded())
     assert gate.is_open(NOW)
     assert gate.judge(_change(), {}, 0, NOW) is None
 
 
 def test_a_plan_holds_what_the_gate_holds() -> None:
-    gates: list[Gate[str, str]] = [_gate(Shown("following", leader="b"), Found())]
+    gates: list[Gate[str, str]] = [_gate(LeadershipCell("following", leader="b"), TermEnded())]
     assert not plan([_change()], gates, {}, NOW, one_kind("thing")).ready
 
 
@@ -111,8 +113,8 @@ class _Standing:
         raise AssertionError("leadership has no business with the time of day")
 
 
-def _gate(shown: Shown, found: Found) -> LeaderGate:
-    board, mine = Slot[Shown](), Slot[Found]()
+def _gate(shown: LeadershipCell, found: TermEnded) -> LeaderGate:
+    board, mine = Slot[LeadershipCell](), Slot[TermEnded]()
     board.write(shown)
     mine.write(found)
     return LeaderGate(Leadership(board, mine, [mine], _Standing()))
@@ -128,17 +130,17 @@ class Bench:
     def __init__(self, world: World) -> None:
         self.world = world
         self.node = world.node("a")
-        self.board, self.found = Slot[Shown](), Slot[Found]()
+        self.board, self.found = Slot[LeadershipCell](), Slot[TermEnded]()
         self.leadership = Leadership(self.board, self.found, [self.found], self.node.clock)
         self.stopping = asyncio.Event()
         self.died: list[str] = []
 
     def lead(self, term: int = 7, lasting: float = 10) -> None:
         until = self.node.clock.now() + seconds(lasting)
-        self.board.write(Shown("leading", term=term, until=until, work_until=until + seconds(5)))
+        self.board.write(LeadershipCell("leading", term=term, until=until, work_until=until + seconds(5)))
 
     def lose(self) -> None:
-        self.board.write(Shown("following"))
+        self.board.write(LeadershipCell("following"))
 
     def start(self, work: Callable[[Leading], Awaitable[None]]) -> asyncio.Task[None]:
         return self.node.run(while_leading(self.leadership, work, self.stopping, die=self._die), may_fail=True)
@@ -271,7 +273,7 @@ def test_work_whose_write_was_refused_deposes_its_term_and_is_not_an_error() -> 
         b.lead(7)
         task = b.start(work)
         await asyncio.sleep(1)
-        assert b.found.read() == Found(7)
+        assert b.found.read() == TermEnded(7)
         assert not task.done()
 
     bench(story)
@@ -331,4 +333,4 @@ def test_cancelling_the_worker_cancels_its_work() -> None:
 
 
 def test_never_is_no_deadline_to_believe_in() -> None:
-    assert reason(judge(Shown("leading", term=7, until=NEVER), [], NOW)) is LeaderReason.STALE
+    assert reason(judge(LeadershipCell("leading", term=7, until=NEVER), [], NOW)) is LeaderReason.STALE

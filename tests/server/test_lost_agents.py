@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from holdfast.model.base.time import seconds
 from holdfast.model.fleet.observed import AgentSeen
 from holdfast.reconcile import Pause
-from holdfast.server.status.staleness import Behind, Cause
+from holdfast.server.status.staleness import Backlog, Cause
 from tests.inventory.things import host
 from tests.server.observing import Observatory, Working, agent_key, observatory
 
@@ -106,7 +106,7 @@ def test_what_is_held_is_nobodys_backlog(here: Observatory, why: str) -> None:
             for _ in range(200):
                 here.clock.advance(seconds(2))
                 await working.turn()
-            assert working.reign.behind() == Behind()
+            assert working.reign.behind() == Backlog()
             assert working.reign.backlog() == FLEET
             here.clock.advance(seconds(2))
             await here.report(NAMES[-1], ago=400)

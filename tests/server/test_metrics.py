@@ -6,11 +6,11 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant, seconds
-from holdfast.server.election.leadership import Shown
+from holdfast.server.election.leadership import LeadershipCell
 from holdfast.server.election.metrics import ElectionMetrics
 
 BEGAN = Instant(1_000_000_000_000)
-LEADING = Shown("leading", term=7, until=BEGAN + seconds(10), work_until=BEGAN + seconds(15), leader="ctl-1")
+LEADING = LeadershipCell("leading", term=7, until=BEGAN + seconds(10), work_until=BEGAN + seconds(15), leader="ctl-1")
 
 
 class Scraped:
@@ -42,5 +42,5 @@ def test_C1_an_elector_that_says_nothing_more_stops_leading_in_the_metrics_too()
 
 def test_a_follower_knows_of_a_leader_and_has_no_term() -> None:
     scraped = Scraped()
-    scraped.metrics.show(Shown("following", leader="ctl-2"))
+    scraped.metrics.show(LeadershipCell("following", leader="ctl-2"))
     assert [scraped.after(0, f"holdfast_{name}") for name in ("leader", "leader_known", "term")] == [0, 1, 0]

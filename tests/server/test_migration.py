@@ -14,12 +14,12 @@ import pytest
 from holdfast.inventory.api import DatabaseAway
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import EndpointName
-from holdfast.model.calico.endpoint_status import State
+from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.server.election.leadership import Leading, NotLeading
-from holdfast.server.status.migration_notices import Notices
+from holdfast.server.status.migration_notices import MigrationNotices
 from holdfast.server.webhook import Webhook
-from holdfast.store.api import Refused
+from holdfast.store.api import StoreRefused
 from holdfast.testing.real.processes import reserved_ports
 from tests.inventory.things import REGION
 from tests.server.hooks import GARBAGE, Hook
@@ -39,7 +39,7 @@ def here(tmp_path: Path) -> Iterator[Observatory]:
 class Telling:
     """A leader that tells arrivals, turned by hand."""
 
-    def __init__(self, notices: Notices) -> None:
+    def __init__(self, notices: MigrationNotices) -> None:
         self.notices = notices
 
     async def turn(self) -> None:
@@ -60,7 +60,7 @@ async def telling(here: Observatory, hook: Hook, *, leads: bool = True) -> Async
             return said if leads else NotLeading(None, here.clock.now())  # type: ignore[arg-type]
 
         fence, tell = reign.target._fence, Webhook(hook.url)
-        notices = Notices(around, REGION, here.world, reign.topic.mirror, fence, tell, confirm)
+        notices = MigrationNotices(around, REGION, here.world, reign.topic.mirror, fence, tell, confirm)
         following = asyncio.create_task(notices.mirror.run())
         await notices.mirror.wait_synced()
         try:
@@ -77,15 +77,15 @@ async def migrate(here: Observatory) -> None:
 async def arrive(here: Observatory) -> None:
     """The agent of the target lives, and says that the workload is up there."""
     await here.report("r2")
-    await here.say(1, State.UP, on="r2")
+    await here.say(1, EndpointState.UP, on="r2")
 
 
 def test_nothing_is_told_before_the_workload_is_up_on_its_new_host(here: Observatory, hook: Hook) -> None:
     async def scenario() -> None:
         async with telling(here, hook) as leader:
             await migrate(here)
-            await here.say(1, State.UP, on="r1")
-            await here.say(1, State.DOWN, on="r2")
+            await here.say(1, EndpointState.UP, on="r1")
+            await here.say(1, EndpointState.DOWN, on="r2")
             await leader.turn()
 
     asyncio.run(scenario())
@@ -183,9 +183,9 @@ def test_a_flapping_status_is_not_told_again(here: Observatory, hook: Hook) -> N
             await migrate(here)
             await arrive(here)
             await leader.turn()
-            await here.say(1, State.ERROR, on="r2")
+            await here.say(1, EndpointState.ERROR, on="r2")
             await leader.turn()
-            await here.say(1, State.UP, on="r2")
+            await here.say(1, EndpointState.UP, on="r2")
             await leader.turn()
 
     asyncio.run(scenario())
@@ -204,7 +204,7 @@ def test_the_next_migration_is_told_when_the_agent_says_up_anew(here: Observator
             await migrate(here)
             await leader.turn()
             assert len(hook.heard) == 1
-            await here.say(1, State.UP, on="r2")
+            await here.say(1, EndpointState.UP, on="r2")
             await leader.turn()
 
     asyncio.run(scenario())
@@ -241,7 +241,7 @@ def test_an_old_word_of_an_agent_that_comes_back_does_not_count_before_it_has_lo
                 await leader.turn()
                 await here.report("r2")
                 await leader.turn()
-            await here.say(1, State.DOWN, on="r2")
+            await here.say(1, EndpointState.DOWN, on="r2")
             await here.report("r2")
             await leader.turn()
 
@@ -307,7 +307,7 @@ def test_a_store_that_refuses_to_show_migrations_does_not_end_the_work_beside(
     here: Observatory, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused() -> None:
-        raise Refused("no permission to read that")
+        raise StoreRefused("no permission to read that")
 
     async def scenario() -> bool:
         async with telling(here, hook) as leader:

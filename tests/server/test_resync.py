@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import Wanted, wanted
+from holdfast.inventory.edit.editor import WantedObject, wanted
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
 from holdfast.model.calico.host import HOST
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
@@ -90,7 +90,7 @@ def test_a_resync_that_makes_no_sense_is_one_sentence(here: Realm, args: dict[st
         asyncio.run(scenario())
 
 
-def on_network(number: int, network: str) -> Wanted:
+def on_network(number: int, network: str) -> WantedObject:
     plain = endpoint(number).thing
     assert isinstance(plain, Endpoint)
     thing = Endpoint.of(REGION, plain.spec, labels={NETWORK_LABEL: network})
@@ -102,7 +102,7 @@ def test_only_what_is_on_a_network_is_told_with_how_much_of_it_would_go(here: Re
         networks = [wanted(NETWORK, REGION, name, Network(prefixes=("10.0.0.0/8",))) for name in ("red", "blue")]
         here.editor.change([*networks, *(on_network(n, "red" if n < 4 else "blue") for n in range(8))], who="alice")
         reign = await here.settled()
-        here.editor.change([Wanted(ENDPOINT, endpoint_name(n)) for n in (0, 1, 6)], who="alice")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(n)) for n in (0, 1, 6)], who="alice")
         return await told_of(Resync(reign), dry_run=True, network="red")
 
     told = asyncio.run(scenario())

@@ -11,13 +11,13 @@ import pytest
 
 from holdfast.config.root import Config
 from holdfast.model.base.time import seconds
-from holdfast.model.calico.endpoint_status import State
+from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.paths import RolePaths
 from holdfast.server.status.commands import StatusCommands, view
-from holdfast.server.status.term import Reign
+from holdfast.server.status.term import StatusTerm
 from tests.inventory.things import endpoint, host
 from tests.server.observing import Observatory, Working, agent_key, observatory
 
@@ -31,9 +31,9 @@ def here(tmp_path: Path) -> Iterator[Observatory]:
         yield made
 
 
-def offered(reign: Reign[Any, Any], here: Observatory, folder: Path) -> Worker:
+def offered(reign: StatusTerm[Any, Any], here: Observatory, folder: Path) -> Worker:
     """A worker with the commands of that reign on its socket."""
-    paths = Paths("server", folder / "run", folder / "state")
+    paths = RolePaths("server", folder / "run", folder / "state")
     paths.prepare()
     name = reign.topic.name
     board = Board.create(paths.board, ["supervisor", name])
@@ -97,7 +97,7 @@ def test_a_status_is_explained_by_what_it_is_made_of(here: Observatory, tmp_path
         await here.report("r1")
         async with here.endpoints() as working:
             worker = offered(working.reign, here, tmp_path)
-            await here.say(1, State.ERROR)
+            await here.say(1, EndpointState.ERROR)
             await working.turn()
             with pytest.raises(Declined, match="nothing is observed"):
                 await asked(worker, "explain", name="holdfast-w9-eth0")

@@ -12,7 +12,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS
 from holdfast.server.status.bindings import Bindings
-from holdfast.server.status.endpoints import Endpoints
+from holdfast.server.status.endpoints import EndpointRules
 
 PARTS = st.text("ab-%/0é\x07", min_size=1, max_size=6)
 REGIONS = st.sampled_from([Region(), Region("ams")])
@@ -45,7 +45,7 @@ def test_an_endpoint_of_another_region_has_no_status_here() -> None:
 def test_an_endpoint_is_shown_by_the_name_that_the_inventory_has_for_it(
     region: Region, node: str, workload: str, endpoint: str
 ) -> None:
-    subject = Endpoints(region)
+    subject = EndpointRules(region)
     name = EndpointName(node, "holdfast", workload, endpoint)
     try:
         key = ENDPOINT.key(region, name)

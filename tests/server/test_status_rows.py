@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.config.sections.status import Status
-from holdfast.inventory.api import Touched
+from holdfast.config.sections.status import StatusSettings
+from holdfast.inventory.api import ChangedKeys
 from holdfast.model.base.time import NEVER, Duration, seconds
-from holdfast.server.status.endpoints import Endpoints
+from holdfast.server.status.endpoints import EndpointRules
 from holdfast.server.status.inventory_rows import EndpointRows
 from tests.inventory.things import REGION
 
@@ -26,9 +26,9 @@ class Numbered:
     def wanted(self, *_asked: object) -> list[bytes]:
         return []
 
-    def touched(self, _kind: str, after: int) -> Touched:
+    def touched(self, _kind: str, after: int) -> ChangedKeys:
         self.asked.append(after)
-        return Touched(self.number)
+        return ChangedKeys(self.number)
 
 
 async def at_once(call: Any) -> Any:
@@ -37,7 +37,7 @@ async def at_once(call: Any) -> Any:
 
 def test_a_row_that_commits_late_is_looked_for_a_thousand_revisions_back() -> None:
     inventory = Numbered()
-    rows = EndpointRows(Endpoints(REGION), inventory, at_once)  # type: ignore[arg-type]
+    rows = EndpointRows(EndpointRules(REGION), inventory, at_once)  # type: ignore[arg-type]
 
     async def scenario() -> None:
         await rows.reload()
@@ -51,4 +51,4 @@ def test_a_row_that_commits_late_is_looked_for_a_thousand_revisions_back() -> No
 
 
 def test_unless_told_otherwise_all_is_compared_every_five_minutes() -> None:
-    assert Status().audit_every == Duration(minutes=5)
+    assert StatusSettings().audit_every == Duration(minutes=5)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.model.calico.endpoint_status import State
+from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.fleet.observed import EndpointSeen
 from holdfast.store.mirror import gc_pause as garbage
 from tests.inventory.things import endpoint, endpoint_name, host
@@ -46,7 +46,7 @@ def lost(here: Observatory) -> Callable[[], Awaitable[None]]:
 async def lead_after_all_were_active(here: Observatory) -> None:
     for number in range(1, HOSTS + 1):
         await here.report(f"r{number}")
-        await here.say(number, State.UP, on=f"r{number}")
+        await here.say(number, EndpointState.UP, on=f"r{number}")
     async with here.endpoints() as working:
         await working.turn()
     assert set(here.rows("endpoint").values()) == {ACTIVE}
@@ -88,12 +88,12 @@ def test_many_agents_that_vanish_around_a_takeover_are_held_together(here: Obser
 
 def test_what_is_reported_while_a_new_leader_compares_is_written_between_two_pages(here: Observatory) -> None:
     async def news() -> None:
-        await here.say(1, State.ERROR, on="r1")
+        await here.say(1, EndpointState.ERROR, on="r1")
 
     async def scenario() -> None:
         await lead_after_all_were_active(here)
         for number in range(1, HOSTS + 1):
-            await here.say(number, State.DOWN, on=f"r{number}")
+            await here.say(number, EndpointState.DOWN, on=f"r{number}")
         async with here.endpoints() as working:
             working.reign.target.page = PAGE
             during_the_first_page(working, news)
@@ -107,7 +107,7 @@ def test_what_is_reported_while_a_new_leader_compares_is_written_between_two_pag
 
 def test_what_is_deleted_while_a_new_leader_compares_goes_at_once_and_is_not_counted(here: Observatory) -> None:
     async def gone() -> None:
-        here.editor.change([Wanted(ENDPOINT, endpoint_name(99))], who="bob")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(99))], who="bob")
 
     async def scenario() -> None:
         await lead_after_all_were_active(here)

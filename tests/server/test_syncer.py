@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import Wanted, wanted
+from holdfast.inventory.edit.editor import WantedObject, wanted
 from holdfast.inventory.sql.schema import IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
@@ -23,10 +23,10 @@ from holdfast.reconcile import Change, Outcome
 from holdfast.runtime.control import Request, Who
 from holdfast.server.syncer import target as syncer_target
 from holdfast.server.syncer import term as syncer
-from holdfast.server.syncer.allow import Allowing
-from holdfast.server.syncer.identity import BelongingReason
+from holdfast.server.syncer.allow import AllowCommands
+from holdfast.server.syncer.identity import FleetIdentityReason
 from holdfast.store.api import Deposed, Entry
-from holdfast.store.identity import Remembered, read_identity
+from holdfast.store.identity import SeenStore, read_identity
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, subnet
 from tests.server.syncing import Realm, realm
@@ -64,7 +64,7 @@ def test_pages_smaller_than_either_side_come_to_the_same(here: Realm, monkeypatc
     async def scenario() -> None:
         here.editor.change([host(1), *map(endpoint, range(40))], who="alice")
         reign = await here.settled()
-        gone = [Wanted(ENDPOINT, endpoint_name(n)) for n in (3, 4, 39)]
+        gone = [WantedObject(ENDPOINT, endpoint_name(n)) for n in (3, 4, 39)]
         here.editor.change([*gone, *(endpoint(n) for n in range(60, 80)), subnet("red", "10.0.0.0/8")], who="alice")
         reign.reconciler.dirty.mark_all()
         await reign.reconciler.turn()
@@ -79,7 +79,7 @@ def test_C19_a_committed_change_reaches_the_store_although_nobody_announced_it(h
         here.editor.change([host(1), endpoint(1)], who="alice")
         reign = await here.settled()
         passes = reign.reconciler.passes
-        here.editor.change([endpoint(2), Wanted(ENDPOINT, endpoint_name(1))], who="alice")
+        here.editor.change([endpoint(2), WantedObject(ENDPOINT, endpoint_name(1))], who="alice")
         await reign.reconciler.turn()
         return reign.reconciler.passes - passes
 
@@ -124,7 +124,7 @@ def test_C35_a_store_out_of_space_keeps_both_ends_of_a_move_as_they_are(here: Re
         here.editor.change([endpoint(1, on="r1"), endpoint(2)], who="alice")
         reign = await here.settled()
         before = here.stored()
-        here.editor.change([endpoint(1, on="r2"), Wanted(ENDPOINT, endpoint_name(2))], who="alice")
+        here.editor.change([endpoint(1, on="r2"), WantedObject(ENDPOINT, endpoint_name(2))], who="alice")
         here.fake.run_out_of_space()
         await reign.reconciler.turn()
         assert here.stored() == before
@@ -246,7 +246,7 @@ def test_C36_an_object_that_is_wanted_again_since_the_snapshot_is_not_deleted(he
     async def scenario() -> None:
         here.editor.change([endpoint(n) for n in range(10)], who="alice")
         reign = await here.settled()
-        here.editor.change([Wanted(ENDPOINT, endpoint_name(3))], who="alice")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(3))], who="alice")
         reign.reconciler.dirty.mark_all()
         read = reign.source.read
 
@@ -318,7 +318,7 @@ def test_the_last_of_its_kind_goes_when_somebody_deletes_it(here: Realm) -> None
     async def scenario() -> None:
         here.editor.change([endpoint(1)], who="alice")
         reign = await here.settled()
-        here.editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="alice")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="alice")
         reign.reconciler.dirty.mark_all()
         await reign.reconciler.turn()
 
@@ -330,7 +330,7 @@ def test_an_operator_lets_the_held_deletes_through(here: Realm) -> None:
     async def scenario() -> None:
         here.editor.change([endpoint(n) for n in range(40)], who="alice")
         reign = await here.settled()
-        here.editor.change([Wanted(ENDPOINT, endpoint_name(n)) for n in range(40)], who="alice")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(n)) for n in range(40)], who="alice")
         await reign.reconciler.turn()
         assert len(here.stored()) == 40
         assert here.inventory.waiting() == 40, "what is held stays in the outbox"
@@ -362,7 +362,7 @@ def test_what_an_operator_let_through_is_recorded_for_the_agents(here: Realm) ->
     async def scenario() -> tuple[str, int]:
         here.editor.change([endpoint(n) for n in range(40)], who="alice")
         reign = await here.settled()
-        here.editor.change([Wanted(ENDPOINT, endpoint_name(n)) for n in range(40)], who="alice")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(n)) for n in range(40)], who="alice")
         await reign.reconciler.turn()
 
         async def allow(_request: Request, _who: Who) -> str:
@@ -372,7 +372,7 @@ def test_what_an_operator_let_through_is_recorded_for_the_agents(here: Realm) ->
             await reign.reconciler.turn()
             return f"{count} go"
 
-        said = await Allowing(reign, allow).answer(Request("allow", {"reason": "rack 12"}), Who(0, 0, "alice"))
+        said = await AllowCommands(reign, allow).answer(Request("allow", {"reason": "rack 12"}), Who(0, 0, "alice"))
         async with asyncio.timeout(30):
             while not here.entries(ALLOWANCE.prefix(REGION)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -387,7 +387,7 @@ def test_what_an_operator_let_through_is_recorded_for_the_agents(here: Realm) ->
     assert said == "40 go"
 
 
-@fault("C27", without="holdfast.server.syncer.identity:Belonging.judge")
+@fault("C27", without="holdfast.server.syncer.identity:FleetIdentityGate.judge")
 def test_C27_a_wrong_database_writes_nothing_at_all(here: Realm) -> None:
     async def scenario() -> dict[bytes, bytes]:
         here.editor.change([endpoint(n) for n in range(3)], who="alice")
@@ -408,7 +408,7 @@ def test_both_sides_without_an_id_get_one_the_store_last(here: Realm) -> None:
     async def scenario() -> tuple[object, str | None]:
         here.editor.change([endpoint(1)], who="alice")
         reign = await here.lead()
-        assert reign.belonging.standing.closed is BelongingReason.UNKNOWN
+        assert reign.belonging.standing.closed is FleetIdentityReason.UNKNOWN
         await reign.name()
         assert (await read_identity(here.operator, REGION)).identity is None, "not before it is filled"
         await reign.reconciler.turn()
@@ -424,7 +424,7 @@ def test_a_wiped_store_is_refilled_under_a_higher_epoch(here: Realm) -> None:
     async def scenario() -> object:
         here.editor.change([endpoint(n) for n in range(5)], who="alice")
         reign = await here.settled()
-        here.remembered = Remembered(here.inventory.fleet() or "", reign.fence.epoch, here.fake.revision)
+        here.remembered = SeenStore(here.inventory.fleet() or "", reign.fence.epoch, here.fake.revision)
         here.fake.wipe()
         await here.settled()
         return (await read_identity(here.operator, REGION)).identity

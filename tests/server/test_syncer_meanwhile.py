@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
-from holdfast.server.syncer.term import Reign
+from holdfast.server.syncer.term import SyncerTerm
 from holdfast.testing.fault import fault
 from tests.inventory.things import endpoint, endpoint_key, endpoint_name
 from tests.server.syncing import Realm, realm
@@ -23,7 +23,7 @@ def here(tmp_path: Path) -> Iterator[Realm]:
         yield made
 
 
-async def resynced(here: Realm, meanwhile: list[Wanted]) -> Reign:
+async def resynced(here: Realm, meanwhile: list[WantedObject]) -> SyncerTerm:
     """A resync that has read the inventory when somebody changes it."""
     reign = await here.settled()
     read = reign.source.read
@@ -52,7 +52,7 @@ def ever_written(here: Realm, key: bytes) -> list[bytes]:
     by="tests.server.removals:as_it_was_listed",
 )
 def test_C22_what_was_deleted_since_the_list_was_read_does_not_come_back(here: Realm) -> None:
-    asyncio.run(resynced(here, [Wanted(ENDPOINT, endpoint_name(3))]))
+    asyncio.run(resynced(here, [WantedObject(ENDPOINT, endpoint_name(3))]))
     assert ever_written(here, endpoint_key(3)) == []
     assert here.stored() == here.wanted()
     assert here.inventory.waiting() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from tests.inventory.things import endpoint, endpoint_name, host
 from tests.server.syncing import realm
@@ -17,7 +17,7 @@ def test_objects_are_counted_by_kind_in_the_store_and_outstanding(tmp_path: Path
         async def scenario() -> dict[tuple[str, str], float]:
             here.editor.change([host(1), *(endpoint(n) for n in range(40))], who="alice")
             reign = await here.settled()
-            here.editor.change([Wanted(ENDPOINT, endpoint_name(n)) for n in range(30)], who="alice")
+            here.editor.change([WantedObject(ENDPOINT, endpoint_name(n)) for n in range(30)], who="alice")
             await reign.reconciler.turn()
             reign._measure()
             (family,) = reign.around.figures.objects.collect()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.inventory.sql.schema import OBJECTS
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
-from holdfast.server.syncer.term import Reign
+from holdfast.server.syncer.term import SyncerTerm
 from holdfast.testing.fault import fault
 from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
 from tests.server.syncing import Realm, realm
@@ -36,14 +36,14 @@ def keys_written(here: Realm, after: int) -> list[set[tuple[bytes, bool]]]:
     ]
 
 
-async def moving(here: Realm, *numbers: int, to: str = "r2") -> Reign:
+async def moving(here: Realm, *numbers: int, to: str = "r2") -> SyncerTerm:
     """Endpoints on r1 that are on their way, in the store, too."""
     here.editor.change([*HOSTS, *(endpoint(n) for n in numbers), endpoint(99)], who="alice")
     here.editor.change([migration(n, to=to) for n in numbers], who="alice")
     return await here.settled()
 
 
-async def changed(here: Realm, reign: Reign, wishes: Sequence[Wanted]) -> list[set[tuple[bytes, bool]]]:
+async def changed(here: Realm, reign: SyncerTerm, wishes: Sequence[WantedObject]) -> list[set[tuple[bytes, bool]]]:
     before = here.fake.revision
     here.editor.change(wishes, who="alice")
     await reign.reconciler.turn()
@@ -58,9 +58,9 @@ def test_a_migration_reaches_the_store_as_the_inventory_has_it(here: Realm) -> N
     assert here.stored() == here.wanted()
 
 
-@pytest.mark.parametrize("between", [Wanted(MIGRATION, endpoint_name(1)), migration(1, to="r3")])
+@pytest.mark.parametrize("between", [WantedObject(MIGRATION, endpoint_name(1)), migration(1, to="r3")])
 def test_one_that_is_begun_again_while_nobody_looks_is_another_one_in_the_store_too(
-    here: Realm, between: Wanted
+    here: Realm, between: WantedObject
 ) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         reign = await moving(here, 1)
@@ -83,7 +83,7 @@ def test_one_that_begins_with_its_endpoint_is_not_there_before_it(here: Realm) -
 ARRIVAL = {(endpoint_key(1, on="r1"), False), (endpoint_key(1, on="r2"), True), (migration_key(1, to="r2"), False)}
 
 
-@fault("C35", without="holdfast.server.syncer.keys:Layout.workload", by="tests.server.removals:endpoints_alone")
+@fault("C35", without="holdfast.server.syncer.keys:RegionKeys.workload", by="tests.server.removals:endpoints_alone")
 def test_C35_an_arrival_is_one_transaction_with_the_end_of_its_migration(here: Realm) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         reign = await moving(here, 1)
@@ -113,7 +113,7 @@ def test_an_arrival_that_sets_out_again_at_once_is_one_transaction(here: Realm) 
 def test_a_migration_does_not_outlive_its_endpoint(here: Realm) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         reign = await moving(here, 1)
-        return await changed(here, reign, [Wanted(ENDPOINT, endpoint_name(1))])
+        return await changed(here, reign, [WantedObject(ENDPOINT, endpoint_name(1))])
 
     assert asyncio.run(scenario()) == [{(migration_key(1, to="r2"), False)}, {(endpoint_key(1), False)}]
 
@@ -121,7 +121,7 @@ def test_a_migration_does_not_outlive_its_endpoint(here: Realm) -> None:
 def test_a_cancelled_migration_leaves_its_endpoint_alone(here: Realm) -> None:
     async def scenario() -> list[set[tuple[bytes, bool]]]:
         reign = await moving(here, 1)
-        return await changed(here, reign, [Wanted(MIGRATION, endpoint_name(1))])
+        return await changed(here, reign, [WantedObject(MIGRATION, endpoint_name(1))])
 
     assert asyncio.run(scenario()) == [{(migration_key(1, to="r2"), False)}]
 

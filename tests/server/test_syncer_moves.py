@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.inventory.sql.schema import OUTBOX
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import Owned
-from holdfast.server.syncer.term import Reign
+from holdfast.server.syncer.term import SyncerTerm
 from holdfast.store.api import Entry
 from holdfast.testing.fault import fault
 from tests.inventory.things import endpoint, endpoint_key, endpoint_name
@@ -28,7 +28,7 @@ def here(tmp_path: Path) -> Iterator[Realm]:
         yield made
 
 
-async def moved_unheard(here: Realm, count: int, old: str, new: str) -> tuple[Reign, int]:
+async def moved_unheard(here: Realm, count: int, old: str, new: str) -> tuple[SyncerTerm, int]:
     """Endpoints on another host that no outbox tells of, and the revision from before; the syncer has looked again."""
     here.editor.change([endpoint(n, on=old) for n in range(count)], who="alice")
     reign = await here.settled()
@@ -42,7 +42,9 @@ async def moved_unheard(here: Realm, count: int, old: str, new: str) -> tuple[Re
 
 
 @pytest.mark.parametrize(("old", "new"), [("r1", "r2"), ("r2", "r1")], ids=["to a later page", "to an earlier page"])
-@fault("C35", without="holdfast.runtime.reconciler.rekeying:Moves.kept_back", by="tests.server.removals:creates_flow")
+@fault(
+    "C35", without="holdfast.runtime.reconciler.rekeying:Rekeying.kept_back", by="tests.server.removals:creates_flow"
+)
 def test_C35_a_move_that_a_resync_finds_is_one_transaction(
     here: Realm, monkeypatch: pytest.MonkeyPatch, old: str, new: str
 ) -> None:
@@ -59,7 +61,7 @@ def test_C35_a_move_that_a_resync_finds_is_one_transaction(
     assert here.stored() == here.wanted()
 
 
-async def moved_on(here: Realm, reign: Reign, seen: int) -> None:
+async def moved_on(here: Realm, reign: SyncerTerm, seen: int) -> None:
     """The second move reaches the store as well; at no revision since then was the endpoint nowhere."""
     while here.stored() != here.wanted():
         await reign.reconciler.turn()
@@ -122,7 +124,7 @@ def test_what_moves_and_then_goes_is_deleted_at_all_of_its_keys(here: Realm) -> 
         here.editor.change([endpoint(n) for n in range(1, 9)], who="alice")
         reign = await here.settled()
         here.editor.change([endpoint(1, on="r2")], who="alice")
-        here.editor.change([Wanted(ENDPOINT, endpoint_name(1))], who="alice")
+        here.editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="alice")
         await reign.reconciler.turn()
 
     asyncio.run(scenario())
@@ -151,7 +153,7 @@ def test_what_stands_on_two_hosts_leaves_both_when_it_moves_to_a_third(here: Rea
 def test_more_new_objects_than_are_kept_back_flow_on(here: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch, 5)
 
-    async def scenario() -> Reign:
+    async def scenario() -> SyncerTerm:
         here.editor.change([endpoint(n) for n in range(40)], who="alice")
         reign = await here.lead()
         reign.moves._most = 7

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast.inventory.edit import rules
-from holdfast.inventory.edit.editor import Wanted, wanted
+from holdfast.inventory.edit.editor import WantedObject, wanted
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
@@ -27,7 +27,7 @@ def edited_by_an_earlier_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "refuse_foreign", lambda *_: None)
 
 
-def abroad(number: int) -> Wanted:
+def abroad(number: int) -> WantedObject:
     spec = EndpointSpec(
         orchestrator="holdfast", workload=f"w{number}", node="r1", endpoint="eth0", ip_networks=(f"10.0.0.{number}/32",)
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.services.store_watcher import Follower, News
-from holdfast.config.sections.balancer import Balancer
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.balancer.services.store_watcher import ServicesUpdate, ServicesWatcher
+from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.inventory.manifest.read import read
 from holdfast.model.balancing.backend import BACKEND
 from holdfast.model.balancing.frontend import FRONTEND
@@ -45,12 +45,12 @@ def here(tmp_path: Path) -> Iterator[Realm]:
         yield made
 
 
-async def served(here: Realm, folder: Path) -> News:
+async def served(here: Realm, folder: Path) -> ServicesUpdate:
     """What a balancer that follows the store takes from it first."""
-    told: asyncio.Future[News] = asyncio.get_running_loop().create_future()
-    follower = Follower(here.fake.client("lb-1"), REGION, folder, SystemClock(), Balancer(source="etcd"))
+    told: asyncio.Future[ServicesUpdate] = asyncio.get_running_loop().create_future()
+    follower = ServicesWatcher(here.fake.client("lb-1"), REGION, folder, SystemClock(), BalancerSettings(source="etcd"))
 
-    def tell(news: News) -> None:
+    def tell(news: ServicesUpdate) -> None:
         if not told.done():
             told.set_result(news)
 
@@ -64,7 +64,7 @@ async def served(here: Realm, folder: Path) -> News:
 
 
 def test_a_balancer_understands_what_arrives(here: Realm, tmp_path: Path) -> None:
-    async def scenario() -> News:
+    async def scenario() -> ServicesUpdate:
         await here.settled()
         return await served(here, tmp_path)
 
@@ -84,7 +84,9 @@ def test_a_backend_that_goes_leaves_its_frontend_first(here: Realm) -> None:
     async def scenario() -> list[bytes]:
         reign = await here.settled()
         seen = here.fake.revision
-        here.editor.change([Wanted(FRONTEND, "web"), *(Wanted(BACKEND, f"web-{n}") for n in (1, 2, 3))], who="alice")
+        here.editor.change(
+            [WantedObject(FRONTEND, "web"), *(WantedObject(BACKEND, f"web-{n}") for n in (1, 2, 3))], who="alice"
+        )
         await reign.reconciler.turn()
         return [e.key for w in here.fake.history if w.revision > seen for e in w.events if e.entry is None]
 

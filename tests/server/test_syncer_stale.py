@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.testing.fault import fault
 from tests.inventory.things import endpoint, endpoint_name
@@ -22,7 +22,7 @@ def test_C29_a_delete_is_not_settled_by_a_list_from_before_the_object_was_writte
             before = here.fake.revision
             here.editor.change([endpoint(7)], who="alice")
             await reign.reconciler.turn()
-            here.editor.change([Wanted(ENDPOINT, endpoint_name(7))], who="alice")
+            here.editor.change([WantedObject(ENDPOINT, endpoint_name(7))], who="alice")
             reign.around.store.go_stale(before)  # type: ignore[attr-defined]
             reign.reconciler.dirty.mark_all()
             await reign.reconciler.turn()

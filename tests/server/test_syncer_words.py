@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import Wanted
+from holdfast.inventory.edit.editor import WantedObject
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.intent import INTENT
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.server.intents.pause import Pausing
-from holdfast.server.intents.store import BRAKE, PAUSE, Words
-from holdfast.server.syncer.allow import Allowing
-from holdfast.server.syncer.term import Reign
+from holdfast.server.intents.pause import PauseCommands
+from holdfast.server.intents.store import BRAKE, PAUSE, EtcdIntents
+from holdfast.server.syncer.allow import AllowCommands
+from holdfast.server.syncer.term import SyncerTerm
 from tests.inventory.things import REGION, endpoint, endpoint_name
 from tests.server.syncing import Realm, realm
 
@@ -33,24 +33,24 @@ def here(tmp_path: Path) -> Iterator[Realm]:
         yield made
 
 
-async def say(reign: Reign, what: str, reason: str = "", *, within: str | None = None, leads: bool = True) -> str:
+async def say(reign: SyncerTerm, what: str, reason: str = "", *, within: str | None = None, leads: bool = True) -> str:
     """A command to the server of this reign, or to another one."""
     args = {"reason": reason, **({"for": within} if within else {})}
     around = reign.around
-    pausing = Pausing(Words(around.store, around.region, around.clock), around.clock, around.decisions)
+    pausing = PauseCommands(EtcdIntents(around.store, around.region, around.clock), around.clock, around.decisions)
     pausing.hear = reign.hear if leads else None
     return str(await pausing.handlers()[what](Request(what, args), ALICE))
 
 
-async def allow(reign: Reign, **args: str) -> str:
+async def allow(reign: SyncerTerm, **args: str) -> str:
     async def once(_request: Request, _who: Who) -> str:
         raise AssertionError("asked for a time, not for once")
 
-    return str(await Allowing(reign, once).answer(Request("allow", args), ALICE))
+    return str(await AllowCommands(reign, once).answer(Request("allow", args), ALICE))
 
 
-def gone(*numbers: int) -> list[Wanted]:
-    return [Wanted(ENDPOINT, endpoint_name(number)) for number in numbers]
+def gone(*numbers: int) -> list[WantedObject]:
+    return [WantedObject(ENDPOINT, endpoint_name(number)) for number in numbers]
 
 
 def recorded(here: Realm) -> Allowance:
@@ -228,7 +228,7 @@ def test_a_pause_that_is_kept_is_not_called_undone_because_nobody_hears_it_yet(h
         async def away() -> None:
             raise Away("store", "it went")
 
-        pausing = Pausing(Words(reign.around.store, REGION, here.clock), here.clock, reign.around.decisions)
+        pausing = PauseCommands(EtcdIntents(reign.around.store, REGION, here.clock), here.clock, reign.around.decisions)
         pausing.hear = away
         said = await pausing.handlers()["pause"](Request("pause", {"reason": "migration"}), ALICE)
         await reign.hear()

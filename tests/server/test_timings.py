@@ -7,12 +7,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holdfast.config.sections.server import Server
+from holdfast.config.sections.server import ServerSettings
 
 
 def refusals(**seconds: float) -> list[str]:
     given = {name: timedelta(seconds=value) for name, value in seconds.items()}
-    server = msgspec.structs.replace(Server(), **given)
+    server = msgspec.structs.replace(ServerSettings(), **given)
     return [conflict.sentence for conflict in server.conflicts()]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config.sections.status import Status
+from holdfast.config.sections.status import StatusSettings
 from holdfast.runtime.config_file import read_secret
 from holdfast.server import webhook as module
 from holdfast.server.webhook import Webhook
@@ -21,7 +21,7 @@ from tests.server.hooks import DRIP, HANG, Hook
     "url", ["http://[::1/", f"http://{'x' * 64}.example/", "http://.example.com/", "http://127.0.0.1/\u00fc", "http://"]
 )
 def test_a_url_that_cannot_be_called_is_refused_and_costs_no_more_than_its_call(url: str) -> None:
-    assert [conflict.fields for conflict in Status(webhook=url).conflicts()] == [("webhook",)]
+    assert [conflict.fields for conflict in StatusSettings(webhook=url).conflicts()] == [("webhook",)]
     refusal = asyncio.run(Webhook(url)({"idempotency_key": "x"}))
     assert refusal is not None
     assert refusal.startswith("the webhook")
@@ -29,12 +29,12 @@ def test_a_url_that_cannot_be_called_is_refused_and_costs_no_more_than_its_call(
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc/", "http://127.0.0.1:99999/", "http://a b/", "http://a/\n"])
 def test_a_url_with_a_port_or_a_sign_that_makes_no_sense_is_refused(url: str) -> None:
-    assert [conflict.fields for conflict in Status(webhook=url).conflicts()] == [("webhook",)]
+    assert [conflict.fields for conflict in StatusSettings(webhook=url).conflicts()] == [("webhook",)]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/a?b=c", "https://[::1]:1/x%20y", "http://hooks.example.com"])
 def test_a_url_that_can_be_called_is_accepted(url: str) -> None:
-    assert list(Status(webhook=url).conflicts()) == []
+    assert list(StatusSettings(webhook=url).conflicts()) == []
 
 
 def test_a_detour_to_nowhere_is_a_refusal_like_another(hook: Hook) -> None:
@@ -79,7 +79,7 @@ def test_a_deadline_that_passes_while_nobody_is_connected_yet_holds_as_well(
     ],
 )
 def test_a_token_comes_from_a_file_and_goes_over_tls(url: str | None, part: str) -> None:
-    (*found,) = Status(webhook=url, webhook_token_file="/etc/token").conflicts()
+    (*found,) = StatusSettings(webhook=url, webhook_token_file="/etc/token").conflicts()
     assert len(found) == bool(part)
     assert not part or part in found[0].sentence
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from unittest.mock import patch
 
-from holdfast.config.sections.server import Server as Timings
+from holdfast.config.sections.server import ServerSettings as Timings
 from holdfast.model.base.time import Instant, nanoseconds, seconds
 from holdfast.server.election import leadership, predecessor
 from holdfast.server.election import machine as election
@@ -21,8 +21,8 @@ from holdfast.server.election.machine import (
     CampaignFailed,
     Effect,
     Election,
+    ElectionPhase,
     Event,
-    Phase,
     Renew,
     Resign,
     Resigned,
@@ -75,7 +75,7 @@ async def _campaign_blindly(self: Elector) -> Event:
 
 
 def _believe_for_an_hour(state: Election, timings: Timings) -> Instant:
-    return state.proven + seconds(3600) if state.phase is Phase.LEADING else Instant(0)
+    return state.proven + seconds(3600) if state.phase is ElectionPhase.LEADING else Instant(0)
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ def _say_nothing_when_it_ends() -> Iterator[None]:
     show = Elector._show
 
     def show_beginnings(self: Elector) -> None:
-        if self.state.phase is Phase.LEADING:
+        if self.state.phase is ElectionPhase.LEADING:
             show(self)
 
     with patch.object(Elector, "_show", show_beginnings):

@@ -24,9 +24,9 @@ import msgspec
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.time import Instant
 from holdfast.model.control.leader import LEADER, Leader
-from holdfast.server.election.leadership import Leading, Shown
+from holdfast.server.election.leadership import LeadershipCell, Leading
 from holdfast.store.api import Entry, Event
-from holdfast.testing import World, Write
+from holdfast.testing import StoreWrite, World
 from tests.sim.servers import DATA, LEADER_KEY, Data, SimServer
 
 OPERATOR = "operator"
@@ -78,14 +78,14 @@ class Judge:
         if self.led is not None and self.led.server is server:
             self.led.slept = True
 
-    def judge_write(self, write: Write) -> None:
+    def judge_write(self, write: StoreWrite) -> None:
         for event in write.events:
             if event.key == LEADER_KEY:
                 self._judge_key(write.client, event)
             elif event.key.startswith(DATA) and event.entry is not None:
                 self._judge_data(event.entry)
 
-    def judge_belief(self, server: SimServer, shown: Shown) -> None:
+    def judge_belief(self, server: SimServer, shown: LeadershipCell) -> None:
         if not shown.term:
             return
         term = self.terms.get(shown.term)
@@ -104,7 +104,7 @@ class Judge:
         if not (older.by_force or older.slept):
             self._broken(f"{term.server.name} (term {term.number}) and {other.name} (term {said.term}) believe at once")
 
-    def _judge_end(self, term: Term, shown: Shown | None) -> None:
+    def _judge_end(self, term: Term, shown: LeadershipCell | None) -> None:
         deadline = term.server.timings.renew_deadline
         if shown is not None and shown.term == term.number and term.gone and shown.until > term.gone + deadline:
             self._broken(f"{term.server.name} believes in term {term.number} too long after its key was gone")

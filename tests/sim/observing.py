@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from holdfast.inventory.api import Fence
-from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
@@ -25,15 +25,15 @@ from holdfast.model.base import codec
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
-from holdfast.model.fleet.observed import AgentSeen, EndpointSeen, Word
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
+from holdfast.model.fleet.observed import AgentSeen, EndpointSeen, ObservedState
 from holdfast.reconcile import Away
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.tasks import together
 from holdfast.server.election.leadership import Leadership, Leading
 from holdfast.server.status import topics as status_topics
-from holdfast.server.status.term import Around, Reign, Topic
+from holdfast.server.status.term import Around, StatusKind, StatusTerm
 from holdfast.store.api import Store, StoreAway, StoreError
 from holdfast.testing import World
 from holdfast.testing.store.client import FakeClient
@@ -50,7 +50,11 @@ PAGE = 4
 """Rows of a page, so that a pass has several also here."""
 TROUBLE = 30.0
 REST = seconds(120)
-WORDS = {State.UP: Word.ACTIVE, State.DOWN: Word.DOWN, State.ERROR: Word.ERROR}
+WORDS = {
+    EndpointState.UP: ObservedState.ACTIVE,
+    EndpointState.DOWN: ObservedState.DOWN,
+    EndpointState.ERROR: ObservedState.ERROR,
+}
 
 
 @dataclass
@@ -59,7 +63,7 @@ class Counting:
 
     rows: int = 0
     peak: int = 0
-    reigns: list[Reign[Any, Any]] = field(default_factory=list)
+    reigns: list[StatusTerm[Any, Any]] = field(default_factory=list)
 
 
 class CountingObserved(SqlObserved):
@@ -93,7 +97,7 @@ class ObservingServer(SimServer):
         made = [
             one(REGION, store, observed, aside, self.clock) for one in (status_topics.agents, status_topics.endpoints)
         ]
-        topics: list[Topic[Any, Any]] = list(made)
+        topics: list[StatusKind[Any, Any]] = list(made)
         for topic in topics:
             self.writing.run(topic.mirror.run())
 
@@ -106,7 +110,7 @@ class ObservingServer(SimServer):
                 await aside(lambda: inventory.raise_fence(fence))
             except (StoreAway, StoreError, Away):
                 return
-            reigns = [Reign(self._around(observed, aside, leadership), topic, fence) for topic in topics]
+            reigns = [StatusTerm(self._around(observed, aside, leadership), topic, fence) for topic in topics]
             for reign in reigns:
                 reign.target.page = PAGE
             self.counting.reigns[:] = reigns
@@ -115,7 +119,7 @@ class ObservingServer(SimServer):
 
         return work
 
-    async def _watch(self, reigns: Sequence[Reign[Any, Any]]) -> None:
+    async def _watch(self, reigns: Sequence[StatusTerm[Any, Any]]) -> None:
         """Rule 10: what waits is at most one item per object."""
         while True:
             self.counting.peak = max(self.counting.peak, *(reign.backlog() for reign in reigns))
@@ -211,7 +215,7 @@ async def _report(world: World, client: FakeClient) -> None:
                 case 6 | 7:
                     await _flap(client, dice, key)
                 case _:
-                    await client.put(key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice(list(State)))))
+                    await client.put(key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice(list(EndpointState)))))
         except (StoreAway, StoreError) as error:
             world.note(f"an agent cannot report: {error}")
 
@@ -219,7 +223,9 @@ async def _report(world: World, client: FakeClient) -> None:
 async def _flap(client: FakeClient, dice: Random, key: bytes) -> None:
     """An endpoint that cannot make up its mind, faster than anybody can write down."""
     for _ in range(dice.randrange(3, 6)):
-        await client.put(key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice([State.UP, State.DOWN]))))
+        await client.put(
+            key, ENDPOINT_STATUS.encode(EndpointStatus(dice.choice([EndpointState.UP, EndpointState.DOWN])))
+        )
         await asyncio.sleep(dice.uniform(0.0, 0.2))
 
 
@@ -228,11 +234,11 @@ async def _edit(world: World, database: Database) -> None:
     while True:
         await asyncio.sleep(dice.uniform(0.05, 1.5))
         number = dice.randrange(OBJECTS)
-        gone = Wanted(ENDPOINT, f"holdfast-w{number}-eth0")
+        gone = WantedObject(ENDPOINT, f"holdfast-w{number}-eth0")
         editor.change([gone if dice.random() < 0.25 else _endpoint(number, dice.randrange(HOSTS))], who="people")
 
 
-def _endpoint(number: int, host: int) -> Wanted:
+def _endpoint(number: int, host: int) -> WantedObject:
     spec = EndpointSpec(
         orchestrator="holdfast",
         workload=f"w{number}",
@@ -284,12 +290,12 @@ def _expected(key: bytes, stored: dict[bytes, bytes], present: set[bytes]) -> Co
     start = len(AGENT_STATUS.prefix(REGION))
     host = key[: key.index(b"/", start)]
     if host + b"/status" not in present:
-        return [codec.encode(EndpointSeen(word, known=False)) for word in Word]
+        return [codec.encode(EndpointSeen(word, known=False)) for word in ObservedState]
     if key not in stored:
-        return [codec.encode(EndpointSeen(Word.DOWN))]
+        return [codec.encode(EndpointSeen(ObservedState.DOWN))]
     said = ENDPOINT_STATUS.decode(key, stored[key])
     if not isinstance(said, EndpointStatus):
-        return [codec.encode(EndpointSeen(word)) for word in Word]
+        return [codec.encode(EndpointSeen(word)) for word in ObservedState]
     return [codec.encode(EndpointSeen(WORDS[said.status]))]
 
 

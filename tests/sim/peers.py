@@ -25,13 +25,13 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from holdfast.agent.claims import (
-    Key,
-    Local,
-    Remote,
+    ClaimKey,
+    LocalRoute,
+    RemoteRoute,
     Shape,
 )
 from holdfast.agent.dataplane.api import ClaimChange
-from holdfast.agent.desired.watcher import Following
+from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import Endpoint
 from holdfast.model.calico.host import HOST, Host
@@ -59,14 +59,14 @@ ROTTEN = b'{"kind": "Node", '
 class JudgedKernel(FakeKernel):
     """A kernel that notices when the agent takes away what it must not."""
 
-    judge: Callable[[], Mapping[Key, str]] = dict
+    judge: Callable[[], Mapping[ClaimKey, str]] = dict
     """What must stay now, and why."""
     wrong: Callable[[ClaimChange], str | None] = lambda _change: None
     """What is wrong with a change whose key may change."""
     may_program: Callable[[], bool] = bool
     fail: Callable[[str], None] = lambda _why: None
     removals: int = 0
-    _staying: Mapping[Key, str] = field(default_factory=dict)
+    _staying: Mapping[ClaimKey, str] = field(default_factory=dict)
     _by_the_agent: bool = False
 
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
@@ -84,7 +84,7 @@ class JudgedKernel(FakeKernel):
         finally:
             self._by_the_agent = False
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: ClaimKey) -> None:
         if self._by_the_agent and key in self.objects:
             self.removals += 1
             if key in self._staying:
@@ -125,17 +125,17 @@ class Scene:
     def random(self) -> Random:
         return self.world.random
 
-    def wanted(self) -> dict[Key, Shape]:
+    def wanted(self) -> dict[ClaimKey, Shape]:
         """The truth of all sources, the first one last: it has precedence."""
-        merged: dict[Key, Shape] = {}
+        merged: dict[ClaimKey, Shape] = {}
         for truth in reversed(self.truths.values()):  # type: ignore[call-overload]  # a dict, in order
             merged |= wants(truth.objects, self.kernel.interfaces)
         return merged
 
-    def must_stay(self) -> dict[Key, str]:
+    def must_stay(self) -> dict[ClaimKey, str]:
         """What the agent has no right to remove, by what it can know at this moment."""
         keeper = self.site.keeper
-        staying: dict[Key, str] = {}
+        staying: dict[ClaimKey, str] = {}
         for following in () if keeper is None else keeper.followings:
             truth = self.truths[following.name]
             if following.synced.revision is not None:
@@ -153,7 +153,7 @@ class Scene:
         """Notes of which routes the agent knows all that there is to know."""
         for following in self._followings():
             made = [key for key, owned in self.site.running.present.claims.items() if owned.source == following.name]
-            ours = [key for key in made if isinstance(self.kernel.objects.get(key), Local)]
+            ours = [key for key in made if isinstance(self.kernel.objects.get(key), LocalRoute)]
             self.truths[following.name].known(_shown(following), ours, self.world.time)
 
     def _deserted(self, change: ClaimChange) -> str | None:
@@ -182,7 +182,7 @@ class Scene:
 
     def _strayed(self, change: ClaimChange) -> str | None:
         """Whether a workload's route leaves its host for one that it has only set out for."""
-        if change.old is None or change.new is None or not isinstance(change.new.value.shape, Remote):
+        if change.old is None or change.new is None or not isinstance(change.new.value.shape, RemoteRoute):
             return None
         owners = change.old.value.owner, change.new.value.owner
         for ends in self.truths[change.new.source].under_way(change.key):
@@ -191,17 +191,17 @@ class Scene:
                 return f"{change.key} went from {ends[0].node} to {ends[1].node}, where its workload is only expected"
         return None
 
-    def _followings(self) -> Sequence[Following]:
+    def _followings(self) -> Sequence[SourceWatcher]:
         return () if self.site.keeper is None else self.site.keeper.followings
 
     def has_spoken(self) -> bool:
         return self.site.keeper is not None and bool(self.site.keeper.sources.complete)
 
-    def _owner(self, key: Key) -> str:
+    def _owner(self, key: ClaimKey) -> str:
         present = self.site.running.present.claims.get(key)
         return "" if present is None else present.source
 
-    def difference(self, wanted: Mapping[Key, Shape]) -> str:
+    def difference(self, wanted: Mapping[ClaimKey, Shape]) -> str:
         wrong = [f"{key} is missing" for key in sorted(wanted.keys() - self.kernel.objects.keys())]
         wrong += [f"{key} is still there" for key in sorted(self.kernel.objects.keys() - wanted.keys())]
         wrong += [
@@ -214,12 +214,12 @@ class Scene:
         return "; ".join(wrong)
 
 
-def _is_heard(following: Following) -> bool:
+def _is_heard(following: SourceWatcher) -> bool:
     mirrors = following._mirrors()
     return all(each.synced for each in mirrors) and not any(each.unreadable for each in mirrors)
 
 
-def _shown(following: Following) -> dict[bytes, tuple[int, Object]]:
+def _shown(following: SourceWatcher) -> dict[bytes, tuple[int, Object]]:
     return {
         key: (shown.good_revision(key), each) for shown in following._mirrors() for key, each in shown.objects.items()
     }
@@ -401,7 +401,7 @@ async def kill_at_a_change(scene: Scene) -> None:
     """SIGKILL in the middle of a batch."""
     struck = asyncio.Event()
 
-    def strike(_key: Key, _shape: Shape | None) -> None:
+    def strike(_key: ClaimKey, _shape: Shape | None) -> None:
         if not struck.is_set() and scene.random.random() < 0.5:
             struck.set()
             scene.site.node.kill()

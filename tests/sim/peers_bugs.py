@@ -11,19 +11,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 from unittest.mock import patch
 
-from holdfast.agent.claims import Claim, Key, Shape
+from holdfast.agent.claims import Claim, ClaimKey, Shape
 from holdfast.agent.desired import migration_check as arrivals
 from holdfast.agent.desired import watcher as following
-from holdfast.agent.desired.ownership import Rivals
-from holdfast.agent.desired.source_claims import Demand
-from holdfast.agent.desired.sources import Precedence
-from holdfast.agent.desired.watcher import Following, Remembered
+from holdfast.agent.desired.ownership import ClaimOwners
+from holdfast.agent.desired.source_claims import SourceClaims
+from holdfast.agent.desired.sources import PrecedenceGate
+from holdfast.agent.desired.watcher import Remembered, SourceWatcher
 from holdfast.agent.gates import readiness as waiting
-from holdfast.agent.gates.dependents import Footing
-from holdfast.agent.journal.frames import Entry
-from holdfast.agent.journal.frames import Op as Entering
-from holdfast.agent.target import Kernel
-from holdfast.reconcile import Owned, Sync
+from holdfast.agent.gates.dependents import DependentsGate
+from holdfast.agent.journal.frames import EntryKind as Entering
+from holdfast.agent.journal.frames import JournalEntry
+from holdfast.agent.target import JournaledTarget
+from holdfast.reconcile import Owned, SyncGate
 from holdfast.runtime.cooperative import at_once
 from holdfast.runtime.reconciler import Reconciler
 from tests.agent import removals
@@ -39,16 +39,18 @@ def _open(*_judged: object) -> None:
     return None
 
 
-def _without_additions(self: Kernel, entries: Iterable[Entry]) -> None:
+def _without_additions(self: JournaledTarget, entries: Iterable[JournalEntry]) -> None:
     self.journal.write([entry for entry in entries if entry.op is not Entering.ADD])
 
 
-def _forgets_intents(self: Kernel, entries: Iterable[Entry]) -> None:
+def _forgets_intents(self: JournaledTarget, entries: Iterable[JournalEntry]) -> None:
     """A deletion is taken off the journal when it is begun, not when it is over."""
-    self.journal.write([Entry(Entering.DONE, entry.key) if entry.op is Entering.INTENT else entry for entry in entries])
+    self.journal.write(
+        [JournalEntry(Entering.DONE, entry.key) if entry.op is Entering.INTENT else entry for entry in entries]
+    )
 
 
-async def _half_a_list(self: Following, _remembered: Remembered = tuple) -> set[Key]:
+async def _half_a_list(self: SourceWatcher, _remembered: Remembered = tuple) -> set[ClaimKey]:
     if not all(mirror.synced for mirror in self._mirrors()):
         return set()
     touched = self._take_over()
@@ -56,7 +58,7 @@ async def _half_a_list(self: Following, _remembered: Remembered = tuple) -> set[
     return touched
 
 
-def _as_the_kernel_says(self: Kernel, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim] | None:
+def _as_the_kernel_says(self: JournaledTarget, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
     """What the kernel has is done, whatever other handlers said."""
     remembered, shape = self._recalled(key), shapes.get(key)
     if remembered is None or shape is None:
@@ -64,10 +66,10 @@ def _as_the_kernel_says(self: Kernel, key: Key, shapes: Mapping[Key, Shape]) -> 
     return Owned(Claim(shape, remembered.value.owner), remembered.source, remembered.revision)
 
 
-_found = Kernel._found
+_found = JournaledTarget._found
 
 
-async def _only_the_kernel(self: Kernel, after: Key | None) -> Any:
+async def _only_the_kernel(self: JournaledTarget, after: ClaimKey | None) -> Any:
     """The journal is written and never read."""
     shapes = await self.dataplane.read()
     found = {key: owned for key in shapes if (owned := self._found(key, shapes)) is not None}
@@ -75,32 +77,35 @@ async def _only_the_kernel(self: Kernel, after: Key | None) -> Any:
     return [(key, found[key]) for key in sorted(found) if after is None or after < key], None
 
 
-async def _look_at_the_kernel(self: Kernel, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
+async def _look_at_the_kernel(self: JournaledTarget, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
     shapes = await self.dataplane.read(keys)
     return {key: owned for key in keys if key in shapes and (owned := self._found(key, shapes)) is not None}
 
 
 @contextlib.contextmanager
 def _kernel_alone() -> Any:
-    with patch.object(Kernel, "read", _only_the_kernel), patch.object(Kernel, "look", _look_at_the_kernel):
+    with (
+        patch.object(JournaledTarget, "read", _only_the_kernel),
+        patch.object(JournaledTarget, "look", _look_at_the_kernel),
+    ):
         yield
 
 
 BUGS: Final[Mapping[str, Bug]] = {
-    "no sync gate": _replaced(Sync, "judge", _open),
+    "no sync gate": _replaced(SyncGate, "judge", _open),
     "liveness is looked at once for the batch": _replaced(Reconciler, "_still_wanted", removals.as_planned),
     "a failed delete is tried once": lambda: patch("holdfast.agent.target.is_over", removals.tried_once),
-    "additions are not journalled": _replaced(Kernel, "_journal", _without_additions),
-    "a deletion is forgotten when it is begun": _replaced(Kernel, "_journal", _forgets_intents),
-    "a claim goes with its first owner": _replaced(Rivals, "_withdraw", removals.with_all_its_claims),
-    "a nexthop goes before its routes": _replaced(Footing, "judge", _open),
-    "half a list is taken over": _replaced(Following, "catch_up", _half_a_list),
+    "additions are not journalled": _replaced(JournaledTarget, "_journal", _without_additions),
+    "a deletion is forgotten when it is begun": _replaced(JournaledTarget, "_journal", _forgets_intents),
+    "a claim goes with its first owner": _replaced(ClaimOwners, "_withdraw", removals.with_all_its_claims),
+    "a nexthop goes before its routes": _replaced(DependentsGate, "judge", _open),
+    "half a list is taken over": _replaced(SourceWatcher, "catch_up", _half_a_list),
     "a value that cannot be read is absent": _replaced(following, "unreadable_keys", lambda _mirrors: []),
     "a handler that is not ready is told all the same": _replaced(waiting, "unready", _open),
-    "what the kernel has, all have": _replaced(Kernel, "_found", _as_the_kernel_says),
+    "what the kernel has, all have": _replaced(JournaledTarget, "_found", _as_the_kernel_says),
     "only the kernel is asked what is there": _kernel_alone,
     "a workload seen on a second host has moved": _replaced(arrivals, "doubtful", lambda _demand, _touched: {}),
-    "a migration that is gone was cancelled": _replaced(Demand, "_is_in_question", lambda _self, _by: False),
-    "nothing is recalled of who has arrived": _replaced(Demand, "recall", removals.nothing_recalled),
-    "a lower source takes over what an unheard one owns": _replaced(Precedence, "judge", _open),
+    "a migration that is gone was cancelled": _replaced(SourceClaims, "_is_in_question", lambda _self, _by: False),
+    "nothing is recalled of who has arrived": _replaced(SourceClaims, "recall", removals.nothing_recalled),
+    "a lower source takes over what an unheard one owns": _replaced(PrecedenceGate, "judge", _open),
 }

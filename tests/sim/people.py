@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Engine
 
-from holdfast.inventory.edit.editor import Did, Editor, Refused, Wanted, wanted
+from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused, WantedObject, wanted
 from holdfast.model.balancing.backend import BACKEND, Backend
 from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
@@ -27,7 +27,7 @@ HOSTS = 4
 FEW = 3
 """Networks, frontends and backends."""
 
-Wishes = Sequence[Wanted]
+Wishes = Sequence[WantedObject]
 
 
 async def edit(world: World, engine: Engine) -> None:
@@ -41,11 +41,11 @@ async def edit(world: World, engine: Engine) -> None:
         )[0]
         try:
             edits = editor.change(wish(dice), who="people")
-        except Refused as refusal:
+        except EditRefused as refusal:
             world.note(f"people are refused: {refusal}")
             continue
         for one in edits:
-            if one.did is not Did.UNCHANGED:
+            if one.did is not ChangeKind.UNCHANGED:
                 world.note(f"people: {one.kind.name} {one.name} {one.did.value}, revision {one.revision}")
 
 
@@ -65,14 +65,14 @@ def _endpoint(dice: random.Random) -> Wishes:
 
 
 def _gone(dice: random.Random) -> Wishes:
-    return [Wanted(ENDPOINT, f"holdfast-w{dice.randrange(ENDPOINTS)}-eth0")]
+    return [WantedObject(ENDPOINT, f"holdfast-w{dice.randrange(ENDPOINTS)}-eth0")]
 
 
 def _migration(dice: random.Random) -> Wishes:
     """Begins, goes elsewhere or is cancelled; it arrives when somebody puts its endpoint there."""
     name = f"holdfast-w{dice.randrange(ENDPOINTS)}-eth0"
     if dice.random() < 0.2:
-        return [Wanted(MIGRATION, name)]
+        return [WantedObject(MIGRATION, name)]
     number = dice.randrange(HOSTS)
     target = read_name(f"h{number}-{name}")
     move = wanted(MIGRATION, REGION, target, Migration.of(REGION, target, target.node))
@@ -82,21 +82,21 @@ def _migration(dice: random.Random) -> Wishes:
 def _host(dice: random.Random) -> Wishes:
     number = dice.randrange(HOSTS)
     if dice.random() < 0.3:
-        return [Wanted(HOST, f"h{number}")]
+        return [WantedObject(HOST, f"h{number}")]
     return [_as_host(number, dice)]
 
 
-def _as_host(number: int, dice: random.Random) -> Wanted:
+def _as_host(number: int, dice: random.Random) -> WantedObject:
     spec = HostSpec(bgp=Bgp(ipv4_address=f"192.0.2.{10 * number + dice.randrange(10)}/24"))
     return wanted(HOST, REGION, f"h{number}", Host.of(f"h{number}", spec))
 
 
 def _network(dice: random.Random) -> Wishes:
     number = dice.randrange(FEW)
-    return [Wanted(NETWORK, f"net-{number}") if dice.random() < 0.3 else _as_network(number, dice)]
+    return [WantedObject(NETWORK, f"net-{number}") if dice.random() < 0.3 else _as_network(number, dice)]
 
 
-def _as_network(number: int, dice: random.Random) -> Wanted:
+def _as_network(number: int, dice: random.Random) -> WantedObject:
     prefixes = ("10.0.0.0/24", *([f"10.{dice.randrange(1, 9)}.0.0/16"] if dice.random() < 0.5 else ()))
     return wanted(NETWORK, REGION, f"net-{number}", Network(prefixes=prefixes))
 
@@ -115,12 +115,12 @@ def _backend(dice: random.Random) -> Wishes:
     return [_as_backend(dice.randrange(FEW), dice)]
 
 
-def _as_backend(number: int, dice: random.Random) -> Wanted:
+def _as_backend(number: int, dice: random.Random) -> WantedObject:
     made = Backend(address=f"198.51.100.{dice.randrange(1, 250)}", port=80, healthcheck=("http",))
     return wanted(BACKEND, REGION, f"b{number}", made)
 
 
 def _drawn(dice: random.Random) -> Wishes:
     """A frontend goes; sometimes with its backends, which others may need."""
-    gone = [Wanted(FRONTEND, f"f{dice.randrange(FEW)}")]
-    return gone + ([Wanted(BACKEND, f"b{number}") for number in range(FEW)] if dice.random() < 0.5 else [])
+    gone = [WantedObject(FRONTEND, f"f{dice.randrange(FEW)}")]
+    return gone + ([WantedObject(BACKEND, f"b{number}") for number in range(FEW)] if dice.random() < 0.5 else [])

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from holdfast.config.sections.server import Server as Timings
+from holdfast.config.sections.server import ServerSettings as Timings
 from holdfast.model.base.keys import own
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
@@ -20,8 +20,16 @@ from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.server import Server
 from holdfast.runtime.daemon.board import Cell
 from holdfast.server.election.elector import Elector, Surroundings
-from holdfast.server.election.leadership import Found, Leadership, Leading, NotLeading, Shown, is_over, while_leading
-from holdfast.server.election.machine import Lost
+from holdfast.server.election.leadership import (
+    Leadership,
+    LeadershipCell,
+    Leading,
+    NotLeading,
+    TermEnded,
+    is_over,
+    while_leading,
+)
+from holdfast.server.election.machine import LossReason
 from holdfast.server.election.predecessor import certainly_dead
 from holdfast.server.election.registrar import Around, Registrar
 from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
@@ -85,7 +93,7 @@ class Host:
         return life is None or life.dead
 
 
-Seen = Callable[["SimServer", Shown], None]
+Seen = Callable[["SimServer", LeadershipCell], None]
 
 
 class SimServer:
@@ -102,7 +110,7 @@ class SimServer:
         self.clock = host.first.clock
         self.electing = host.first.beside(f"{self.name}/elector")
         self.writing = host.first.beside(f"{self.name}/writer")
-        self.shown, self.found = Slot[Shown](), Slot[Found]()
+        self.shown, self.found = Slot[LeadershipCell](), Slot[TermEnded]()
         self.elector: Elector | None = None
         self.seen: list[Seen] = []
         """Told whatever the elector shows."""
@@ -131,7 +139,7 @@ class SimServer:
         """The machine falls over: its processes are gone, and what was on the board."""
         for node in self.processes:
             node.kill()
-        self.shown, self.found = Slot[Shown](), Slot[Found]()
+        self.shown, self.found = Slot[LeadershipCell](), Slot[TermEnded]()
 
     def start(self) -> None:
         self.revive(self.electing)
@@ -183,8 +191,8 @@ class SimServer:
     def _is_dead(self, me: Leader) -> Callable[[Leader | Server], bool]:
         return lambda other: certainly_dead(other, me, lambda pid: self.host.is_gone(self.namespace, pid))
 
-    def _show(self, board: Cell[Shown]) -> Callable[[Shown], None]:
-        def show(shown: Shown) -> None:
+    def _show(self, board: Cell[LeadershipCell]) -> Callable[[LeadershipCell], None]:
+        def show(shown: LeadershipCell) -> None:
             board.write(shown)
             for told in self.seen:
                 told(self, shown)
@@ -193,11 +201,11 @@ class SimServer:
 
     def _name_taken(self, elector: Elector) -> Callable[[str], None]:
         def taken(sentence: str) -> None:
-            withheld = Lost.DUPLICATE in elector.state.withheld
+            withheld = LossReason.DUPLICATE in elector.state.withheld
             if sentence and not withheld:
-                elector.leave(Lost.DUPLICATE)
+                elector.leave(LossReason.DUPLICATE)
             elif withheld and not sentence:
-                elector.go_on(Lost.DUPLICATE)
+                elector.go_on(LossReason.DUPLICATE)
 
         return taken
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sqlalchemy import Engine
 
-from holdfast.config.sections.server import Server as Timings
+from holdfast.config.sections.server import ServerSettings as Timings
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
@@ -25,10 +25,10 @@ from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.election.leadership import Leadership, Leading
-from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.term import Surroundings, begin
 from holdfast.store.api import Store, StoreAway, StoreError, prefix_end
-from holdfast.testing import Node, World, Write
+from holdfast.testing import Node, StoreWrite, World
 from holdfast.testing.real.processes import folder
 from tests.server.syncing import differing
 from tests.sim.judge import Broken, Judge
@@ -197,13 +197,13 @@ def _gather(world: World, allowed: Timings, database: Database) -> list[SyncingS
     return servers
 
 
-def _judge_writes(world: World, fleet: Fleet) -> list[Write]:
+def _judge_writes(world: World, fleet: Fleet) -> list[StoreWrite]:
     """Only the server whose term it is writes what the inventory wants."""
-    seen: list[Write] = []
+    seen: list[StoreWrite] = []
 
-    layout = Layout(REGION, KINDS)
+    layout = RegionKeys(REGION, KINDS)
 
-    def judge(write: Write) -> None:
+    def judge(write: StoreWrite) -> None:
         if not any(layout.has(event.key) for event in write.events):
             return
         seen.append(write)
@@ -223,7 +223,7 @@ def _wanted(inventory: SqlInventory) -> dict[bytes, bytes]:
 
 
 def _stored(world: World) -> dict[bytes, bytes]:
-    prefixes = Layout(REGION, KINDS).prefixes
+    prefixes = RegionKeys(REGION, KINDS).prefixes
     found = (entry for prefix in prefixes for entry in world.store.keys.range(prefix, prefix_end(prefix)))
     return {entry.key: entry.value for entry in found}
 

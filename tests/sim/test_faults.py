@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config.sections.server import Server as Timings
+from holdfast.config.sections.server import ServerSettings as Timings
 from holdfast.model.base.time import seconds
 from holdfast.server.election.leadership import Leading
-from holdfast.server.election.machine import Phase
-from holdfast.testing import World, Write, simulate
+from holdfast.server.election.machine import ElectionPhase
+from holdfast.testing import StoreWrite, World, simulate
 from holdfast.testing.fault import fault
 from tests.sim.judge import OPERATOR, Judge
 from tests.sim.servers import LEADER_KEY, Host, SimServer
@@ -68,7 +68,9 @@ def tell(tale: Tale, *, containers: bool = False, seeds: Iterable[int] = SEEDS) 
 
 def follows(server: SimServer) -> bool:
     state = server.elector.state if server.elector is not None else None
-    return state is not None and state.phase is Phase.FOLLOWING and state.seen is not None and state.seen.term > 0
+    return (
+        state is not None and state.phase is ElectionPhase.FOLLOWING and state.seen is not None and state.seen.term > 0
+    )
 
 
 @fault("C1", without="holdfast.server.election.leadership:is_fresh", returns=True)
@@ -152,7 +154,7 @@ async def next_proof(pair: Pair) -> None:
     """Returns when the store has applied the leader's next renewal, before its answer has arrived."""
     applied = asyncio.Event()
 
-    def look(write: Write) -> None:
+    def look(write: StoreWrite) -> None:
         if any(event.key == LEADER_KEY for event in write.events):
             applied.set()
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from holdfast.agent.claims import (
-    Forwarding,
-    Key,
-    Local,
+    ClaimKey,
+    FdbEntry,
+    LocalRoute,
     Mode,
-    Neighbour,
-    Nexthop,
-    Remote,
+    NeighbourEntry,
+    NexthopEntry,
+    RemoteRoute,
     Shape,
     forwarding,
     neighbour,
@@ -29,7 +29,7 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.calico.host import HOST, Host
 from holdfast.model.calico.migration import MIGRATION, Migration
-from holdfast.testing import FakeStore, Write
+from holdfast.testing import FakeStore, StoreWrite
 from tests.agent.site import ME, REGION
 
 Object = Host | Endpoint | Migration
@@ -47,16 +47,16 @@ class Held(NamedTuple):
     source: EndpointName | None = None
 
 
-def wants(objects: Objects, interfaces: Collection[str] | None = None) -> dict[Key, Shape]:
+def wants(objects: Objects, interfaces: Collection[str] | None = None) -> dict[ClaimKey, Shape]:
     """What these objects claim on this host, if these interfaces exist; None stands for all."""
     return {key: held.shape for key, held in holders(objects, interfaces).items()}
 
 
-def holders(objects: Objects, interfaces: Collection[str] | None = None) -> dict[Key, Held]:
+def holders(objects: Objects, interfaces: Collection[str] | None = None) -> dict[ClaimKey, Held]:
     """Whose each claim is. A workload is where it is most surely, and of several workloads the newest has it: so says
     everybody, and whoever has it and arrives here has it here, if his interface is one of those that exist."""
     hosts = {one.metadata.name: one for _, one in objects.values() if isinstance(one, Host)}
-    places: dict[Key, dict[Any, list[tuple[int, int, bytes, Held]]]] = {}
+    places: dict[ClaimKey, dict[Any, list[tuple[int, int, bytes, Held]]]] = {}
     for at, (revision, one) in objects.items():
         standing, source = _standing(one, objects)
         for key, held in _held(one, source, objects, hosts).items():
@@ -75,10 +75,12 @@ def _holder(claimed: list[list[tuple[int, int, bytes, Held]]], interfaces: Colle
 
 
 def _is_there(shape: Shape, interfaces: Collection[str] | None) -> bool:
-    return isinstance(shape, Local) and (interfaces is None or shape.interface in interfaces)
+    return isinstance(shape, LocalRoute) and (interfaces is None or shape.interface in interfaces)
 
 
-def _held(one: Object, source: EndpointName | None, objects: Objects, hosts: Mapping[str, Host]) -> dict[Key, Held]:
+def _held(
+    one: Object, source: EndpointName | None, objects: Objects, hosts: Mapping[str, Host]
+) -> dict[ClaimKey, Held]:
     if isinstance(one, Host):
         return {key: Held(shape) for key, shape in _of_host(one).items()}
     name = one.target if isinstance(one, Migration) else one.name
@@ -103,21 +105,21 @@ def _endpoint(name: EndpointName | None, objects: Objects) -> Endpoint | None:
     return found[1] if found is not None and isinstance(found[1], Endpoint) else None
 
 
-def _routes(endpoint: Endpoint | None, on: str, hosts: Mapping[str, Host]) -> dict[Key, Shape]:
+def _routes(endpoint: Endpoint | None, on: str, hosts: Mapping[str, Host]) -> dict[ClaimKey, Shape]:
     if endpoint is None or (on != ME and on not in hosts):
         return {}
-    shape = Local(endpoint.spec.interface_name) if on == ME else Remote(hosts[on].spec.tunnel_ipv4)
+    shape = LocalRoute(endpoint.spec.interface_name) if on == ME else RemoteRoute(hosts[on].spec.tunnel_ipv4)
     return {route(prefix): shape for prefix in endpoint.spec.ip_networks}
 
 
-def _of_host(host: Host) -> dict[Key, Shape]:
+def _of_host(host: Host) -> dict[ClaimKey, Shape]:
     if host.metadata.name == ME:
         return {}
     spec = host.spec
     return {
-        forwarding(4, spec.tunnel_mac): Forwarding(str(host.underlay(4))),
-        neighbour(spec.tunnel_ipv4): Neighbour(spec.tunnel_mac),
-        nexthop(spec.tunnel_ipv4): Nexthop(Mode.VXLAN),
+        forwarding(4, spec.tunnel_mac): FdbEntry(str(host.underlay(4))),
+        neighbour(spec.tunnel_ipv4): NeighbourEntry(spec.tunnel_mac),
+        nexthop(spec.tunnel_ipv4): NexthopEntry(Mode.VXLAN),
     }
 
 
@@ -128,16 +130,16 @@ class Truth:
     store: FakeStore
     objects: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
     rotten: set[bytes] = field(default_factory=set)
-    here: dict[Key, tuple[EndpointName, float]] = field(default_factory=dict)
+    here: dict[ClaimKey, tuple[EndpointName, float]] = field(default_factory=dict)
     """Routes that lead here, as the agent knows since then, of workloads that are here or on their way ever since."""
     _gone: dict[bytes, tuple[int, Object]] = field(default_factory=dict)
     """Hosts that are gone, and the agent may not have heard so: it rightly believes that something moved there."""
-    _held: Mapping[Key, Held] = field(default_factory=dict)
+    _held: Mapping[ClaimKey, Held] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.store.observers.append(self._note)
 
-    def _note(self, write: Write) -> None:
+    def _note(self, write: StoreWrite) -> None:
         for event in write.events:
             kind = next((kind for kind in KINDS if event.key.startswith(kind.prefix(REGION))), None)
             if kind is None:
@@ -159,7 +161,7 @@ class Truth:
         for key in [key for key in self.here if not self._goes_on(before[key], self._held.get(key))]:
             del self.here[key]
 
-    def known(self, shown: Objects, made: Collection[Key], now: float) -> None:
+    def known(self, shown: Objects, made: Collection[ClaimKey], now: float) -> None:
         """The agent knows this much now, and these routes lead here."""
         heard = [host for host in self._gone if host not in shown or host in self.objects]
         for host in heard:
@@ -169,15 +171,15 @@ class Truth:
         if shown != self.objects:
             return
         for key, held in self._held.items():
-            if key in made and isinstance(held.shape, Local) and held.name is not None:
+            if key in made and isinstance(held.shape, LocalRoute) and held.name is not None:
                 self.here.setdefault(key, (held.name, now))
 
     def lose(self, interface: str) -> None:
         """What leads there is not here any more, until it is made anew."""
-        for key in [key for key in self.here if self._held[key].shape == Local(interface)]:
+        for key in [key for key in self.here if self._held[key].shape == LocalRoute(interface)]:
             del self.here[key]
 
-    def stays(self, key: Key, now: float) -> EndpointName | None:
+    def stays(self, key: ClaimKey, now: float) -> EndpointName | None:
         """Whose route must stay here: not at once, because what was planned before may be under way."""
         name, since = self.here.get(key, (None, now))
         return name if now - since > LONG_KNOWN else None
@@ -189,7 +191,7 @@ class Truth:
         has_arrived = before.source is not None and after == before._replace(source=None)
         return has_arrived and _endpoint(before.source, self.objects) is None
 
-    def under_way(self, key: Key) -> Iterator[tuple[EndpointName, EndpointName]]:
+    def under_way(self, key: ClaimKey) -> Iterator[tuple[EndpointName, EndpointName]]:
         """Workloads that set out and still are where they came from, with that route: from there, to there.
 
         Only those that were not on their way to where they come from, and that began with the first word of the

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.model.base.time import seconds
-from holdfast.server.election.machine import Lost, Phase
+from holdfast.server.election.machine import ElectionPhase, LossReason
 from holdfast.store.api import LeaseGone
-from holdfast.testing import Node, World, Write
+from holdfast.testing import Node, StoreWrite, World
 from holdfast.testing.sim import storm
 from tests.sim.judge import OPERATOR, Judge
 from tests.sim.servers import LEADER_KEY, SimServer
@@ -81,7 +81,7 @@ async def freeze_at_a_proof(fleet: Fleet, _server: SimServer) -> None:
     proven = asyncio.Event()
     frozen: list[Node] = []
 
-    def strike(write: Write) -> None:
+    def strike(write: StoreWrite) -> None:
         term = fleet.judge.led
         if term is not None and not frozen and write.client == term.client and _puts_leader_key(write):
             frozen.extend(fleet.world.random.choice([term.server.processes, [term.server.electing]]))
@@ -102,7 +102,7 @@ async def freeze_at_a_proof(fleet: Fleet, _server: SimServer) -> None:
             node.resume()
 
 
-def _puts_leader_key(write: Write) -> bool:
+def _puts_leader_key(write: StoreWrite) -> bool:
     return any(event.key == LEADER_KEY and event.entry is not None for event in write.events)
 
 
@@ -164,9 +164,9 @@ async def step_down(fleet: Fleet, _server: SimServer) -> None:
     elector = leader.elector if leader is not None else None
     if leader is None or elector is None or leader.electing.paused or not leader.electing.alive:
         return
-    if elector.state.phase is Phase.LEADING:
+    if elector.state.phase is ElectionPhase.LEADING:
         fleet.world.note(f"an operator asks {leader.name} to step down")
-        leader.electing.run(_tell(lambda: elector.leave(Lost.STEPPED_DOWN, seconds(10))))
+        leader.electing.run(_tell(lambda: elector.leave(LossReason.STEPPED_DOWN, seconds(10))))
         await asyncio.sleep(10)
 
 
@@ -180,9 +180,9 @@ async def hold(fleet: Fleet, server: SimServer) -> None:
 
     async def pause_until_told() -> None:
         """One after the other, also where the process is frozen when both are said."""
-        elector.leave(Lost.PAUSED)
+        elector.leave(LossReason.PAUSED)
         await told.wait()
-        elector.go_on(Lost.PAUSED)
+        elector.go_on(LossReason.PAUSED)
 
     server.electing.run(pause_until_told())
     await _a_while(fleet)

@@ -12,7 +12,7 @@ from holdfast.store.api import Entry, Events, Page, Snapshot, Store, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing import World, simulate
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 
 T = TypeVar("T")
 Scenario = Callable[[Store], Coroutine[Any, Any, T]]
@@ -41,7 +41,7 @@ class FakeGround:
 class EtcdGround:
     """A real etcd, shared with others of its kind: whoever comes clears it first."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: EtcdCluster) -> None:
         self.cluster = cluster
 
     def run(self, scenario: Scenario[T]) -> T:

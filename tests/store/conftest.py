@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.etcd import Cluster, etcd_cluster
+from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
 
 
 @pytest.fixture(scope="module")
-def cleared_etcd() -> Iterator[Cluster]:
+def cleared_etcd() -> Iterator[EtcdCluster]:
     """An etcd for tests that clear it and count its revisions: nobody who is late to end may write there."""
     with or_skip(etcd_cluster(1)) as cluster:
         yield cluster

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from holdfast.store.transport.gateway import Connection
-from holdfast.store.transport.http import Endpoint
+from holdfast.store.transport.http import MemberAddress
 
 _BEGINNING = 5
 """Turns of the loop from a client's connect to the first step of its handler: select, accept, transport, protocol,
@@ -81,7 +81,7 @@ class Proxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         wanted = self.target
-        target = Endpoint.parse(wanted)
+        target = MemberAddress.parse(wanted)
         up_writer: asyncio.StreamWriter | None = None
         try:
             up_reader, up_writer = await asyncio.open_connection(target.host, target.port)

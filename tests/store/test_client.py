@@ -12,7 +12,7 @@ from holdfast.model.base.time import Duration
 from holdfast.store.api import Aspect, Compacted, Compare, Delete, Entry, Get, LeaseGone, Put, StoreError, TooLarge
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
-from holdfast.store.transport.http import USER_TIMEOUT_MS, Endpoint, HttpConnection, connect
+from holdfast.store.transport.http import USER_TIMEOUT_MS, HttpConnection, MemberAddress, connect
 
 
 def run(etcd: EmbeddedEtcd, scenario: Callable[[EtcdStore], Awaitable[None]]) -> None:
@@ -166,7 +166,7 @@ def test_a_cancelled_call_does_not_spoil_the_next(etcd: EmbeddedEtcd, prefix: by
 
 def test_tcp_itself_gives_up_on_a_peer_that_does_not_acknowledge(etcd: EmbeddedEtcd) -> None:
     async def main() -> int:
-        endpoint = Endpoint.parse(etcd.endpoint)
+        endpoint = MemberAddress.parse(etcd.endpoint)
         connection = await connect(endpoint, None, HttpConnection(endpoint))
         assert connection._transport is not None
         sock = connection._transport.get_extra_info("socket")

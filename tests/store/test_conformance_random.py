@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from holdfast.model.base.time import seconds
 from holdfast.store.api import Aspect, Compare, Delete, Entry, Get, Operation, Put, Store, StoreError
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from tests.store.conformance import EtcdGround, FakeGround, Ground, pages, watching
 
 T = TypeVar("T")
@@ -172,5 +172,5 @@ def play(ground: Ground, sequence: Sequence[Step]) -> tuple[list[Answer], dict[b
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=st.lists(steps, min_size=1, max_size=25))
-def test_any_sequence_of_operations_answers_alike(cleared_etcd: Cluster, sequence: list[Step]) -> None:
+def test_any_sequence_of_operations_answers_alike(cleared_etcd: EtcdCluster, sequence: list[Step]) -> None:
     assert play(FakeGround(), sequence) == play(EtcdGround(cleared_etcd), sequence)

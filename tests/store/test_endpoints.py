@@ -10,9 +10,9 @@ import pytest
 from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import StoreAway
 from holdfast.store.embedded.server import EmbeddedEtcd
-from holdfast.store.transport.endpoints import GONE_AFTER, Endpoints, Floor
+from holdfast.store.transport.endpoints import GONE_AFTER, MemberList, RevisionFloor
 from holdfast.store.transport.gateway import Connection
-from holdfast.store.transport.http import Endpoint
+from holdfast.store.transport.http import MemberAddress
 from holdfast.store.transport.wire import Header
 from holdfast.testing.fault import fault
 from holdfast.testing.real.processes import reserved_ports
@@ -30,14 +30,14 @@ def at(revision: int, raft_term: int = 1) -> Header:
 
 
 def test_the_member_that_served_last_is_asked_first() -> None:
-    endpoints = Endpoints(("a", "b", "c"))
+    endpoints = MemberList(("a", "b", "c"))
     assert endpoints.order(NOW) == ["a", "b", "c"]
-    endpoints.judge("b", at(5), Floor(), NOW)
+    endpoints.judge("b", at(5), RevisionFloor(), NOW)
     assert endpoints.order(NOW) == ["b", "a", "c"]
 
 
 def test_a_failed_member_is_avoided_for_a_while_and_longer_each_time() -> None:
-    endpoints = Endpoints(("a", "b"))
+    endpoints = MemberList(("a", "b"))
     endpoints.failed("a", NOW)
     assert endpoints.order(later(0.9)) == ["b", "a"]
     assert endpoints.order(later(1.1)) == ["a", "b"]
@@ -49,23 +49,23 @@ def test_a_failed_member_is_avoided_for_a_while_and_longer_each_time() -> None:
 
 
 def test_when_all_are_avoided_the_one_due_soonest_is_tried_first() -> None:
-    endpoints = Endpoints(("a", "b"))
+    endpoints = MemberList(("a", "b"))
     endpoints.failed("a", later(0.5))
     endpoints.failed("b", NOW)
     assert endpoints.order(later(0.6)) == ["b", "a"]
 
 
 def test_a_member_that_answers_again_is_forgiven() -> None:
-    endpoints = Endpoints(("a", "b"))
+    endpoints = MemberList(("a", "b"))
     endpoints.failed("a", NOW)
-    endpoints.judge("a", at(1), Floor(), NOW)
+    endpoints.judge("a", at(1), RevisionFloor(), NOW)
     assert endpoints.order(NOW) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("header", "word"), [(at(9, 3), "revision 9"), (at(11, 2), "raft term 2")])
 def test_an_answer_that_goes_backwards_is_not_believed(header: Header, word: str) -> None:
-    endpoints = Endpoints(("a", "b"))
-    endpoints.judge("a", at(10, 3), Floor(), NOW)
+    endpoints = MemberList(("a", "b"))
+    endpoints.judge("a", at(10, 3), RevisionFloor(), NOW)
     objection = endpoints.judge("b", header, endpoints.floor, NOW)
     assert objection is not None
     assert word in objection
@@ -73,25 +73,25 @@ def test_an_answer_that_goes_backwards_is_not_believed(header: Header, word: str
 
 
 def test_an_answer_is_measured_by_what_was_known_when_it_was_asked_for() -> None:
-    endpoints = Endpoints(("a", "b"))
+    endpoints = MemberList(("a", "b"))
     asked = endpoints.floor
     endpoints.judge("a", at(10), asked, NOW)
     assert endpoints.judge("b", at(9), asked, NOW) is None
 
 
 def test_only_when_every_member_went_backwards_does_the_memory_start_anew() -> None:
-    endpoints = Endpoints(("a", "b"))
-    endpoints.judge("a", at(10), Floor(), NOW)
+    endpoints = MemberList(("a", "b"))
+    endpoints.judge("a", at(10), RevisionFloor(), NOW)
     assert endpoints.judge("b", at(2), endpoints.floor, NOW)
     assert endpoints.floor.revision == 10
     assert endpoints.judge("a", at(2), endpoints.floor, NOW)
-    assert endpoints.floor == Floor()
+    assert endpoints.floor == RevisionFloor()
     assert endpoints.judge("a", at(2), endpoints.floor, NOW) is None
 
 
 def test_a_store_restored_onto_one_member_is_believed_once_the_others_have_been_gone_for_a_minute() -> None:
-    endpoints = Endpoints(("a", "b", "c"))
-    endpoints.judge("a", at(10), Floor(), NOW)
+    endpoints = MemberList(("a", "b", "c"))
+    endpoints.judge("a", at(10), RevisionFloor(), NOW)
     for url in "bc":
         endpoints.failed(url, NOW)
     early, late = NOW + GONE_AFTER / 2, NOW + GONE_AFTER
@@ -105,9 +105,9 @@ def test_a_store_restored_onto_one_member_is_believed_once_the_others_have_been_
 
 
 def test_a_member_that_has_answered_since_it_failed_still_speaks_for_the_store() -> None:
-    endpoints = Endpoints(("a", "b"))
+    endpoints = MemberList(("a", "b"))
     endpoints.failed("b", NOW)
-    endpoints.judge("b", at(10), Floor(), NOW)
+    endpoints.judge("b", at(10), RevisionFloor(), NOW)
     endpoints.failed("b", NOW + GONE_AFTER)
     assert endpoints.judge("a", at(2), endpoints.floor, NOW + GONE_AFTER)
     assert endpoints.floor.revision == 10
@@ -115,8 +115,8 @@ def test_a_member_that_has_answered_since_it_failed_still_speaks_for_the_store()
 
 @pytest.mark.parametrize("fault", ["failed", "went backwards"])
 def test_C29_a_member_that_failed_long_ago_and_was_not_asked_since_still_speaks_for_the_store(fault: str) -> None:
-    endpoints = Endpoints(("a", "b"))
-    endpoints.judge("a", at(10), Floor(), NOW)
+    endpoints = MemberList(("a", "b"))
+    endpoints.judge("a", at(10), RevisionFloor(), NOW)
     if fault == "failed":
         endpoints.failed("b", NOW)
     else:
@@ -131,21 +131,21 @@ def test_C29_a_member_that_failed_long_ago_and_was_not_asked_since_still_speaks_
 
 def test_no_endpoint_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match=r"set store\.endpoints"):
-        Endpoints(())
+        MemberList(())
 
 
 @pytest.mark.parametrize("url", ["etcd:2379", "ftp://etcd", "http://", "http://u:p@etcd:2379", "http://etcd:2379/v3"])
 def test_what_is_not_an_endpoint_is_refused_with_a_sentence(url: str) -> None:
     with pytest.raises(ValueError, match="is not an endpoint"):
-        Endpoint.parse(url)
+        MemberAddress.parse(url)
 
 
 def test_an_ipv6_endpoint_is_understood() -> None:
-    endpoint = Endpoint.parse("https://[fd00::1]:2379")
+    endpoint = MemberAddress.parse("https://[fd00::1]:2379")
     assert (endpoint.host, endpoint.port, endpoint.authority) == ("fd00::1", 2379, "[fd00::1]:2379")
 
 
-@fault("C29", without="holdfast.store.transport.endpoints:Floor.objection", returns=None)
+@fault("C29", without="holdfast.store.transport.endpoints:RevisionFloor.objection", returns=None)
 def test_C29_a_member_that_was_restored_is_left(folder: Path) -> None:
     async def main() -> None:
         async with (

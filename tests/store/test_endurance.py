@@ -14,7 +14,7 @@ from holdfast.model.base.time import Duration
 from holdfast.store.api import Compacted, Delete, Put, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.real.etcd import Cluster, Unavailable, etcd_cluster
+from holdfast.testing.real.etcd import EtcdCluster, Unavailable, etcd_cluster
 from tests.store.following import Follower, opened, until
 from tests.store.proxy import Proxy
 
@@ -56,7 +56,7 @@ async def write(store: EtcdStore, rng: random.Random, breaking: asyncio.Task[Non
     return history
 
 
-async def break_things(cluster: Cluster, proxies: list[Proxy], store: EtcdStore) -> None:
+async def break_things(cluster: EtcdCluster, proxies: list[Proxy], store: EtcdStore) -> None:
     """Kills each member once while changes go on, with resets of all streams and a compaction each time. The second
     time the watch is cut off until the history that it would have to catch up with is gone."""
     for number, member in enumerate(cluster.members):
@@ -90,7 +90,7 @@ async def revisions_later(store: EtcdStore, count: int) -> None:
 
 
 def test_a_watch_over_many_changes_through_kills_resets_and_compaction() -> None:
-    async def main(cluster: Cluster) -> None:
+    async def main(cluster: EtcdCluster) -> None:
         async with contextlib.AsyncExitStack() as stack:
             proxies = [await stack.enter_async_context(Proxy(url)) for url in cluster.endpoints]
             behind = Connection([proxy.url for proxy in proxies], deadline=Duration(seconds=3))

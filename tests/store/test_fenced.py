@@ -12,7 +12,6 @@ from holdfast.model.base.time import Instant
 from holdfast.store.api import (
     Aspect,
     Compare,
-    Conflict,
     Delete,
     Deposed,
     Get,
@@ -22,10 +21,11 @@ from holdfast.store.api import (
     Store,
     StoreAway,
     TooLarge,
+    WriteConflict,
 )
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
-from holdfast.store.fenced.packing import Write
+from holdfast.store.fenced.packing import FencedWrite
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
@@ -84,7 +84,7 @@ async def test_a_deposed_leader_writes_nothing(store: Store, prefix: bytes) -> N
     for write in (fenced.put(prefix + b"a", b""), fenced.delete(prefix + b"a"), fenced.txn([], [Put(prefix, b"")])):
         with pytest.raises(Deposed, match=f"term {fenced.term} is over: term .* leads now; nothing was written"):
             await write
-    results = await fenced.bulk([Write([Put(prefix + b"%d" % i, b"")]) for i in range(300)])
+    results = await fenced.bulk([FencedWrite([Put(prefix + b"%d" % i, b"")]) for i in range(300)])
     assert all(isinstance(result.error, Deposed) and result.stop for result in results)
     assert await keys(store, prefix) == []
 
@@ -115,7 +115,7 @@ def test_a_term_of_zero_would_fence_nothing_and_is_refused() -> None:
 @on_both
 async def test_a_plan_is_written_whole_and_in_few_transactions(store: Store, prefix: bytes) -> None:
     fenced = await leading(store, prefix)
-    results = await fenced.bulk([Write([Put(prefix + b"%04d" % i, b"v")]) for i in range(1_000)])
+    results = await fenced.bulk([FencedWrite([Put(prefix + b"%04d" % i, b"v")]) for i in range(1_000)])
     assert all(result.error is None for result in results)
     assert len({result.revision for result in results}) == 8
     assert await keys(store, prefix) == [b"%04d" % i for i in range(1_000)]
@@ -131,12 +131,13 @@ async def test_conflicts_are_named_and_the_others_written(store: Store, prefix: 
     fenced = await leading(store, prefix)
     await store.put(prefix + b"7", b"somebody was here")
     writes = [
-        Write([Put(prefix + b"%d" % i, b"v")], [Compare(prefix + b"%d" % i, Aspect.MOD_REVISION, 0)]) for i in range(20)
+        FencedWrite([Put(prefix + b"%d" % i, b"v")], [Compare(prefix + b"%d" % i, Aspect.MOD_REVISION, 0)])
+        for i in range(20)
     ]
     results = await fenced.bulk(writes)
     errors = {result.write.key: result.error for result in results if result.error is not None}
     assert list(errors) == [prefix + b"7"]
-    assert isinstance(errors[prefix + b"7"], Conflict)
+    assert isinstance(errors[prefix + b"7"], WriteConflict)
     assert not any(result.stop for result in results)
     assert len(await keys(store, prefix)) == 20
 
@@ -145,7 +146,7 @@ async def test_conflicts_are_named_and_the_others_written(store: Store, prefix: 
 async def test_a_value_that_is_too_large_is_named_and_the_others_written(store: Store, prefix: bytes) -> None:
     fenced = await leading(store, prefix)
     sizes = [10, 1_700_000, 10, 900_000]
-    results = await fenced.bulk([Write([Put(prefix + b"%d" % i, b"x" * size)]) for i, size in enumerate(sizes)])
+    results = await fenced.bulk([FencedWrite([Put(prefix + b"%d" % i, b"x" * size)]) for i, size in enumerate(sizes)])
     assert [type(result.error) for result in results] == [type(None), TooLarge, type(None), type(None)]
     assert not results[1].stop
 
@@ -153,7 +154,7 @@ async def test_a_value_that_is_too_large_is_named_and_the_others_written(store: 
 @on_both
 async def test_one_object_that_the_store_refuses_does_not_hold_up_the_rest(store: Store, prefix: bytes) -> None:
     fenced = await leading(store, prefix)
-    results = await fenced.bulk([Write([Put(prefix + b"%d" % i, b"", lease=77 * (i == 3))]) for i in range(10)])
+    results = await fenced.bulk([FencedWrite([Put(prefix + b"%d" % i, b"", lease=77 * (i == 3))]) for i in range(10)])
     assert [i for i, result in enumerate(results) if isinstance(result.error, LeaseGone)] == [3]
     assert len(await keys(store, prefix)) == 9
 
@@ -161,7 +162,7 @@ async def test_one_object_that_the_store_refuses_does_not_hold_up_the_rest(store
 @on_both
 async def test_writes_to_one_key_land_in_their_order(store: Store, prefix: bytes) -> None:
     fenced = await leading(store, prefix)
-    results = await fenced.bulk([Write([Put(prefix + b"a", b"%d" % i)]) for i in range(20)])
+    results = await fenced.bulk([FencedWrite([Put(prefix + b"a", b"%d" % i)]) for i in range(20)])
     assert sorted(result.revision for result in results) == [result.revision for result in results]
     entry = await store.get(prefix + b"a")
     assert entry is not None
@@ -184,8 +185,8 @@ def test_C35_a_store_out_of_space_loses_nothing_to_a_plan_of_moves_and_deletes(f
             for key in before:
                 await store.put(key, b"")
             await fill(store)
-            moves = [Write([Delete(b"old%d" % i), Put(b"new%d" % i, b"")]) for i in range(3)]
-            for plan in ([Write([Delete(b"gone")])], moves):
+            moves = [FencedWrite([Delete(b"old%d" % i), Put(b"new%d" % i, b"")]) for i in range(3)]
+            for plan in ([FencedWrite([Delete(b"gone")])], moves):
                 results = await fenced.bulk(plan)
                 assert all(isinstance(result.error, NoSpace) and result.stop for result in results)
             assert [key for key in await keys(store, b"") if not key.startswith(b"fill")] == before
@@ -206,7 +207,7 @@ def test_a_plan_of_puts_stops_when_space_runs_out() -> None:
         fake = FakeStore()
         fenced = await leading(fake.client(), b"")
         fake.run_out_of_space()
-        results = await fenced.bulk([Write([Put(b"%d" % i, b"")]) for i in range(1_000)])
+        results = await fenced.bulk([FencedWrite([Put(b"%d" % i, b"")]) for i in range(1_000)])
         assert all(isinstance(result.error, NoSpace) for result in results)
 
     asyncio.run(main())
@@ -220,7 +221,7 @@ def test_what_was_not_sent_is_certainly_not_written_when_the_store_goes_away() -
         client.link.next_calls(Fate.REPLY_LOST, count=4, of="txn")
         client.link.latency = lambda: 0.01
         client.deadline = client.deadline / 50
-        results = await fenced.bulk([Write([Put(b"%04d" % i, b"")]) for i in range(2_000)])
+        results = await fenced.bulk([FencedWrite([Put(b"%04d" % i, b"")]) for i in range(2_000)])
         errors = [result.error for result in results]
         assert all(isinstance(error, StoreAway) for error in errors)
         uncertain = [i for i, error in enumerate(errors) if isinstance(error, StoreAway) and error.uncertain]
@@ -236,7 +237,7 @@ def test_a_leader_deposed_in_the_middle_of_a_plan_stops_there() -> None:
         client, other = fake.client(), fake.client("other")
         fenced = await leading(client, b"")
         client.link.latency = lambda: 0.005
-        plan = asyncio.create_task(fenced.bulk([Write([Put(b"%05d" % i, b"")]) for i in range(5_000)]))
+        plan = asyncio.create_task(fenced.bulk([FencedWrite([Put(b"%05d" % i, b"")]) for i in range(5_000)]))
         await until(lambda: fake.revision >= 4)
         await depose(other, b"")
         results = await plan

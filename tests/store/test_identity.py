@@ -10,13 +10,13 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import Identity
 from holdfast.store import identity
-from holdfast.store.api import Conflict
+from holdfast.store.api import WriteConflict
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.identity import (
-    Found,
     Founding,
-    Remembered,
-    Verdict,
+    SeenStore,
+    StoreIdentity,
+    StoreVerdict,
     create_identity,
     founding,
     identity_key,
@@ -29,28 +29,30 @@ from holdfast.testing.fault import fault
 
 REGION = Region()
 OURS = Identity(fleet="kelp", epoch=2)
-KNOWN = Remembered("kelp", 2, 100)
+KNOWN = SeenStore("kelp", 2, 100)
 
 
 @pytest.mark.parametrize(
     ("remembered", "found", "verdict"),
     [
-        (None, Found(None, 1), Verdict.UNNAMED),
-        (None, Found(OURS, 1), Verdict.OURS),
-        (KNOWN, Found(OURS, 100), Verdict.OURS),
-        (KNOWN, Found(OURS, 99), Verdict.RESTORED),
-        (KNOWN, Found(None, 500), Verdict.RESTORED),
-        (KNOWN, Found(Identity(fleet="kelp", epoch=3), 5), Verdict.OURS),
-        (KNOWN, Found(Identity(fleet="kelp", epoch=1), 500), Verdict.RESTORED),
-        (KNOWN, Found(Identity(fleet="wrack", epoch=2), 100), Verdict.FOREIGN),
+        (None, StoreIdentity(None, 1), StoreVerdict.UNNAMED),
+        (None, StoreIdentity(OURS, 1), StoreVerdict.OURS),
+        (KNOWN, StoreIdentity(OURS, 100), StoreVerdict.OURS),
+        (KNOWN, StoreIdentity(OURS, 99), StoreVerdict.RESTORED),
+        (KNOWN, StoreIdentity(None, 500), StoreVerdict.RESTORED),
+        (KNOWN, StoreIdentity(Identity(fleet="kelp", epoch=3), 5), StoreVerdict.OURS),
+        (KNOWN, StoreIdentity(Identity(fleet="kelp", epoch=1), 500), StoreVerdict.RESTORED),
+        (KNOWN, StoreIdentity(Identity(fleet="wrack", epoch=2), 100), StoreVerdict.FOREIGN),
     ],
 )
-def test_a_store_is_judged_by_what_is_remembered(remembered: Remembered | None, found: Found, verdict: Verdict) -> None:
+def test_a_store_is_judged_by_what_is_remembered(
+    remembered: SeenStore | None, found: StoreIdentity, verdict: StoreVerdict
+) -> None:
     assert judge(remembered, found).verdict is verdict
 
 
 def test_a_restored_store_names_the_command_that_adopts_it() -> None:
-    judgement = judge(KNOWN, Found(OURS, 7))
+    judgement = judge(KNOWN, StoreIdentity(OURS, 7))
     assert judgement.opens == "holdfast store adopt --reason WHY"
     assert "revision 7" in judgement.sentence
     assert "revision 100" in judgement.sentence
@@ -59,7 +61,7 @@ def test_a_restored_store_names_the_command_that_adopts_it() -> None:
 def test_memory_keeps_the_highest_revision_until_the_epoch_rises() -> None:
     assert KNOWN.seen(OURS, 50).revision == 100
     assert KNOWN.seen(OURS, 150).revision == 150
-    assert KNOWN.seen(Identity(fleet="kelp", epoch=3), 5) == Remembered("kelp", 3, 5)
+    assert KNOWN.seen(Identity(fleet="kelp", epoch=3), 5) == SeenStore("kelp", 3, 5)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_an_identity_is_created_once() -> None:
         assert (await read_identity(client, REGION)).identity is None
         await create_identity(fenced, REGION, OURS)
         assert (await read_identity(client, REGION)).identity == OURS
-        with pytest.raises(Conflict):
+        with pytest.raises(WriteConflict):
             await create_identity(fenced, REGION, Identity(fleet="other", epoch=1))
 
     asyncio.run(main())
@@ -100,7 +102,7 @@ def test_an_identity_that_cannot_be_read_closes_the_gate() -> None:
         await client.put(identity_key(REGION), b"rubbish")
         found = await read_identity(client, REGION)
         assert isinstance(found.identity, Bad)
-        assert judge(KNOWN, found).verdict is Verdict.RESTORED
+        assert judge(KNOWN, found).verdict is StoreVerdict.RESTORED
 
     asyncio.run(main())
 
@@ -115,21 +117,21 @@ def test_C29_a_restored_store_is_recognised_until_an_operator_adopts_it() -> Non
         backup = fake.revision
         await client.put(b"later", b"")
         found = await read_identity(client, REGION)
-        remembered = Remembered("kelp", 2, found.revision)
+        remembered = SeenStore("kelp", 2, found.revision)
         fake.restore(backup)
         found = await read_identity(client, REGION)
-        assert identity.judge(remembered, found).verdict is Verdict.RESTORED
+        assert identity.judge(remembered, found).verdict is StoreVerdict.RESTORED
         adopted = await raise_epoch(client, REGION, found, remembered, who="ada", why="backup")
         assert adopted == Identity("kelp", 3, "ada", "backup")
         found = await read_identity(client, REGION)
-        assert identity.judge(remembered, found).verdict is Verdict.OURS
+        assert identity.judge(remembered, found).verdict is StoreVerdict.OURS
 
     asyncio.run(main())
 
 
-def trust(remembered: Remembered | None, found: Found) -> object:
+def trust(remembered: SeenStore | None, found: StoreIdentity) -> object:
     """Stands in for the judgement of a store: whatever answers is ours."""
-    return identity.Judgement(Verdict.OURS, "")
+    return identity.Judgement(StoreVerdict.OURS, "")
 
 
 def test_adopting_does_not_overwrite_what_changed_meanwhile() -> None:
@@ -138,7 +140,7 @@ def test_adopting_does_not_overwrite_what_changed_meanwhile() -> None:
         await client.put(identity_key(REGION), b'{"fleet":"kelp","epoch":2}')
         found = await read_identity(client, REGION)
         await client.put(identity_key(REGION), b'{"fleet":"kelp","epoch":3}')
-        with pytest.raises(Conflict):
+        with pytest.raises(WriteConflict):
             await raise_epoch(client, REGION, found, KNOWN, who="ada", why="backup")
 
     asyncio.run(main())

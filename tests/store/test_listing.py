@@ -11,7 +11,7 @@ from holdfast.store.api import Put, Snapshot
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.transport import wire
-from holdfast.store.transport.gateway import Gateway, Question
+from holdfast.store.transport.gateway import Gateway, GatewayCall
 from holdfast.testing.fault import fault
 from tests.store.following import opened
 
@@ -21,7 +21,7 @@ _RANGE = wire.decoder(wire.RangeReply)
 async def unpinned(gateway: Gateway, request: wire.RangeRequest) -> wire.RangeReply:
     """Stands in for the reading of a page: each page of its own moment."""
     body = wire.encode(msgspec.structs.replace(request, revision=0))
-    return await gateway.call(Question(wire.RANGE, body, _RANGE))
+    return await gateway.call(GatewayCall(wire.RANGE, body, _RANGE))
 
 
 @fault("C17", without="holdfast.store.watch.listing:read_range", by="tests.store.test_listing:unpinned")

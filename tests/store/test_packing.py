@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import Aspect, Compare, Delete, Put
-from holdfast.store.fenced.packing import FEWEST_OPERATIONS, MOST_BYTES, MOST_OPERATIONS, Packing, Window, Write
+from holdfast.store.fenced.packing import FEWEST_OPERATIONS, MOST_BYTES, MOST_OPERATIONS, FencedWrite, Packing, Window
 
 QUICK, SLOW = Duration(milliseconds=5), Duration(milliseconds=150)
 
 
-def put(name: int | str, size: int = 10) -> Write:
-    return Write([Put(str(name).encode(), b"x" * size)])
+def put(name: int | str, size: int = 10) -> FencedWrite:
+    return FencedWrite([Put(str(name).encode(), b"x" * size)])
 
 
 def everything(packing: Packing) -> list[Sequence[int]]:
@@ -44,12 +44,12 @@ def test_a_write_above_a_megabyte_goes_alone() -> None:
 
 def test_comparisons_count_like_operations() -> None:
     compares = [Compare(b"k", Aspect.VERSION, 1)] * 100
-    writes = [Write([Put(b"%d" % i, b"")], compares) for i in range(2)]
+    writes = [FencedWrite([Put(b"%d" % i, b"")], compares) for i in range(2)]
     assert [len(pack) for pack in everything(Packing(writes))] == [1, 1]
 
 
 def test_a_move_is_never_split() -> None:
-    moves = [Write([Delete(b"old%d" % i), Put(b"new%d" % i, b"")]) for i in range(100)]
+    moves = [FencedWrite([Delete(b"old%d" % i), Put(b"new%d" % i, b"")]) for i in range(100)]
     assert [len(pack) for pack in everything(Packing(moves))] == [63, 37]
 
 
@@ -78,9 +78,14 @@ def test_nothing_is_sent_after_the_rest_was_taken_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "write", [Write([]), Write([Delete(b"a", b"z")]), Write([Put(b"%d" % i, b"") for i in range(MOST_OPERATIONS + 1)])]
+    "write",
+    [
+        FencedWrite([]),
+        FencedWrite([Delete(b"a", b"z")]),
+        FencedWrite([Put(b"%d" % i, b"") for i in range(MOST_OPERATIONS + 1)]),
+    ],
 )
-def test_a_write_that_no_transaction_could_carry_is_refused(write: Write) -> None:
+def test_a_write_that_no_transaction_could_carry_is_refused(write: FencedWrite) -> None:
     with pytest.raises(ValueError, match=r"one object takes|deletes keys, not ranges"):
         Packing([write])
 

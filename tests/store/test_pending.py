@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.base.time import Instant
-from holdfast.store.mirror.pending import Pending, Waiting
+from holdfast.store.mirror.pending import Pending, PendingKey
 
 KEYS = [b"a", b"b", b"c", b"d"]
 STEPS = st.lists(
@@ -16,8 +16,8 @@ STEPS = st.lists(
 )
 
 
-def at(second: int) -> Waiting[str]:
-    return Waiting("known", Instant(second), second)
+def at(second: int) -> PendingKey[str]:
+    return PendingKey("known", Instant(second), second)
 
 
 def test_a_listed_key_that_changes_live_is_handed_out_first_and_has_waited_all_the_time() -> None:
@@ -51,7 +51,7 @@ def test_each_key_waits_once_and_the_oldest_is_the_oldest(steps: list[tuple[str,
         else:
             for taken, waiting in itertools.chain.from_iterable(some for _, some in pending.take(most)):
                 since = waits.pop(taken)
-                assert waiting == Waiting(saw.pop(taken, "known"), Instant(since), since)
+                assert waiting == PendingKey(saw.pop(taken, "known"), Instant(since), since)
         oldest = pending.oldest()
         assert (oldest.since if oldest else None) == (Instant(min(waits.values())) if waits else None)
         assert len(pending) == len(waits)

@@ -11,11 +11,11 @@ import pytest
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.control.identity import Identity
-from holdfast.store.api import NoSpace, Refused, StoreAway, StoreError, TooLarge
+from holdfast.store.api import NoSpace, StoreAway, StoreError, StoreRefused, TooLarge
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.identity import Remembered, Verdict, create_identity, judge, read_identity
+from holdfast.store.identity import SeenStore, StoreVerdict, create_identity, judge, read_identity
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.real.processes import reserved_ports
 from tests.store.certificates import CLIENT, SERVER, Authority
@@ -100,26 +100,26 @@ def test_an_endpoint_that_never_answers() -> None:
 
 def test_a_certificate_of_another_ca(home: Path, tls: str) -> None:
     said = complaint(client(tls, Authority(home, "other")))
-    assert said.startswith("Refused")
+    assert said.startswith("StoreRefused")
     assert "not signed by the CA in store.ca_file" in said
 
 
 def test_no_client_certificate_where_one_is_asked_for(tls: str, authority: Authority) -> None:
     said = complaint(Connection((tls,), ca=authority.pem))
-    assert said.startswith("Refused")
+    assert said.startswith("StoreRefused")
     assert "asks for a client certificate" in said
 
 
 def test_a_client_certificate_that_the_server_does_not_trust(home: Path, tls: str, authority: Authority) -> None:
     pair = Authority(home, "other").issue("stranger", [CLIENT])
     said = complaint(Connection((tls,), ca=authority.pem, cert=pair.cert, key=pair.key))
-    assert said.startswith("Refused")
+    assert said.startswith("StoreRefused")
     assert "refuses our client certificate" in said
 
 
 def test_a_certificate_file_that_is_none(home: Path) -> None:
     (home / "rubbish.pem").write_text("rubbish")
-    with pytest.raises(Refused, match=r"store.ca_file .*rubbish.pem is not a readable CA certificate"):
+    with pytest.raises(StoreRefused, match=r"store.ca_file .*rubbish.pem is not a readable CA certificate"):
         EtcdStore(Connection(("https://127.0.0.1:1",), ca=home / "rubbish.pem"))
 
 
@@ -130,7 +130,7 @@ def test_the_right_certificates_are_no_complaint(tls: str, authority: Authority)
 def test_a_wrong_password(tls: str, authority: Authority) -> None:
     switch_authentication_on(tls, "right", *etcdctl_login(authority))
     said = complaint(client(tls, authority, user="root", password="wrong"))
-    assert said.startswith("Refused")
+    assert said.startswith("StoreRefused")
     assert "refuses our password; check store.user and the content of store.password_file" in said
     assert complaint(client(tls, authority, user="root", password="right")) == "no complaint: None"
 
@@ -138,21 +138,21 @@ def test_a_wrong_password(tls: str, authority: Authority) -> None:
 def test_no_user_where_one_is_asked_for(tls: str, authority: Authority) -> None:
     switch_authentication_on(tls, "right", *etcdctl_login(authority))
     said = complaint(client(tls, authority))
-    assert said.startswith("Refused")
+    assert said.startswith("StoreRefused")
     assert "has authentication on; set store.user and store.password_file" in said
 
 
 def test_a_client_certificate_with_a_common_name_under_authentication(tls: str, authority: Authority) -> None:
     switch_authentication_on(tls, "right", *etcdctl_login(authority))
     said = complaint(client(tls, authority, common_name=True, user="root", password="right"))
-    assert said.startswith("Refused")
+    assert said.startswith("StoreRefused")
     assert "refuses client certificates with a Common Name while etcd's authentication is on" in said
 
 
 def test_a_server_certificate_without_client_usage(home: Path, authority: Authority) -> None:
     with tls_etcd(home, authority, authority.issue("server", [SERVER])) as url:
         said = complaint(client(url, authority))
-    assert said.startswith("Refused")
+    assert said.startswith("StoreRefused")
     assert "its server certificate needs the clientAuth usage too" in said
 
 
@@ -169,7 +169,7 @@ def test_a_gateway_that_is_switched_off(home: Path) -> None:
 def test_a_port_that_another_server_has_taken(server: type) -> None:
     with server() as url:
         said = complaint(Connection((url,)))
-    assert said.startswith("Refused")
+    assert said.startswith("StoreRefused")
     assert f"{url} is not etcd" in said
     assert "another server has taken that port" in said
 
@@ -193,8 +193,8 @@ def test_a_foreign_fleet(etcd: EmbeddedEtcd) -> None:
             region = Region("foreign")
             fenced = FencedStore(store, b"leader", leader.create_revision)
             await create_identity(fenced, region, Identity(fleet="theirs", epoch=1))
-            judgement = judge(Remembered("ours", 1, 1), await read_identity(store, region))
-        assert judgement.verdict is Verdict.FOREIGN
+            judgement = judge(SeenStore("ours", 1, 1), await read_identity(store, region))
+        assert judgement.verdict is StoreVerdict.FOREIGN
         assert "this store belongs to fleet theirs, but we belong to fleet ours" in judgement.sentence
 
     asyncio.run(main())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.model.base.time import Duration
-from holdfast.store.transport.http import Endpoint
-from holdfast.store.watch.stream import FULL_READ, MOST_BUFFERED, Stream
+from holdfast.store.transport.http import MemberAddress
+from holdfast.store.watch.stream import FULL_READ, MOST_BUFFERED, WatchStream
 
 GATHER = Duration(milliseconds=50)
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -30,14 +30,14 @@ class Wire(asyncio.Transport):
         self.reading = True
 
 
-def opened() -> tuple[Stream, Wire]:
-    stream, wire = Stream(Endpoint.parse("http://127.0.0.1:1"), "/v3/watch", b"{}", "", GATHER), Wire()
+def opened() -> tuple[WatchStream, Wire]:
+    stream, wire = WatchStream(MemberAddress.parse("http://127.0.0.1:1"), "/v3/watch", b"{}", "", GATHER), Wire()
     stream.connection_made(wire)
     hand(stream, HEAD)
     return stream, wire
 
 
-def hand(stream: Stream, data: bytes) -> None:
+def hand(stream: WatchStream, data: bytes) -> None:
     while data:
         buffer = stream.get_buffer(-1)
         some, data = data[: len(buffer)], data[len(buffer) :]

@@ -9,9 +9,9 @@ import pytest
 from holdfast.store.boottime import boot_now
 from holdfast.store.transport import wire
 from holdfast.store.transport.gateway import Connection, Gateway
-from holdfast.store.transport.http import Endpoint
-from holdfast.store.watch.liveness import Vigil
-from holdfast.store.watch.stream import Stream
+from holdfast.store.transport.http import MemberAddress
+from holdfast.store.watch.liveness import StreamCheck
+from holdfast.store.watch.stream import WatchStream
 
 URL = "http://127.0.0.1:2379"
 MEMBER, OTHER = 7, 8
@@ -32,8 +32,8 @@ def test_a_member_is_left_when_it_is_another_one_leaderless_or_behind(
 ) -> None:
     async def main() -> None:
         gateway = Gateway(Connection((URL,)), boot_now)
-        stream = Stream(Endpoint.parse(URL), wire.WATCH, b"", "")
-        vigil = Vigil(gateway, URL, MEMBER, stream, None, _stood=100)
+        stream = WatchStream(MemberAddress.parse(URL), wire.WATCH, b"", "")
+        vigil = StreamCheck(gateway, URL, MEMBER, stream, None, _stood=100)
         objection = vigil._judge(wire.StatusReply(wire.Header(1, member, revision, 2), leader=leader))
         assert (objection is None) if word is None else (word in (objection or ""))
 

@@ -106,7 +106,7 @@ def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, pre
     asyncio.run(main())
 
 
-@fault("C38", without="holdfast.store.watch.own_writes:Echo.missing", returns=0)
+@fault("C38", without="holdfast.store.watch.own_writes:OwnWriteCheck.missing", returns=0)
 def test_C38_a_half_open_stream_is_noticed_by_own_writes_that_do_not_come_back(
     etcd: EmbeddedEtcd, prefix: bytes
 ) -> None:
@@ -216,7 +216,7 @@ def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
         asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.watch.continuity:Landmark.found", returns=True)
+@fault("C29", without="holdfast.store.watch.continuity:HistoryProof.found", returns=True)
 @pytest.mark.parametrize("last", ["snapshot", "put", "delete"])
 def test_C29_a_store_that_was_wiped_and_written_beyond_our_revision_unseen_gives_a_new_snapshot(
     folder: Path, last: str
@@ -243,7 +243,7 @@ def test_C29_a_store_that_was_wiped_and_written_beyond_our_revision_unseen_gives
     asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.watch.continuity:Landmark.found", returns=True)
+@fault("C29", without="holdfast.store.watch.continuity:HistoryProof.found", returns=True)
 @pytest.mark.parametrize("forgotten", ["before the wipe", "after the wipe"])
 def test_C29_where_history_was_compacted_a_wiped_store_is_known_by_the_value_seen_last(
     folder: Path, forgotten: str

@@ -15,15 +15,15 @@ import pytest
 
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real import netns
-from holdfast.testing.real.etcd import Cluster
-from holdfast.testing.real.netns import Network
+from holdfast.testing.real.etcd import EtcdCluster
+from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import PREFIX, Unavailable, abandoned, folder, owner_tag, running, wait_until
 
 ROOT = Path(__file__).parents[2]
 
 
-def put(cluster: Cluster, member: int, key: str) -> bool:
+def put(cluster: EtcdCluster, member: int, key: str) -> bool:
     """Whether a member accepts a write."""
     try:
         return "header" in cluster.members[member].ask("/v3/kv/put", {"key": key, "value": ""})
@@ -31,7 +31,7 @@ def put(cluster: Cluster, member: int, key: str) -> bool:
         return False
 
 
-def test_three_members_survive_the_kill_of_their_leader_and_take_it_back(three_etcds: Cluster) -> None:
+def test_three_members_survive_the_kill_of_their_leader_and_take_it_back(three_etcds: EtcdCluster) -> None:
     first = three_etcds.leader()
     first.kill()
     second = three_etcds.leader()
@@ -41,7 +41,7 @@ def test_three_members_survive_the_kill_of_their_leader_and_take_it_back(three_e
     wait_until(lambda: put(three_etcds, three_etcds.members.index(first), "aw=="), "the one that came back serves")
 
 
-def test_a_paused_member_answers_nothing_until_it_is_resumed(three_etcds: Cluster) -> None:
+def test_a_paused_member_answers_nothing_until_it_is_resumed(three_etcds: EtcdCluster) -> None:
     leader = three_etcds.leader()
     index = three_etcds.members.index(leader)
     leader.pause()
@@ -52,7 +52,7 @@ def test_a_paused_member_answers_nothing_until_it_is_resumed(three_etcds: Cluste
     wait_until(lambda: put(three_etcds, index, "aw=="), "the resumed member serves")
 
 
-def test_a_killed_etcd_keeps_what_it_acknowledged(three_etcds: Cluster) -> None:
+def test_a_killed_etcd_keeps_what_it_acknowledged(three_etcds: EtcdCluster) -> None:
     wait_until(lambda: put(three_etcds, 0, "aw=="), "it is acknowledged")  # a busy machine may cost a leader
     for member in three_etcds.members:
         member.kill()
@@ -92,7 +92,7 @@ def test_postgres_listens_on_no_port(postgres: Postgres) -> None:
     assert postgres.query("postgres", "SHOW listen_addresses") == ""
 
 
-def test_two_namespaces_reach_each_other_over_their_cable_alone(namespaces: Network) -> None:
+def test_two_namespaces_reach_each_other_over_their_cable_alone(namespaces: NamespaceNetwork) -> None:
     a, b, c = (namespaces.namespace(name) for name in "abc")
     namespaces.cable(a, b, "10.9.8.1/24", "10.9.8.2/24")
     device = namespaces.cable(b, c, "fd00::1/64", "fd00::2/64")

@@ -22,7 +22,7 @@ import msgspec
 from holdfast.reconcile import Kinds
 
 
-class Sort(IntEnum):
+class ClaimKind(IntEnum):
     """The sorts of kernel objects; each may lean only on ones of a lower number."""
 
     RULE = 0
@@ -43,10 +43,10 @@ _BITS = {4: 32, 6: 128}
 _MAC_BITS = 48
 
 
-class Key(NamedTuple):
+class ClaimKey(NamedTuple):
     """One object in the kernel. `number` is the address, the MAC, or for a rule the table, as a number."""
 
-    sort: Sort
+    sort: ClaimKind
     family: int
     number: int
     length: int
@@ -54,44 +54,44 @@ class Key(NamedTuple):
     @property
     def text(self) -> str:
         """The address, MAC or prefix alone."""
-        if self.sort is Sort.RULE:
+        if self.sort is ClaimKind.RULE:
             return f"IPv{self.family} table {self.number}"
-        if self.sort is Sort.FORWARDING:
+        if self.sort is ClaimKind.FORWARDING:
             return _mac(self.number)
         host = str(IPv4Address(self.number) if self.family == 4 else IPv6Address(self.number))
-        return f"{host}/{self.length}" if self.sort is Sort.ROUTE else host
+        return f"{host}/{self.length}" if self.sort is ClaimKind.ROUTE else host
 
     def __str__(self) -> str:
         return f"{self.sort.name.lower()} {self.text}"
 
 
-def rule(family: int, table: int) -> Key:
-    return Key(Sort.RULE, family, table, 0)
+def rule(family: int, table: int) -> ClaimKey:
+    return ClaimKey(ClaimKind.RULE, family, table, 0)
 
 
-def forwarding(family: int, mac: str) -> Key:
+def forwarding(family: int, mac: str) -> ClaimKey:
     """`family` is that of the underlay: there is one VXLAN device for each."""
-    return Key(Sort.FORWARDING, family, int(mac.replace(":", ""), 16), _MAC_BITS)
+    return ClaimKey(ClaimKind.FORWARDING, family, int(mac.replace(":", ""), 16), _MAC_BITS)
 
 
-def neighbour(address: str) -> Key:
+def neighbour(address: str) -> ClaimKey:
     family, number = _parsed(address)
-    return Key(Sort.NEIGHBOUR, family, number, _BITS[family])
+    return ClaimKey(ClaimKind.NEIGHBOUR, family, number, _BITS[family])
 
 
 @lru_cache(maxsize=1 << 16)
-def nexthop(address: str) -> Key:
+def nexthop(address: str) -> ClaimKey:
     """By its gateway: a tunnel address, or the underlay address of a host that is reached directly.
 
     Remembered, because every route of a host asks for the same one.
     """
     family, number = _parsed(address)
-    return Key(Sort.NEXTHOP, family, number, _BITS[family])
+    return ClaimKey(ClaimKind.NEXTHOP, family, number, _BITS[family])
 
 
-def route(prefix: str) -> Key:
+def route(prefix: str) -> ClaimKey:
     address, _, length = prefix.partition("/")
-    return Key(Sort.ROUTE, *_parsed(address), int(length))
+    return ClaimKey(ClaimKind.ROUTE, *_parsed(address), int(length))
 
 
 def _parsed(address: str) -> tuple[int, int]:
@@ -109,37 +109,37 @@ class Mode(Enum):
     DIRECT = "direct"
 
 
-class Rule(msgspec.Struct, frozen=True, gc=False, tag="rule"):
+class RoutingRule(msgspec.Struct, frozen=True, gc=False, tag="rule"):
     priority: int
 
 
-class Forwarding(msgspec.Struct, frozen=True, gc=False, tag="forwarding"):
+class FdbEntry(msgspec.Struct, frozen=True, gc=False, tag="forwarding"):
     to: str
     """The underlay address of the host with this tunnel MAC."""
 
 
-class Neighbour(msgspec.Struct, frozen=True, gc=False, tag="neighbour"):
+class NeighbourEntry(msgspec.Struct, frozen=True, gc=False, tag="neighbour"):
     mac: str
 
 
-class Nexthop(msgspec.Struct, frozen=True, gc=False, tag="nexthop"):
+class NexthopEntry(msgspec.Struct, frozen=True, gc=False, tag="nexthop"):
     mode: Mode
 
 
-class Remote(msgspec.Struct, frozen=True, gc=False, tag="remote"):
+class RemoteRoute(msgspec.Struct, frozen=True, gc=False, tag="remote"):
     """A prefix behind another host."""
 
     via: str
     """The gateway of its nexthop."""
 
 
-class Local(msgspec.Struct, frozen=True, gc=False, tag="local"):
+class LocalRoute(msgspec.Struct, frozen=True, gc=False, tag="local"):
     """A prefix of a workload on this host."""
 
     interface: str
 
 
-Shape = Rule | Forwarding | Neighbour | Nexthop | Remote | Local
+Shape = RoutingRule | FdbEntry | NeighbourEntry | NexthopEntry | RemoteRoute | LocalRoute
 """What the kernel can show of an object. Its type goes with the sort of its key; a route is Remote or Local."""
 
 
@@ -168,20 +168,20 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """It is remembered and the kernel does not have it: it has to be made again, or taken off the journal."""
 
 
-def leans_on(key: Key, shape: Shape) -> Key | None:
+def leans_on(key: ClaimKey, shape: Shape) -> ClaimKey | None:
     """The object without which this one is refused by the kernel, or carries nothing."""
-    if isinstance(shape, Remote):
+    if isinstance(shape, RemoteRoute):
         return nexthop(shape.via)
-    if isinstance(shape, Nexthop):
-        return key._replace(sort=Sort.NEIGHBOUR) if shape.mode is Mode.VXLAN else None
-    if isinstance(shape, Neighbour):
+    if isinstance(shape, NexthopEntry):
+        return key._replace(sort=ClaimKind.NEIGHBOUR) if shape.mode is Mode.VXLAN else None
+    if isinstance(shape, NeighbourEntry):
         return forwarding(key.family, shape.mac)
     return None
 
 
-_NAMES: Mapping[Sort, str] = {sort: sort.name.lower() for sort in Sort}
+_NAMES: Mapping[ClaimKind, str] = {sort: sort.name.lower() for sort in ClaimKind}
 
-KINDS: Kinds[Key] = Kinds(of=lambda key: _NAMES[key.sort], order=tuple(_NAMES.values()))
+KINDS: Kinds[ClaimKey] = Kinds(of=lambda key: _NAMES[key.sort], order=tuple(_NAMES.values()))
 
 
 def _mac(number: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 
 from holdfast.netlink import ifaddr
-from holdfast.netlink.socket import Interrupted, Netlink
+from holdfast.netlink.socket import DumpInterrupted, Netlink
 
 MOST = 16
 """A host that serves VIPs may have thousands of addresses; a report has room for a few."""
@@ -24,7 +24,7 @@ def own_addresses() -> tuple[str, ...]:
         return ()
     try:
         found = [(held.address, held.length) for held in ifaddr.dump(kernel)]
-    except (OSError, Interrupted):
+    except (OSError, DumpInterrupted):
         return ()
     finally:
         kernel.close()

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.agent.claims import Key
+from holdfast.agent.claims import ClaimKey
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class HandlerStatus:
     """Where one handler stands with one deletion: acknowledged, or the last thing that it said against it."""
 
     handler: str
@@ -22,11 +22,11 @@ class Status:
 
 
 @dataclass
-class Deletions:
+class PendingDeletes:
     """The deletions that were begun. `handlers` are the names of all that have to acknowledge."""
 
     handlers: Sequence[str]
-    _begun: dict[Key, dict[str, Status]] = field(default_factory=dict)
+    _begun: dict[ClaimKey, dict[str, HandlerStatus]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._begun)
@@ -34,22 +34,22 @@ class Deletions:
     def __contains__(self, key: object) -> bool:
         return key in self._begun
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[ClaimKey]:
         return iter(self._begun)
 
-    def begin(self, keys: Iterable[Key]) -> None:
+    def begin(self, keys: Iterable[ClaimKey]) -> None:
         for key in keys:
-            self._begun.setdefault(key, {name: Status(name) for name in self.handlers})
+            self._begun.setdefault(key, {name: HandlerStatus(name) for name in self.handlers})
 
-    def call_off(self, key: Key) -> None:
+    def call_off(self, key: ClaimKey) -> None:
         self._begun.pop(key, None)
 
-    def asks(self, key: Key, handler: str) -> bool:
+    def asks(self, key: ClaimKey, handler: str) -> bool:
         """Whether this handler has still to be asked."""
         return not self._begun[key][handler].acknowledged
 
-    def answered(self, key: Key, handler: str, error: str | None) -> None:
-        self._begun[key][handler] = Status(handler, error is None, error or "")
+    def answered(self, key: ClaimKey, handler: str, error: str | None) -> None:
+        self._begun[key][handler] = HandlerStatus(handler, error is None, error or "")
 
-    def statuses(self, key: Key) -> Sequence[Status]:
+    def statuses(self, key: ClaimKey) -> Sequence[HandlerStatus]:
         return tuple(self._begun.get(key, {}).values())

@@ -18,26 +18,26 @@ from operator import eq
 
 import structlog
 
-from holdfast.agent.claims import KINDS, Claim, Key
-from holdfast.agent.desired.sources import Precedence, Sources
-from holdfast.agent.desired.watcher import Following
-from holdfast.agent.gates.brake import AllowedBrake
-from holdfast.agent.gates.dependents import Footing, Present
-from holdfast.agent.gates.identity import Belonging
-from holdfast.agent.gates.readiness import Obstacles, Readiness
-from holdfast.agent.gates.store_path import HOLD_DOWN, Path
+from holdfast.agent.claims import KINDS, Claim, ClaimKey
+from holdfast.agent.desired.sources import PrecedenceGate, Sources
+from holdfast.agent.desired.watcher import SourceWatcher
+from holdfast.agent.gates.brake import AgentBrake
+from holdfast.agent.gates.dependents import DependentsGate, Present
+from holdfast.agent.gates.identity import StoreIdentityGate
+from holdfast.agent.gates.readiness import HandlerReadyGate, InterfaceGate
+from holdfast.agent.gates.store_path import HOLD_DOWN, StorePathGate
 from holdfast.agent.journal.journal import JournalUnwritable, Offload
 from holdfast.agent.metrics import AgentMetrics
 from holdfast.agent.source import WantedClaims
-from holdfast.agent.target import Kernel
+from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import Duration, Instant
-from holdfast.reconcile import Away, Change, Intent, Limits, Sync
+from holdfast.reconcile import Away, BrakeLimits, Change, PauseGate, SyncGate
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import Pace, Place
+from holdfast.runtime.reconciler.place import LoopTimings, Place
 
 log = structlog.get_logger(__name__)
 
@@ -65,45 +65,45 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ReconcilerSettings:
     """What can be configured of it."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: BrakeLimits = field(default_factory=BrakeLimits)
     hold_down: Duration = HOLD_DOWN
-    pace: Pace = field(default_factory=Pace)
+    pace: LoopTimings = field(default_factory=LoopTimings)
     stores: Callable[[], Collection[str]] = tuple
     """The addresses at which the store is reached now."""
 
 
-class Keeper:
+class AgentReconciler:
     def __init__(
         self,
         host: str,
-        followings: Sequence[Following],
-        kernel: Kernel,
-        belonging: Belonging,
+        followings: Sequence[SourceWatcher],
+        kernel: JournaledTarget,
+        belonging: StoreIdentityGate,
         around: Around,
-        settings: Settings | None = None,
+        settings: ReconcilerSettings | None = None,
     ) -> None:
         """`followings` are in order of precedence."""
         self.followings = followings
         self.kernel = kernel
         self.belonging = belonging
-        self.sync = Sync({following.name: following.synced for following in followings})
+        self.sync = SyncGate({following.name: following.synced for following in followings})
         belonging.counts = lambda name: name in self.sync.sources
         demands = {following.name: following.demand for following in followings}
         for name, demand in demands.items():
             demand.obstacle = kernel.dataplane.obstacle
             demand.holder = partial(self._holder, name)
         self.sources = Sources(host, demands, kernel.dataplane.describe().own)
-        self.intent: Intent[Key] = Intent(NAME)
+        self.intent: PauseGate[ClaimKey] = PauseGate(NAME)
         self.metrics = AgentMetrics(around.metrics.registry)
-        self._settings = settings or Settings()
+        self._settings = settings or ReconcilerSettings()
         self._clock = around.clock
         self._vitals = around.vitals
         self._offload = around.offload
         self._compaction: asyncio.Task[None] | None = None
-        self.reconciler: Reconciler[Key, Claim] = Reconciler(
+        self.reconciler: Reconciler[ClaimKey, Claim] = Reconciler(
             self._place(),
             clock=around.clock,
             vitals=around.vitals,
@@ -117,7 +117,7 @@ class Keeper:
         """What may be in the kernel now."""
         return self.kernel.present
 
-    def _place(self) -> Place[Key, Claim]:
+    def _place(self) -> Place[ClaimKey, Claim]:
         kernel, settings = self.kernel, self._settings
         remembered = kernel.remembered
         wanted = WantedClaims(self.sources, self.followings, self.sync, kernel.present, self._doubt, remembered)
@@ -129,16 +129,16 @@ class Keeper:
                 self.intent,
                 self.belonging,
                 self.sync,
-                Precedence(tuple(self.sources.demands), self.sync),
-                Readiness(kernel.handlers),
-                Obstacles(kernel.dataplane),
-                Footing(kernel.present),
-                Path(kernel.present, settings.stores, settings.hold_down),
+                PrecedenceGate(tuple(self.sources.demands), self.sync),
+                HandlerReadyGate(kernel.handlers),
+                InterfaceGate(kernel.dataplane),
+                DependentsGate(kernel.present),
+                StorePathGate(kernel.present, settings.stores, settings.hold_down),
             ),
             kinds=KINDS,
             show=str,
             same=eq,
-            brake=AllowedBrake(f"{NAME}/brake", KINDS, settings.limits, self._is_allowed),
+            brake=AgentBrake(f"{NAME}/brake", KINDS, settings.limits, self._is_allowed),
             feed=wanted,
             quiet=_QUIET,
             read_back=False,  # every handler answers for every object by itself
@@ -200,11 +200,11 @@ class Keeper:
         except Away as away:
             log.warning(f"the kernel cannot be read yet: {away}")
 
-    def _is_allowed(self, change: Change[Key, Claim]) -> bool:
+    def _is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
         owner = change.owner.source
         return any(following.name == owner and following.is_allowed(change) for following in self.followings)
 
-    def _holder(self, source: str, key: Key) -> str:
+    def _holder(self, source: str, key: ClaimKey) -> str:
         """The endpoint of that source that has it."""
         owned = self.kernel.holder(key)
         return owned.value.owner.endpoint if owned is not None and owned.source == source else ""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from holdfast.agent.claims import Claim, Key
+from holdfast.agent.claims import Claim, ClaimKey
 from holdfast.agent.desired.sources import Sources
-from holdfast.agent.desired.watcher import Following, Remembered
+from holdfast.agent.desired.watcher import Remembered, SourceWatcher
 from holdfast.agent.gates.dependents import Present
 from holdfast.agent.key_order import in_order
-from holdfast.reconcile import Owned, Sync
+from holdfast.reconcile import Owned, SyncGate
 from holdfast.runtime.cooperative import in_turns
 from holdfast.store.mirror.gc_pause import resting
 
@@ -25,8 +25,8 @@ class WantedClaims:
     def __init__(
         self,
         sources: Sources,
-        followings: Sequence[Following],
-        sync: Sync,
+        followings: Sequence[SourceWatcher],
+        sync: SyncGate,
         present: Present,
         listed_anew: Callable[[str], None] = lambda _name: None,
         remembered: Remembered = tuple,
@@ -39,20 +39,20 @@ class WantedClaims:
         self._present = present
         self._listed_anew = listed_anew
         self._remembered = remembered
-        self._touched: set[Key] = set()
+        self._touched: set[ClaimKey] = set()
         self._was_read = False
-        self._ordered: list[Key] | None = None
+        self._ordered: list[ClaimKey] | None = None
         """All that is wanted, for the pages of one pass; None when something has been touched since."""
 
-    async def fetch(self) -> Collection[Key]:
+    async def fetch(self) -> Collection[ClaimKey]:
         await self._catch_up()
         touched, self._touched = self._touched, set()
         return touched | self._present.take_freed()
 
-    async def settle(self, is_open: Callable[[Key], bool]) -> bool:
+    async def settle(self, is_open: Callable[[ClaimKey], bool]) -> bool:
         return bool(self._touched or self._present.freed)
 
-    async def read(self, after: Key | None, upto: Key | None) -> Sequence[tuple[Key, Owned[Claim]]]:
+    async def read(self, after: ClaimKey | None, upto: ClaimKey | None) -> Sequence[tuple[ClaimKey, Owned[Claim]]]:
         await self._catch_up()
         if after is None or self._ordered is None:
             self._ordered = await self._in_order()
@@ -60,14 +60,14 @@ class WantedClaims:
         end = len(self._ordered) if upto is None else bisect_right(self._ordered, upto)
         return list(self.sources.among(self._ordered[start:end]).items())
 
-    async def _in_order(self) -> list[Key]:
+    async def _in_order(self) -> list[ClaimKey]:
         keys = self.sources.keys()
         # Before the first time, the sources have taken over whole lists: the collector need not look at those again.
         with resting(len(keys), lasting=not self._was_read):
             self._was_read = True
             return await in_turns(in_order(keys))
 
-    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
+    async def look(self, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
         await self._catch_up()
         return self.sources.among(keys)
 

@@ -17,7 +17,7 @@ LOOK_AGAIN = Duration(seconds=1)
 """While a name was never found: the store may be reached the moment it can be looked up."""
 
 
-class WayToStore:
+class StoreAddresses:
     def __init__(self, endpoints: Collection[str]) -> None:
         self._names = sorted({name for url in endpoints if (name := urlsplit(url).hostname)})
         self._known: Mapping[str, frozenset[str]] = {}

@@ -14,47 +14,47 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import structlog
 from msgspec.structs import replace
 
-from holdfast.agent.claims import Claim, Key, Local, Shape
-from holdfast.agent.dataplane.api import ClaimChange, Dataplane, Handler
+from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Shape
+from holdfast.agent.dataplane.api import ClaimChange, Handler, HostDataplane
 from holdfast.agent.gates import readiness as waiting
 from holdfast.agent.gates.dependents import Present
 from holdfast.agent.journal import Journal
 from holdfast.agent.journal import codec as record
-from holdfast.agent.journal.frames import LONGEST_BODY, Entry
-from holdfast.agent.journal.frames import Op as Entering
+from holdfast.agent.journal.frames import LONGEST_BODY, JournalEntry
+from holdfast.agent.journal.frames import EntryKind as Entering
 from holdfast.agent.journal.journal import JournalUnwritable
 from holdfast.agent.key_order import in_order, portions
-from holdfast.agent.pending_deletes import Deletions
+from holdfast.agent.pending_deletes import PendingDeletes
 from holdfast.reconcile import Away, Op, Outcome, Owned
 from holdfast.runtime.cooperative import Steps, in_turns
 from holdfast.store.mirror.gc_pause import resting
 
 log = structlog.get_logger(__name__)
 
-ClaimOutcome = Outcome[Key, Claim]
+ClaimOutcome = Outcome[ClaimKey, Claim]
 _PAGE = 1_000
 TOO_LONG = "the name of its owner or its interface is too long to be written down in the journal"
 
 
-class Kernel:
+class JournaledTarget:
     """The dataplane and other handlers, behind the journal. `present` and `deletions` are for whoever tells of them."""
 
     def __init__(
-        self, journal: Journal, dataplane: Dataplane, others: Sequence[Handler] = (), page: int = _PAGE
+        self, journal: Journal, dataplane: HostDataplane, others: Sequence[Handler] = (), page: int = _PAGE
     ) -> None:
         """`page` is how many objects are compared without a break."""
         self.journal = journal
         self.dataplane = dataplane
         self.handlers: Sequence[Handler] = (dataplane, *others)
         self.present = Present()
-        self.deletions = Deletions([handler.name for handler in self.handlers])
-        self._remembered: dict[Key, Owned[Claim] | bytes] = {}
+        self.deletions = PendingDeletes([handler.name for handler in self.handlers])
+        self._remembered: dict[ClaimKey, Owned[Claim] | bytes] = {}
         """Encoded until it is looked at."""
         self._looked = False
-        self._order: list[Key] = []
+        self._order: list[ClaimKey] = []
         """All that was there when everything was last read."""
         self._page = page
-        self._unsettled: set[Key] = set()
+        self._unsettled: set[ClaimKey] = set()
         """Not every handler has taken its last addition, as far as is known."""
         self._recall()
 
@@ -75,7 +75,7 @@ class Kernel:
         if unknown:
             log.error(f"{unknown:,} records of the journal are of another release: they stay, and are not used")
 
-    def _recalled(self, key: Key) -> Owned[Claim] | None:
+    def _recalled(self, key: ClaimKey) -> Owned[Claim] | None:
         """What is remembered under this key; None: nothing, or nothing that this release understands."""
         known = self._remembered.get(key)
         if isinstance(known, bytes):
@@ -88,17 +88,17 @@ class Kernel:
             return owned
         return known
 
-    def remembered(self) -> Iterator[tuple[Key, Owned[Claim]]]:
+    def remembered(self) -> Iterator[tuple[ClaimKey, Owned[Claim]]]:
         """What earlier lives have made or begun to remove, as the journal has it."""
         for key in list(self._remembered):
             if (owned := self._recalled(key)) is not None:
                 yield key, owned
 
-    def holder(self, key: Key) -> Owned[Claim] | None:
+    def holder(self, key: ClaimKey) -> Owned[Claim] | None:
         """Who has that, as the journal has it; nobody has what is being removed."""
         return None if key in self.deletions else self._recalled(key)
 
-    async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Claim]]], Key | None]:
+    async def read(self, after: ClaimKey | None) -> tuple[Sequence[tuple[ClaimKey, Owned[Claim]]], ClaimKey | None]:
         """Everything is read for the first page; the others are of the same moment, but for what we did since."""
         await asyncio.sleep(0)  # between two pages everybody has a turn
         if after is None:
@@ -115,7 +115,7 @@ class Kernel:
             self._order = list(await in_turns(self._finding(shapes)))
             self._looked = True
 
-    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Claim]]:
+    async def look(self, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
         shapes = await self.dataplane.read(keys)
         found = {key: owned for key in keys if (owned := self._found(key, shapes)) is not None}
         for key in keys:
@@ -136,19 +136,19 @@ class Kernel:
         self._finish([outcome.change.key for outcome in outcomes if is_over(outcome)])
         return outcomes
 
-    def _finding(self, shapes: Mapping[Key, Shape]) -> Steps[Mapping[Key, Owned[Claim]]]:
+    def _finding(self, shapes: Mapping[ClaimKey, Shape]) -> Steps[Mapping[ClaimKey, Owned[Claim]]]:
         """All that there is, in order. Meanwhile nobody else reads, looks or applies: that is one after the other."""
         yield
         unknown = [key for key in shapes if key not in self._remembered]
         yield
-        found: dict[Key, Owned[Claim]] = {}
+        found: dict[ClaimKey, Owned[Claim]] = {}
         for some in portions((yield from in_order([*self._remembered, *unknown]))):
             found |= {key: owned for key in some if (owned := self._found(key, shapes)) is not None}
             yield
         yield from self.present.replacing_all(found)
         return found
 
-    def _found(self, key: Key, shapes: Mapping[Key, Shape]) -> Owned[Claim] | None:
+    def _found(self, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
         """Whose it is, by the journal; how it is, by the kernel."""
         remembered, shape = self._recalled(key), shapes.get(key)
         if remembered is None:
@@ -174,7 +174,9 @@ class Kernel:
                 self.deletions.begin([change.key])
                 self._remembered.setdefault(change.key, change.old)
 
-    async def _hand_over(self, handler: Handler, steps: Sequence[ClaimChange], errors: dict[Key, list[str]]) -> None:
+    async def _hand_over(
+        self, handler: Handler, steps: Sequence[ClaimChange], errors: dict[ClaimKey, list[str]]
+    ) -> None:
         asked = [step for step in steps if step.op is not Op.DELETE or self.deletions.asks(step.key, handler.name)]
         answers = await _answers(handler, asked) if asked else ()
         for step, error in zip(asked, answers, strict=True):
@@ -197,15 +199,15 @@ class Kernel:
             self.present.put(change.key, change.new)
         return Outcome(change)
 
-    def _finish(self, keys: Sequence[Key]) -> None:
+    def _finish(self, keys: Sequence[ClaimKey]) -> None:
         """N5: only what every handler has let go of is forgotten."""
-        self._journal(Entry(Entering.DONE, record.write_key(key)) for key in keys)
+        self._journal(JournalEntry(Entering.DONE, record.write_key(key)) for key in keys)
         for key in keys:
             self.deletions.call_off(key)
             self._remembered.pop(key, None)
             self.present.drop(key)
 
-    def _journal(self, entries: Iterable[Entry]) -> None:
+    def _journal(self, entries: Iterable[JournalEntry]) -> None:
         try:
             self.journal.write(list(entries))
         except JournalUnwritable as sentence:
@@ -222,7 +224,7 @@ def is_too_long(change: ClaimChange) -> bool:
     if change.new is None:
         return False
     shape, owner = change.new.value.shape, change.new.value.owner
-    names = (owner.host, owner.incarnation, owner.endpoint, shape.interface if isinstance(shape, Local) else "")
+    names = (owner.host, owner.incarnation, owner.endpoint, shape.interface if isinstance(shape, LocalRoute) else "")
     return sum(map(len, names)) > LONGEST_BODY >> 3
 
 
@@ -237,12 +239,12 @@ def is_over(outcome: ClaimOutcome) -> bool:
     return outcome.change.op is Op.DELETE and outcome.error is None
 
 
-def _entry(change: ClaimChange) -> Entry:
+def _entry(change: ClaimChange) -> JournalEntry:
     key = record.write_key(change.key)
     if change.new is not None:
-        return Entry(Entering.ADD, key, record.write(change.new))
+        return JournalEntry(Entering.ADD, key, record.write(change.new))
     assert change.old is not None
-    return Entry(Entering.INTENT, key, record.write(change.old))
+    return JournalEntry(Entering.INTENT, key, record.write(change.old))
 
 
 def _origin(owned: Owned[Claim]) -> tuple[str, int]:

@@ -17,34 +17,34 @@ import msgspec
 import structlog
 
 from holdfast import __version__
-from holdfast.agent.commands.control import Commands
-from holdfast.agent.dataplane.api import Dataplane
-from holdfast.agent.dataplane.file import MemoryDataplane
-from holdfast.agent.desired.peers import Encapsulation, Here
-from holdfast.agent.desired.watcher import Following
-from holdfast.agent.gates.identity import Belonging
+from holdfast.agent.commands.control import AgentCommands
+from holdfast.agent.dataplane.api import HostDataplane
+from holdfast.agent.dataplane.file import FileDataplane
+from holdfast.agent.desired.peers import Encapsulation, LocalHost
+from holdfast.agent.desired.watcher import SourceWatcher
+from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
 from holdfast.agent.journal.journal import JournalUnreadable
-from holdfast.agent.reconciler import Around, Keeper, Settings
+from holdfast.agent.reconciler import AgentReconciler, Around, ReconcilerSettings
 from holdfast.agent.report.endpoints import EndpointReporter
-from holdfast.agent.report.summary import About, Moment, Standing
+from holdfast.agent.report.summary import AgentDetails, AgentSummary, Moment
 from holdfast.agent.report.worker import REPORTER, ROLE, SPEAKER, host_name
-from holdfast.agent.store_addresses import WayToStore
-from holdfast.agent.target import Kernel
+from holdfast.agent.store_addresses import StoreAddresses
+from holdfast.agent.target import JournaledTarget
 from holdfast.config.root import Config
-from holdfast.config.sections.agent import Agent as Configuration
+from holdfast.config.sections.agent import AgentSettings as Configuration
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.netlink.netns import inside
-from holdfast.reconcile import Away, Limits
+from holdfast.reconcile import Away, BrakeLimits
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.process import boot_id, give_back_memory
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.runtime.intents.commands import Intents
-from holdfast.runtime.paths import Paths
-from holdfast.runtime.reconciler.place import Pace
+from holdfast.runtime.intents.commands import IntentCommands
+from holdfast.runtime.paths import RolePaths
+from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import OwnKey, Store
@@ -62,16 +62,16 @@ _ECHO = Duration(seconds=10)
 T = TypeVar("T")
 
 
-def journal_file(paths: Paths) -> Path:
+def journal_file(paths: RolePaths) -> Path:
     """In the runtime folder: what it tells of lives as long as the kernel's state, and no longer."""
     return paths.runtime / f"{ROLE}.journal"
 
 
-class OwnNode:
+class OwnHost:
     """What the source says about this host itself, once it has spoken."""
 
     def __init__(self) -> None:
-        self.following: Following | None = None
+        self.following: SourceWatcher | None = None
 
     def mac(self, family: int) -> str | None:
         """By which the others know our end of the tunnel."""
@@ -80,11 +80,11 @@ class OwnNode:
         return self.following.demand.macs()[family]
 
 
-def open_dataplane(config: Configuration, node: OwnNode, runtime: Path, *, alone: bool = True) -> Dataplane:
+def open_dataplane(config: Configuration, node: OwnHost, runtime: Path, *, alone: bool = True) -> HostDataplane:
     """The dataplane that is configured. Raises `Away`, also where another agent has it; not `alone` only looks."""
     match config.dataplane.kind:
         case "memory":
-            return MemoryDataplane(Path(config.dataplane.file or runtime / f"{ROLE}.kernel.json"))
+            return FileDataplane(Path(config.dataplane.file or runtime / f"{ROLE}.kernel.json"))
         case "linux":
             from holdfast.agent.dataplane.linux import LinuxDataplane
 
@@ -105,12 +105,12 @@ def own_addresses(config: Configuration) -> tuple[str, ...]:
         return ()
 
 
-def settings(config: Config, way: WayToStore) -> Settings:
+def settings(config: Config, way: StoreAddresses) -> ReconcilerSettings:
     agent = config.agent
-    return Settings(
-        limits=Limits(count=agent.brake_count, share=agent.brake_share / 100),
+    return ReconcilerSettings(
+        limits=BrakeLimits(count=agent.brake_count, share=agent.brake_share / 100),
         hold_down=agent.hold_down,
-        pace=Pace(audit=agent.verify_interval, linger=linger(host_name(config))),
+        pace=LoopTimings(audit=agent.verify_interval, linger=linger(host_name(config))),
         stores=way.addresses,
     )
 
@@ -120,11 +120,11 @@ def linger(host: str) -> Duration:
     return _SPREAD * (crc32(host.encode()) / 2**32)
 
 
-def following(config: Config, store: Store, clock: Clock) -> Following:
+def following(config: Config, store: Store, clock: Clock) -> SourceWatcher:
     """The one source that there is: this region of the store."""
     region = Region(config.store.region or "")
-    here = Here(host_name(config), Encapsulation(config.agent.encapsulation))
-    return Following(region.segment, store, region, here, clock, own_key(config))
+    here = LocalHost(host_name(config), Encapsulation(config.agent.encapsulation))
+    return SourceWatcher(region.segment, store, region, here, clock, own_key(config))
 
 
 def own_key(config: Config) -> OwnKey:
@@ -136,20 +136,20 @@ def own_key(config: Config) -> OwnKey:
 class AgentJob:
     """The keeper with all that is around it, once journal and kernel are open."""
 
-    def __init__(self, worker: Worker, store: Store, journal: Journal, dataplane: Dataplane, node: OwnNode) -> None:
+    def __init__(self, worker: Worker, store: Store, journal: Journal, dataplane: HostDataplane, node: OwnHost) -> None:
         config = worker.config
         self._worker = worker
         self._begun_with = config.agent
         self._node = node
-        self._way = WayToStore(config.store.endpoints)
+        self._way = StoreAddresses(config.store.endpoints)
         source = node.following = following(config, store, worker.clock)
-        belonging = Belonging({source.name: StoreMemory(worker.paths.state, ROLE)})
+        belonging = StoreIdentityGate({source.name: StoreMemory(worker.paths.state, ROLE)})
         around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
-        host, kernel = host_name(config), Kernel(journal, dataplane)
-        self.keeper = Keeper(host, [source], kernel, belonging, around, settings(config, self._way))
-        self._intents = Intents(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync)
+        host, kernel = host_name(config), JournaledTarget(journal, dataplane)
+        self.keeper = AgentReconciler(host, [source], kernel, belonging, around, settings(config, self._way))
+        self._intents = IntentCommands(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync)
         self._intents.offer()
-        self._commands = Commands(self.keeper, host, boot_id(), worker.clock)
+        self._commands = AgentCommands(self.keeper, host, boot_id(), worker.clock)
         worker.handlers |= self._commands.handlers()
         states, are_all = self._commands.endpoints, self._commands.knows_all_endpoints
         own, now = own_key(config), worker.clock.now
@@ -189,7 +189,7 @@ class AgentJob:
                 log.warning("agent: the new settings are taken up at the next start of the agent")
 
 
-class Patience:
+class StartupWait:
     """Waits for what has to be open before anything can begin, and answers meanwhile."""
 
     def __init__(self, worker: Worker) -> None:
@@ -216,21 +216,21 @@ class Patience:
 
     async def _report(self, _request: Request, _who: Who) -> Any:
         clock = self._worker.clock
-        standing = Standing(__version__, boot_id(), waits=self._sentence, waits_since=self._since)
+        standing = AgentSummary(__version__, boot_id(), waits=self._sentence, waits_since=self._since)
         return msgspec.to_builtins(standing.report(Moment(clock.now(), clock.wall())))
 
     async def _about(self, _request: Request, _who: Who) -> Any:
         config = self._worker.config
-        return msgspec.to_builtins(About(host_name(config), config.agent.dataplane.kind, waits=self._sentence))
+        return msgspec.to_builtins(AgentDetails(host_name(config), config.agent.dataplane.kind, waits=self._sentence))
 
 
 async def keep(worker: Worker) -> None:
-    config, waits = worker.config, Patience(worker)
+    config, waits = worker.config, StartupWait(worker)
     journal = await waits.opened(lambda: Journal.open(journal_file(worker.paths), boot_id()))
     if journal is None:
         return
     log.log(20 if not journal.opening.aside else 30, journal.opening.sentence)
-    node = OwnNode()
+    node = OwnHost()
     dataplane = await waits.opened(lambda: open_dataplane(config.agent, node, worker.paths.runtime))
     if dataplane is None:
         return

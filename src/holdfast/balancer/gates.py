@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Value, Vip
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey
 from holdfast.balancer.warm_up import WarmUp
 from holdfast.model.base.time import NEVER, Instant
-from holdfast.reconcile import Change, Closed, Intent, Op, Reason
+from holdfast.reconcile import Change, Closed, Op, PauseGate, Reason
 
 
 class HealthReason(Reason):
@@ -25,19 +25,19 @@ class HealthReason(Reason):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FrontendState:
     """What is known of a frontend's backends."""
 
     name: str
-    unknown: frozenset[Identity] = frozenset()
-    held: frozenset[Identity] = frozenset()
+    unknown: frozenset[BackendId] = frozenset()
+    held: frozenset[BackendId] = frozenset()
     """Those that an operator paused or disabled."""
     known: bool = True
     """Whether any backend has a real state; what an operator took out tells nothing of the others."""
 
 
-Standings = Callable[[Vip], Standing | None]
-Programmed = Callable[[Key], Value | None]
+Standings = Callable[[Vip], FrontendState | None]
+Programmed = Callable[[VipKey], Value | None]
 """What was last programmed there, or found at the start, whatever the dataplane holds by now."""
 
 
@@ -48,19 +48,19 @@ class WarmUpGate:
     warm: WarmUp
     standing: Standings
 
-    def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+    def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         found = self.standing(change.key.vip)
         return self.warm.judge(None if found is None else found.name, now)
 
 
 @dataclass(slots=True)
-class PauseGate:
+class FrontendPauseGate:
     """Asks the intent gate of the frontend that a change belongs to."""
 
     standing: Standings
-    paused: Mapping[str, Intent[Key]] = field(default_factory=dict)
+    paused: Mapping[str, PauseGate[VipKey]] = field(default_factory=dict)
 
-    def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+    def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         found = self.standing(change.key.vip)
         intent = None if found is None else self.paused.get(found.name)
         return None if intent is None else intent.judge(change, tally, have, now)
@@ -78,7 +78,7 @@ class HealthGate:
     since: Instant = NEVER
     programmed: Programmed = lambda _key: None
 
-    def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+    def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         found = self.standing(change.key.vip)
         backend = change.key.backend
         if found is None or (backend != NO_BACKEND and backend in found.held):
@@ -90,7 +90,7 @@ class HealthGate:
             return Closed("no_prober", HealthReason.NO_PROBER, self.silent, "the prober's next report")
         return None
 
-    def _gives_back(self, change: Change[Key, Value]) -> bool:
+    def _gives_back(self, change: Change[VipKey, Value]) -> bool:
         """Whether somebody took away what was programmed there, and it will serve again as it did."""
         was = self.programmed(change.key)
         found, wanted = (None if side is None else side.value for side in (change.old, change.new))
@@ -101,4 +101,4 @@ class HealthGate:
 
 def _serves(value: Value) -> Value | tuple[bool, bool]:
     """What of a value is health's; how much an entry gets is also a matter of time and of operators."""
-    return (value.weight > 0, value.kill) if isinstance(value, Entry) else value
+    return (value.weight > 0, value.kill) if isinstance(value, BackendEntry) else value

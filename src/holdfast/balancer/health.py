@@ -1,7 +1,7 @@
 """Health: what probe results and an operator's word make of one backend.
 
 Everything that moves a backend from state to state is in this file, as the table `TRANSITIONS`; an event that a state
-does not know raises `Impossible`. Results are counted in a row and snap back (B7): `fall` failures in a row take a
+does not know raises `InvalidEvent`. Results are counted in a row and snap back (B7): `fall` failures in a row take a
 backend down, one pass among them starts the count anew, and so for `rise`. From unknown one result decides, but a
 backend that the dataplane was found serving with, or that was up when its check changed, needs `fall` failures (B25).
 A late prober's failure is no failure (B14).
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from holdfast.balancer.probing.messages import Pace
+from holdfast.balancer.probing.messages import ProbeInterval
 from holdfast.model.base.time import NEVER, Instant
 
 
-class State(Enum):
+class HealthState(Enum):
     """What a backend is. `UNKNOWN` is not a real state: it says that nobody knows yet."""
 
     UNKNOWN = "unknown"
@@ -28,7 +28,7 @@ class State(Enum):
     REMOVED = "removed"
 
 
-class Event(Enum):
+class HealthEvent(Enum):
     """What can happen to a backend."""
 
     PASSED = "passed"
@@ -41,12 +41,12 @@ class Event(Enum):
     REMOVE = "remove"
 
 
-class Impossible(ValueError):
+class InvalidEvent(ValueError):
     """The event makes no sense in this state; the message is one sentence for the person who asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class HealthThresholds:
     """How many results in a row change a verdict."""
 
     rise: int = 2
@@ -54,67 +54,67 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class CheckCount:
     """One check of a backend: its verdict (unknown, up or down) and how many results in a row speak against it."""
 
-    verdict: State = State.UNKNOWN
+    verdict: HealthState = HealthState.UNKNOWN
     against: int = 0
     careful: bool = False
     """An unknown verdict that one failure must not turn into down: traffic is being served (B25)."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> ProbeInterval:
         """Normal when fully up, slow when fully down, fast while undecided or degraded."""
-        if self.against or self.verdict is State.UNKNOWN:
-            return Pace.FAST
-        return Pace.NORMAL if self.verdict is State.UP else Pace.DOWN
+        if self.against or self.verdict is HealthState.UNKNOWN:
+            return ProbeInterval.FAST
+        return ProbeInterval.NORMAL if self.verdict is HealthState.UP else ProbeInterval.DOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """One backend. `counts` has one entry per configured check; a backend without any is up."""
 
-    state: State = State.UNKNOWN
-    counts: Mapping[str, Count] = field(default_factory=dict)
+    state: HealthState = HealthState.UNKNOWN
+    counts: Mapping[str, CheckCount] = field(default_factory=dict)
     since: Instant = NEVER
     why: str = "not probed yet"
 
     @property
     def is_known(self) -> bool:
-        return self.state is not State.UNKNOWN
+        return self.state is not HealthState.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
     """An event with its circumstances: which check found it and by which rules it counts, or who asked and why."""
 
-    event: Event
+    event: HealthEvent
     why: str
     check: str = ""
-    rules: Rules = Rules()
+    rules: HealthThresholds = HealthThresholds()
 
 
 def fresh(checks: Iterable[str], now: Instant, *, serving: bool = False) -> Health:
     """A backend of which nothing is known; `serving`: the dataplane was found sending it new flows."""
-    counts = {check: Count(careful=serving) for check in checks}
+    counts = {check: CheckCount(careful=serving) for check in checks}
     if not counts:
-        return Health(State.UP, counts, now, "it has no health check")
-    return Health(State.UNKNOWN, counts, now)
+        return Health(HealthState.UP, counts, now, "it has no health check")
+    return Health(HealthState.UNKNOWN, counts, now)
 
 
 def rechecked(health: Health, checks: Iterable[str], changed: Iterable[str]) -> Health:
     """The same backend with other checks: its state stays until the new ones have a verdict (B5)."""
     anew = set(changed)
-    careful = health.state is State.UP
+    careful = health.state is HealthState.UP
     kept = {check: count for check, count in health.counts.items() if check not in anew}
-    return replace(health, counts={check: kept.get(check, Count(careful=careful)) for check in checks})
+    return replace(health, counts={check: kept.get(check, CheckCount(careful=careful)) for check in checks})
 
 
 def step(health: Health, signal: Signal, now: Instant) -> Health:
-    """Carries a backend one event further. Raises `Impossible` for what its state does not know."""
+    """Carries a backend one event further. Raises `InvalidEvent` for what its state does not know."""
     move = TRANSITIONS.get((health.state, signal.event))
     if move is None:
-        raise Impossible(f"a backend that is {health.state.value} cannot {_VERBS[signal.event]}")
+        raise InvalidEvent(f"a backend that is {health.state.value} cannot {_VERBS[signal.event]}")
     return move(health, signal, now)
 
 
@@ -122,43 +122,43 @@ def _probed(health: Health, signal: Signal, now: Instant) -> Health:
     before = health.counts.get(signal.check)
     if before is None:  # a result of a check that a reload has taken away meanwhile
         return health
-    passed = signal.event is Event.PASSED
+    passed = signal.event is HealthEvent.PASSED
     counts = {**health.counts, signal.check: _counted(before, signal.rules, passed=passed)}
     verdict = _combined(counts.values())
-    if verdict in (State.UNKNOWN, health.state):
+    if verdict in (HealthState.UNKNOWN, health.state):
         return replace(health, counts=counts)
     return Health(verdict, counts, now, signal.why)
 
 
-def _counted(count: Count, rules: Rules, *, passed: bool) -> Count:
+def _counted(count: CheckCount, rules: HealthThresholds, *, passed: bool) -> CheckCount:
     """B7: consecutive, and snapping: what agrees with the verdict forgets all that spoke against it."""
-    if count.verdict is State.UNKNOWN:
+    if count.verdict is HealthState.UNKNOWN:
         if passed:
-            return Count(State.UP)
+            return CheckCount(HealthState.UP)
         enough = not count.careful or count.against + 1 >= rules.fall
-        return Count(State.DOWN) if enough else replace(count, against=count.against + 1)
-    agrees = passed == (count.verdict is State.UP)
+        return CheckCount(HealthState.DOWN) if enough else replace(count, against=count.against + 1)
+    agrees = passed == (count.verdict is HealthState.UP)
     if agrees:
-        return Count(count.verdict)
+        return CheckCount(count.verdict)
     against = count.against + 1
     if against < (rules.rise if passed else rules.fall):
         return replace(count, against=against)
-    return Count(State.UP if passed else State.DOWN)
+    return CheckCount(HealthState.UP if passed else HealthState.DOWN)
 
 
-def _combined(counts: Iterable[Count]) -> State:
+def _combined(counts: Iterable[CheckCount]) -> HealthState:
     """All checks must pass; until each has a verdict, only a failed one decides."""
     verdicts = {count.verdict for count in counts}
-    if State.DOWN in verdicts:
-        return State.DOWN
-    return State.UP if verdicts == {State.UP} else State.UNKNOWN
+    if HealthState.DOWN in verdicts:
+        return HealthState.DOWN
+    return HealthState.UP if verdicts == {HealthState.UP} else HealthState.UNKNOWN
 
 
 def _nothing(health: Health, signal: Signal, now: Instant) -> Health:
     return health
 
 
-def _to(state: State) -> Callable[[Health, Signal, Instant], Health]:
+def _to(state: HealthState) -> Callable[[Health, Signal, Instant], Health]:
     return lambda health, signal, now: Health(state, health.counts, now, signal.why)
 
 
@@ -167,28 +167,42 @@ def _anew(health: Health, signal: Signal, now: Instant) -> Health:
     return fresh(health.counts, now)
 
 
-_IN_FLIGHT = (Event.PASSED, Event.FAILED, Event.LATE)
+_IN_FLIGHT = (HealthEvent.PASSED, HealthEvent.FAILED, HealthEvent.LATE)
 """A probe that was under way when the backend was paused, disabled or removed still comes home."""
 
-TRANSITIONS: Mapping[tuple[State, Event], Callable[[Health, Signal, Instant], Health]] = {
-    **{(state, Event.PASSED): _probed for state in (State.UNKNOWN, State.UP, State.DOWN)},
-    **{(state, Event.FAILED): _probed for state in (State.UNKNOWN, State.UP, State.DOWN)},
-    **{(state, Event.LATE): _nothing for state in (State.UNKNOWN, State.UP, State.DOWN)},
-    **{(state, Event.PAUSE): _to(State.PAUSED) for state in (State.UNKNOWN, State.UP, State.DOWN)},
-    **{(state, Event.DISABLE): _to(State.DISABLED) for state in (State.UNKNOWN, State.UP, State.DOWN, State.PAUSED)},
-    (State.PAUSED, Event.RESUME): _anew,
-    (State.DISABLED, Event.ENABLE): _anew,
-    **{(state, Event.REMOVE): _to(State.REMOVED) for state in State if state is not State.REMOVED},
-    **{(state, event): _nothing for state in (State.PAUSED, State.DISABLED, State.REMOVED) for event in _IN_FLIGHT},
+TRANSITIONS: Mapping[tuple[HealthState, HealthEvent], Callable[[Health, Signal, Instant], Health]] = {
+    **{(state, HealthEvent.PASSED): _probed for state in (HealthState.UNKNOWN, HealthState.UP, HealthState.DOWN)},
+    **{(state, HealthEvent.FAILED): _probed for state in (HealthState.UNKNOWN, HealthState.UP, HealthState.DOWN)},
+    **{(state, HealthEvent.LATE): _nothing for state in (HealthState.UNKNOWN, HealthState.UP, HealthState.DOWN)},
+    **{
+        (state, HealthEvent.PAUSE): _to(HealthState.PAUSED)
+        for state in (HealthState.UNKNOWN, HealthState.UP, HealthState.DOWN)
+    },
+    **{
+        (state, HealthEvent.DISABLE): _to(HealthState.DISABLED)
+        for state in (HealthState.UNKNOWN, HealthState.UP, HealthState.DOWN, HealthState.PAUSED)
+    },
+    (HealthState.PAUSED, HealthEvent.RESUME): _anew,
+    (HealthState.DISABLED, HealthEvent.ENABLE): _anew,
+    **{
+        (state, HealthEvent.REMOVE): _to(HealthState.REMOVED)
+        for state in HealthState
+        if state is not HealthState.REMOVED
+    },
+    **{
+        (state, event): _nothing
+        for state in (HealthState.PAUSED, HealthState.DISABLED, HealthState.REMOVED)
+        for event in _IN_FLIGHT
+    },
 }
 
-_VERBS: Mapping[Event, str] = {
-    Event.PASSED: "pass a check",
-    Event.FAILED: "fail a check",
-    Event.LATE: "be probed late",
-    Event.PAUSE: "be paused",
-    Event.RESUME: "be resumed",
-    Event.DISABLE: "be disabled",
-    Event.ENABLE: "be enabled",
-    Event.REMOVE: "be removed",
+_VERBS: Mapping[HealthEvent, str] = {
+    HealthEvent.PASSED: "pass a check",
+    HealthEvent.FAILED: "fail a check",
+    HealthEvent.LATE: "be probed late",
+    HealthEvent.PAUSE: "be paused",
+    HealthEvent.RESUME: "be resumed",
+    HealthEvent.DISABLE: "be disabled",
+    HealthEvent.ENABLE: "be enabled",
+    HealthEvent.REMOVE: "be removed",
 }

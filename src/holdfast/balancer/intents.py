@@ -15,7 +15,7 @@ from holdfast.model.control.intent import Intent, IntentName
 from holdfast.runtime.paths import write_atomically
 
 
-class Wishes(Protocol):
+class IntentStore(Protocol):
     """Where intents are kept."""
 
     def all(self) -> tuple[Intent, ...]: ...
@@ -27,7 +27,7 @@ class Wishes(Protocol):
     async def drop(self, names: tuple[IntentName, ...]) -> None: ...
 
 
-class WishesFile:
+class BalancerIntentFile:
     """Intents of this machine alone."""
 
     def __init__(self, path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from holdfast.balancer.health import State
+from holdfast.balancer.health import HealthState
 from holdfast.balancer.peers.digest import Digests
 
 
@@ -39,9 +39,11 @@ class BalancerMetrics:
             registry=registry,
         )
 
-    def show(self, backends: Mapping[State, int], frontends: Mapping[str, tuple[bool, bool]], digests: Digests) -> None:
+    def show(
+        self, backends: Mapping[HealthState, int], frontends: Mapping[str, tuple[bool, bool]], digests: Digests
+    ) -> None:
         """Frontends are up, and in panic, or not. What is gone disappears."""
-        for state in State:
+        for state in HealthState:
             self.backends.labels(state=state.value).set(backends.get(state, 0))
         self.frontend_up.clear()
         self.frontend_panic.clear()

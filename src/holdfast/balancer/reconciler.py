@@ -16,29 +16,29 @@ from typing import Protocol
 
 import structlog
 
-from holdfast.balancer.announce.vip_gate import Farewell, host_of
-from holdfast.balancer.dataplane.api import Dataplane
+from holdfast.balancer.announce.vip_gate import AnnouncedGate, host_of
+from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.desired.pools import Serving
-from holdfast.balancer.desired.state import Balancer, Transition
-from holdfast.balancer.gates import HealthGate, PauseGate, WarmUpGate
-from holdfast.balancer.health import State
+from holdfast.balancer.desired.state import BalancerState, HealthTransition
+from holdfast.balancer.gates import FrontendPauseGate, HealthGate, WarmUpGate
+from holdfast.balancer.health import HealthState
 from holdfast.balancer.metrics import BalancerMetrics
 from holdfast.balancer.peers import digest
-from holdfast.balancer.probing.messages import Assignment, Pace, Report
-from holdfast.balancer.services.resolved import Frontend
+from holdfast.balancer.probing.messages import Assignment, ProbeInterval, ProbeReport
+from holdfast.balancer.services.resolved import ResolvedFrontend
 from holdfast.balancer.source import WantedVips
-from holdfast.balancer.target import Moved, Vips
-from holdfast.balancer.traffic import Meter
-from holdfast.balancer.vip import KINDS, Entry, Key, Value
-from holdfast.balancer.warm_up import Phase
+from holdfast.balancer.target import BucketMoves, VipTarget
+from holdfast.balancer.traffic import TrafficMeter
+from holdfast.balancer.vip import KINDS, BackendEntry, Value, VipKey
+from holdfast.balancer.warm_up import WarmUpPhase
 from holdfast.model.base.time import Duration, Instant
-from holdfast.reconcile import Away, Brake, Intent, Sync, Synced
+from holdfast.reconcile import Away, Brake, PauseGate, Synced, SyncGate
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import Decision, DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import Pace as LoopPace
+from holdfast.runtime.reconciler.place import LoopTimings as LoopPace
 from holdfast.runtime.reconciler.place import Place
 
 log = structlog.get_logger(__name__)
@@ -51,14 +51,14 @@ _POLL = Duration(milliseconds=250)
 _ADOPT_AGAIN = Duration(milliseconds=200)
 
 
-class Prober(Protocol):
+class ProberLink(Protocol):
     """The line to the prober."""
 
     def assign(self, wanted: Assignment) -> None: ...
 
-    def pace(self, paces: Mapping[str, Pace]) -> None: ...
+    def pace(self, paces: Mapping[str, ProbeInterval]) -> None: ...
 
-    def reports(self) -> AsyncGenerator[Report, None]: ...
+    def reports(self) -> AsyncGenerator[ProbeReport, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Around:
     metrics: WorkerMetrics
 
 
-class Keeper:
+class VipReconciler:
     def __init__(
         self,
-        balancer: Balancer,
-        dataplane: Dataplane,
-        prober: Prober,
+        balancer: BalancerState,
+        dataplane: VipDataplane,
+        prober: ProberLink,
         around: Around,
         *,
         sync_interval: Duration,
@@ -87,18 +87,18 @@ class Keeper:
         self.dataplane = dataplane
         self.source = source
         self.namespace = namespace
-        self.intent: Intent[Key] = Intent(NAME)
-        self.pauses = PauseGate(balancer.standing)
-        self.sync = Sync({source.name: Synced(balancer.warm.started)})
+        self.intent: PauseGate[VipKey] = PauseGate(NAME)
+        self.pauses = FrontendPauseGate(balancer.standing)
+        self.sync = SyncGate({source.name: Synced(balancer.warm.started)})
         self.warm_up = WarmUpGate(balancer.warm, balancer.standing)
-        self.brake: Brake[Key, Value] = Brake(f"{NAME}/brake", KINDS)
-        self.farewell = Farewell(self.brake, self._is_announced)
-        self.target = Vips(dataplane, self._moves)
+        self.brake: Brake[VipKey, Value] = Brake(f"{NAME}/brake", KINDS)
+        self.farewell = AnnouncedGate(self.brake, self._is_announced)
+        self.target = VipTarget(dataplane, self._moves)
         self.health = HealthGate(
             balancer.standing, since=balancer.warm.started, programmed=lambda key: self.target.programmed.get(key)
         )
         self.metrics = BalancerMetrics(around.metrics.registry)
-        self.meter = Meter(dataplane, around.metrics.registry)
+        self.meter = TrafficMeter(dataplane, around.metrics.registry)
         self._prober = prober
         self._clock = around.clock
         self._vitals = around.vitals
@@ -110,7 +110,7 @@ class Keeper:
         self._over = False
         self.on_tick: Callable[[Instant], None] = lambda _now: None
         """Called now and then: what else changes by itself (an intent that runs out)."""
-        self.reconciler: Reconciler[Key, Value] = Reconciler(
+        self.reconciler: Reconciler[VipKey, Value] = Reconciler(
             self._place(),
             clock=around.clock,
             vitals=around.vitals,
@@ -119,7 +119,7 @@ class Keeper:
             pace=LoopPace(audit=sync_interval, recheck=Duration(milliseconds=500)),
         )
 
-    def _place(self) -> Place[Key, Value]:
+    def _place(self) -> Place[VipKey, Value]:
         return Place(
             name=NAME,
             source=self.source,
@@ -186,7 +186,7 @@ class Keeper:
     def measure(self, now: Instant) -> None:
         """Brings the gauges up to date."""
         states = Counter(one.state for one in self.balancer.health.values())
-        frontends = {name: (one.state is State.UP, one.panic) for name, one in self.serving(now).items()}
+        frontends = {name: (one.state is HealthState.UP, one.panic) for name, one in self.serving(now).items()}
         self.metrics.show(states, frontends, self.digests())
 
     def serving(self, now: Instant) -> Mapping[str, Serving]:
@@ -216,7 +216,7 @@ class Keeper:
             async for report in reports:
                 self.hear(report)
 
-    def hear(self, report: Report) -> None:
+    def hear(self, report: ProbeReport) -> None:
         now = self._clock.now()
         # A prober that cannot probe as told is as good as silent (B14), unless it finds something all the same.
         if report.results or not report.trouble:
@@ -248,7 +248,7 @@ class Keeper:
         self._judge_silence(now)
         self.touch(self.balancer.due(now))
         self.on_tick(now)
-        if not self._over and self.balancer.warm.phase(now) is Phase.OVER:
+        if not self._over and self.balancer.warm.phase(now) is WarmUpPhase.OVER:
             self._over = True
             self.reconciler.dirty.mark_all()
 
@@ -284,7 +284,7 @@ class Keeper:
             await self.meter.measure(self.balancer.roster)
             await asyncio.sleep(METER.total_seconds())
 
-    def _moves(self, moved: Sequence[Moved]) -> None:
+    def _moves(self, moved: Sequence[BucketMoves]) -> None:
         for one in moved:
             self.metrics.moved.inc(one.churn.moved)
             if one.churn.moved:
@@ -300,7 +300,7 @@ class Keeper:
             )
         self._decisions.write([self._record(transition) for transition in news])
 
-    def _record(self, transition: Transition) -> Decision:
+    def _record(self, transition: HealthTransition) -> Decision:
         sentence = f"{transition.old.value} → {transition.new.value}: {transition.why}"
         key = f"backend/{transition.backend}"
         return Decision(self._clock.wall(), NAME, "transition", key, transition.new.value, sentence, "backend")
@@ -308,11 +308,11 @@ class Keeper:
 
 def _same(wanted: Value, held: Value) -> bool:
     """Whether nothing is to be done. An entry at zero whose flows were ended has none, also if some might live now."""
-    if isinstance(wanted, Entry) and isinstance(held, Entry) and not wanted.weight and not held.weight:
+    if isinstance(wanted, BackendEntry) and isinstance(held, BackendEntry) and not wanted.weight and not held.weight:
         return held.kill or not wanted.kill
     return wanted == held
 
 
-def _still_there(touched: set[str], frontends: Mapping[str, Frontend]) -> set[str]:
+def _still_there(touched: set[str], frontends: Mapping[str, ResolvedFrontend]) -> set[str]:
     """B16: a frontend that is gone by now is left to a full comparison."""
     return touched & frontends.keys()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
-from holdfast.balancer.desired.state import Balancer
-from holdfast.balancer.vip import Key, Value
+from holdfast.balancer.desired.state import BalancerState
+from holdfast.balancer.vip import Value, VipKey
 from holdfast.reconcile import Owned
 from holdfast.runtime.clock import Clock
 
@@ -18,7 +18,7 @@ class WantedVips:
     """What is wanted. `name` and `revision` say by which configuration."""
 
     def __init__(
-        self, balancer: Balancer, clock: Clock, name: str = "file", fresh: Callable[[], Awaitable[None]] = _nothing
+        self, balancer: BalancerState, clock: Clock, name: str = "file", fresh: Callable[[], Awaitable[None]] = _nothing
     ) -> None:
         self._balancer = balancer
         self._clock = clock
@@ -26,14 +26,14 @@ class WantedVips:
         self.name = name
         self.revision = 1
 
-    async def read(self, after: Key | None, upto: Key | None) -> Sequence[tuple[Key, Owned[Value]]]:
+    async def read(self, after: VipKey | None, upto: VipKey | None) -> Sequence[tuple[VipKey, Owned[Value]]]:
         return [
             (key, owned)
             for key, owned in self.objects()
             if (after is None or after < key) and (upto is None or key <= upto)
         ]
 
-    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Value]]:
+    async def look(self, keys: Collection[VipKey]) -> Mapping[VipKey, Owned[Value]]:
         at, wanted = self._balancer.roster.at, set(keys)
         now = self._clock.now()
         frontends = [at[vip] for vip in {key.vip for key in wanted} if vip in at]
@@ -43,7 +43,7 @@ class WantedVips:
     async def refresh(self) -> None:
         await self._fresh()
 
-    def objects(self) -> Iterator[tuple[Key, Owned[Value]]]:
+    def objects(self) -> Iterator[tuple[VipKey, Owned[Value]]]:
         """Everything that is wanted, in order."""
         now = self._clock.now()
         for frontend in self._balancer.roster.frontends.values():

@@ -11,58 +11,60 @@ from dataclasses import dataclass, fields
 
 import structlog
 
-from holdfast.balancer.dataplane.api import Dataplane
+from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.maglev import churn
 from holdfast.balancer.maglev.churn import Churn
-from holdfast.balancer.vip import NO_BACKEND, Key, Settings, Value, Vip, weights
+from holdfast.balancer.vip import NO_BACKEND, Value, Vip, VipKey, VipSettings, weights
 from holdfast.reconcile import Change, Op, Outcome, Owned
 
 log = structlog.get_logger(__name__)
 
-ValueChange = Change[Key, Value]
+ValueChange = Change[VipKey, Value]
 _EXACTLY = 8
 """VIPs whose tables are built to count what moves; for more at once the event loop would stand still."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class BucketMoves:
     """What a batch of changes did to one VIP's new flows."""
 
     vip: Vip
     churn: Churn
 
 
-class Vips:
+class VipTarget:
     """The VIPs of a dataplane. `told` hears of every batch what it moves, before it is applied."""
 
-    def __init__(self, dataplane: Dataplane, told: Callable[[Sequence[Moved]], None] = lambda _moved: None) -> None:
+    def __init__(
+        self, dataplane: VipDataplane, told: Callable[[Sequence[BucketMoves]], None] = lambda _moved: None
+    ) -> None:
         self._dataplane = dataplane
         self._told = told
-        self.held: dict[Key, Value] = {}
+        self.held: dict[VipKey, Value] = {}
         """What the dataplane is known to hold, as of the last look."""
-        self.programmed: dict[Key, Value] = {}
+        self.programmed: dict[VipKey, Value] = {}
         """What was found at the start and what was written since, also if somebody has taken it away."""
 
-    def adopt(self, held: Mapping[Key, Value]) -> None:
+    def adopt(self, held: Mapping[VipKey, Value]) -> None:
         """This is what the dataplane holds at the start."""
         self.held, self.programmed = dict(held), dict(held)
 
-    async def read(self, after: Key | None) -> tuple[Sequence[tuple[Key, Owned[Value]]], Key | None]:
+    async def read(self, after: VipKey | None) -> tuple[Sequence[tuple[VipKey, Owned[Value]]], VipKey | None]:
         held = await self._dataplane.read()
         self.held = dict(held)
         return [(key, _found(held[key])) for key in sorted(held) if after is None or after < key], None
 
-    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[Value]]:
+    async def look(self, keys: Collection[VipKey]) -> Mapping[VipKey, Owned[Value]]:
         held = await self._dataplane.read({key.vip for key in keys})
         return {key: _found(held[key]) for key in keys if key in held}
 
-    async def apply(self, ready: Sequence[ValueChange]) -> Sequence[Outcome[Key, Value]]:
+    async def apply(self, ready: Sequence[ValueChange]) -> Sequence[Outcome[VipKey, Value]]:
         touched = {change.key.vip for change in ready}
         held = await self._dataplane.read(touched)
         self._told(predicted(held, ready, self._dataplane.describe().table_size))
         steps = [step for change in ready for step in self._steps(change, held)]
         errors = await self._dataplane.apply([step for step, _ in steps])
-        failed: dict[Key, str] = {}
+        failed: dict[VipKey, str] = {}
         for (_, owner), error in zip(steps, errors, strict=True):
             if error is not None:
                 failed.setdefault(owner.key, error)
@@ -77,7 +79,7 @@ class Vips:
                 else:
                     known[change.key] = change.new.value
 
-    def _steps(self, change: ValueChange, held: Mapping[Key, Value]) -> Iterator[tuple[ValueChange, ValueChange]]:
+    def _steps(self, change: ValueChange, held: Mapping[VipKey, Value]) -> Iterator[tuple[ValueChange, ValueChange]]:
         """The change as the dataplane can make it, each step with the change that it belongs to."""
         if change.op is not Op.REPLACE or self._is_live(change):
             yield change, change
@@ -94,13 +96,15 @@ class Vips:
         assert change.old is not None
         assert change.new is not None
         old, new = change.old.value, change.new.value
-        if not isinstance(old, Settings) or not isinstance(new, Settings):
+        if not isinstance(old, VipSettings) or not isinstance(new, VipSettings):
             return True
-        differing = {field.name for field in fields(Settings) if getattr(old, field.name) != getattr(new, field.name)}
+        differing = {
+            field.name for field in fields(VipSettings) if getattr(old, field.name) != getattr(new, field.name)
+        }
         return differing <= self._dataplane.describe().live
 
 
-def predicted(held: Mapping[Key, Value], changes: Sequence[ValueChange], size: int) -> list[Moved]:
+def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange], size: int) -> list[BucketMoves]:
     """What these changes move, per VIP that has or gets a table."""
     after = dict(held)
     for change in changes:
@@ -111,7 +115,7 @@ def predicted(held: Mapping[Key, Value], changes: Sequence[ValueChange], size: i
     before_weights, after_weights = weights(held.items()), weights(after.items())
     touched = sorted({change.key.vip for change in changes})
     count = churn.predicted if len(touched) <= _EXACTLY else churn.estimated
-    return [Moved(vip, count(before_weights.get(vip, {}), after_weights.get(vip, {}), size)) for vip in touched]
+    return [BucketMoves(vip, count(before_weights.get(vip, {}), after_weights.get(vip, {}), size)) for vip in touched]
 
 
 def _found(value: Value) -> Owned[Value]:

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from holdfast.balancer.dataplane.api import Counters, Dataplane
-from holdfast.balancer.services.resolved import Roster
-from holdfast.balancer.vip import Key
+from holdfast.balancer.dataplane.api import Counters, VipDataplane
+from holdfast.balancer.services.resolved import Services
+from holdfast.balancer.vip import VipKey
 from holdfast.reconcile import Away
 
 log = structlog.get_logger(__name__)
@@ -26,24 +26,24 @@ Passed = Mapping[tuple[str, str], Counters]
 
 
 @runtime_checkable
-class Written(Protocol):
+class CountsWrites(Protocol):
     """A dataplane that counts its writes."""
 
     @property
     def writes(self) -> int: ...
 
 
-class Meter:
+class TrafficMeter:
     """Registers itself; `disturbed` is the keeper's to count."""
 
-    def __init__(self, dataplane: Dataplane, registry: CollectorRegistry) -> None:
+    def __init__(self, dataplane: VipDataplane, registry: CollectorRegistry) -> None:
         self._dataplane = dataplane
         self.passed: Passed = {}
         """As of the last measurement."""
         self.disturbed = 0
         registry.register(self)
 
-    async def measure(self, roster: Roster) -> None:
+    async def measure(self, roster: Services) -> None:
         """Takes the figures of now."""
         try:
             counted = await self._dataplane.counters()
@@ -67,12 +67,12 @@ class Meter:
         yield from (packets, octets, flows, unanswered)
         disturbed = "Times that what is programmed was changed, or lost, behind our back."
         yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbed)
-        if isinstance(self._dataplane, Written):
+        if isinstance(self._dataplane, CountsWrites):
             written = "Transactions that were committed to the dataplane."
             yield CounterMetricFamily("holdfast_dataplane_writes", written, value=self._dataplane.writes)
 
 
-def named(counted: Mapping[Key, Counters], roster: Roster) -> Passed:
+def named(counted: Mapping[VipKey, Counters], roster: Services) -> Passed:
     """The figures under the names that people know; what is not configured any more has none."""
     backends = {one.identity: name for name, one in roster.backends.items()}
     return {

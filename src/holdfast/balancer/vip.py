@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
-from holdfast.balancer.maglev.table import Identity
+from holdfast.balancer.maglev.table import BackendId
 from holdfast.model.base.address import address_order
 from holdfast.reconcile import Kinds
 
@@ -36,21 +36,21 @@ class Vip(NamedTuple):
         return f"{_host(self.family, self.address)}:{port}/{_NAMES[self.protocol]}"
 
 
-NO_BACKEND = Identity(0, 0, 0)
+NO_BACKEND = BackendId(0, 0, 0)
 
 
-class Key(NamedTuple):
+class VipKey(NamedTuple):
     """One thing in the dataplane: a VIP, or with a backend that backend's entry under it."""
 
     vip: Vip
-    backend: Identity = NO_BACKEND
+    backend: BackendId = NO_BACKEND
 
     def __str__(self) -> str:
         return str(self.vip) if self.backend == NO_BACKEND else f"{self.vip} → {shown(self.backend)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class VipSettings:
     """The attributes of a VIP. Which of them can change without tearing it down is the dataplane's to say."""
 
     sticky: bool = False
@@ -61,7 +61,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BackendEntry:
     """A backend under a VIP: its weight among new flows, and whether its established flows are to be dead.
 
     Both are level: `kill` says that no flow may be left, not that something is to be done once (B6).
@@ -71,26 +71,26 @@ class Entry:
     kill: bool = False
 
 
-Value = Settings | Entry
+Value = VipSettings | BackendEntry
 
-KINDS: Kinds[Key] = Kinds(of=lambda key: "vip" if key.backend == NO_BACKEND else "entry", order=("vip", "entry"))
-
-
-def backend(address: str, port: int) -> Identity:
-    return Identity(*address_order(address), port)
+KINDS: Kinds[VipKey] = Kinds(of=lambda key: "vip" if key.backend == NO_BACKEND else "entry", order=("vip", "entry"))
 
 
-def shown(identity: Identity) -> str:
+def backend(address: str, port: int) -> BackendId:
+    return BackendId(*address_order(address), port)
+
+
+def shown(identity: BackendId) -> str:
     """The backend as a person writes it."""
     return f"{_host(identity.family, identity.address)}:{identity.port}"
 
 
-def weights(entries: Iterable[tuple[Key, Value]]) -> dict[Vip, dict[Identity, int]]:
+def weights(entries: Iterable[tuple[VipKey, Value]]) -> dict[Vip, dict[BackendId, int]]:
     """Per VIP what decides its table."""
-    found: dict[Vip, dict[Identity, int]] = {}
+    found: dict[Vip, dict[BackendId, int]] = {}
     for key, value in entries:
         under = found.setdefault(key.vip, {})
-        if isinstance(value, Entry):
+        if isinstance(value, BackendEntry):
             under[key.backend] = value.weight
     return found
 

@@ -29,7 +29,7 @@ class Trigger(Enum):
     MAX_DELAY = "the start-up window is over"
 
 
-class Phase(Enum):
+class WarmUpPhase(Enum):
     HANDS_OFF = "before min-delay"
     ONE_BY_ONE = "until max-delay"
     OVER = "over"
@@ -44,27 +44,27 @@ class WarmUp:
     max_delay: Duration
     released: frozenset[str] = field(default=frozenset())
 
-    def phase(self, now: Instant) -> Phase:
+    def phase(self, now: Instant) -> WarmUpPhase:
         if now - self.started >= self.max_delay:
-            return Phase.OVER
-        return Phase.HANDS_OFF if now - self.started < self.min_delay else Phase.ONE_BY_ONE
+            return WarmUpPhase.OVER
+        return WarmUpPhase.HANDS_OFF if now - self.started < self.min_delay else WarmUpPhase.ONE_BY_ONE
 
     def released_now(self, known: Mapping[str, bool], now: Instant) -> tuple[WarmUp, Mapping[str, Trigger]]:
         """Which frontends are let through now, and why, each exactly once (B11). `known`: has it no unknown backend?"""
         phase = self.phase(now)
-        if phase is Phase.HANDS_OFF:
+        if phase is WarmUpPhase.HANDS_OFF:
             return self, {}
         waiting = [name for name in known if name not in self.released]
-        trigger = Trigger.MAX_DELAY if phase is Phase.OVER else Trigger.KNOWN
-        let = {name: trigger for name in waiting if phase is Phase.OVER or known[name]}
+        trigger = Trigger.MAX_DELAY if phase is WarmUpPhase.OVER else Trigger.KNOWN
+        let = {name: trigger for name in waiting if phase is WarmUpPhase.OVER or known[name]}
         return replace(self, released=self.released.union(let)), let
 
     def judge(self, frontend: str | None, now: Instant) -> Closed | None:
         """Whether this frontend may be touched; None stands for what belongs to no frontend any more."""
         phase = self.phase(now)
-        if phase is Phase.OVER:
+        if phase is WarmUpPhase.OVER:
             return None
-        if phase is Phase.HANDS_OFF:
+        if phase is WarmUpPhase.HANDS_OFF:
             return self._closed(WarmUpReason.MIN_DELAY, self.min_delay, "")
         if frontend is None:
             return self._closed(WarmUpReason.FULL_SYNC, self.max_delay, "")

@@ -9,25 +9,25 @@ import structlog
 
 from holdfast import __version__
 from holdfast.balancer.announce.worker import ANNOUNCE
-from holdfast.balancer.commands.control import Commands
-from holdfast.balancer.dataplane.api import Dataplane
+from holdfast.balancer.commands.control import BalancerCommands
+from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.dataplane.open import open_dataplane
-from holdfast.balancer.desired.state import Balancer
-from holdfast.balancer.intents import WishesFile
-from holdfast.balancer.peers.reports import Herald, by_input, own_key
-from holdfast.balancer.probing.channel import BalancerEnd
+from holdfast.balancer.desired.state import BalancerState
+from holdfast.balancer.intents import BalancerIntentFile
+from holdfast.balancer.peers.reports import PeerReports, by_input, own_key
+from holdfast.balancer.probing.channel import ProberClient
 from holdfast.balancer.probing.worker import LINE, PROBER
-from holdfast.balancer.reconciler import NAME, Around, Keeper, Prober
-from holdfast.balancer.services.resolved import Roster, roster
-from holdfast.balancer.services.store_watcher import Follower, News
+from holdfast.balancer.reconciler import NAME, Around, ProberLink, VipReconciler
+from holdfast.balancer.services.resolved import Services, roster
+from holdfast.balancer.services.store_watcher import ServicesUpdate, ServicesWatcher
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.fleet.balancer_report import BalancerReport
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.runtime.intents.commands import Intents
+from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.store_client import open_store
 from holdfast.store.api import Store
 
@@ -40,19 +40,21 @@ _MEASURE_EVERY = Duration(seconds=5)
 
 
 class BalancerJob:
-    def __init__(self, worker: Worker, dataplane: Dataplane, prober: Prober, store: Store | None = None) -> None:
+    def __init__(self, worker: Worker, dataplane: VipDataplane, prober: ProberLink, store: Store | None = None) -> None:
         """With a store, what is served comes from there."""
         config = worker.config.balancer
         self._worker = worker
         self._begun_with = config
         self._clock = worker.clock
         self._follower = None if store is None else self._following(store)
-        self._herald = None if store is None else Herald(store, self._region, self._name, worker.clock, self._report)
+        self._herald = (
+            None if store is None else PeerReports(store, self._region, self._name, worker.clock, self._report)
+        )
         warm = WarmUp(worker.clock.now(), config.startup_min_delay, config.startup_max_delay)
         first = roster(config) if self._follower is None else self._follower.remembered()
-        self.balancer = Balancer(first, warm, history=config.transition_history)
+        self.balancer = BalancerState(first, warm, history=config.transition_history)
         around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
-        self.keeper = Keeper(
+        self.keeper = VipReconciler(
             self.balancer,
             dataplane,
             prober,
@@ -61,9 +63,11 @@ class BalancerJob:
             source=self._source(),
             namespace=config.netns or "",
         )
-        self._wishes = self._follower or WishesFile(worker.paths.state / "intents" / f"{worker.role}.backends.json")
-        self._commands = Commands(self.keeper, self._wishes, worker.clock, worker.decisions)
-        Intents(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync).offer()
+        self._wishes = self._follower or BalancerIntentFile(
+            worker.paths.state / "intents" / f"{worker.role}.backends.json"
+        )
+        self._commands = BalancerCommands(self.keeper, self._wishes, worker.clock, worker.decisions)
+        IntentCommands(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync).offer()
         worker.handlers |= self._commands.handlers()
         self.keeper.on_tick = self._tick
         self._measured = warm.started
@@ -89,9 +93,9 @@ class BalancerJob:
     def _name(self) -> str:
         return self._begun_with.name or socket.gethostname()
 
-    def _following(self, store: Store) -> Follower:
+    def _following(self, store: Store) -> ServicesWatcher:
         own = own_key(self._region, self._name)
-        return Follower(store, self._region, self._worker.paths.state, self._clock, self._begun_with, own)
+        return ServicesWatcher(store, self._region, self._worker.paths.state, self._clock, self._begun_with, own)
 
     def _report(self) -> BalancerReport:
         digests = self.keeper.digests()
@@ -129,12 +133,12 @@ class BalancerJob:
             names = ", ".join(f"balancer.{name}" for name in waiting)
             log.warning(f"{names}: the new value is taken up at the next start of the balancer")
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: ServicesUpdate) -> None:
         self.take_over(news.roster, news.served.revision, news.unreadable)
         self._commands.take_effect()
         self.keeper.reloaded()
 
-    def take_over(self, new: Roster, revision: int, unreadable: tuple[str, ...] = ()) -> None:
+    def take_over(self, new: Services, revision: int, unreadable: tuple[str, ...] = ()) -> None:
         """Runs with another configuration: only what differs changes."""
         before = self.balancer.roster
         self.keeper.touch(self.balancer.reload(new, self._clock.now()))
@@ -161,7 +165,7 @@ class BalancerJob:
         return any(not intent.holds(wall) for intent in wishes)
 
 
-def told(before: Roster, after: Roster) -> str:
+def told(before: Services, after: Services) -> str:
     """What a reload changes, in words."""
     words = []
     for kind in ("frontends", "backends"):
@@ -176,7 +180,7 @@ def told(before: Roster, after: Roster) -> str:
 
 
 async def keep(worker: Worker) -> None:
-    dataplane, prober = open_dataplane(worker.config.balancer.dataplane), BalancerEnd(worker.paths.socket(LINE))
+    dataplane, prober = open_dataplane(worker.config.balancer.dataplane), ProberClient(worker.paths.socket(LINE))
     if worker.config.balancer.source == "file":
         await BalancerJob(worker, dataplane, prober).run()
         return

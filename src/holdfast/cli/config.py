@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from holdfast.cli.common.config_flags import configuration_flags, effective
-from holdfast.config import Flag, Loaded
+from holdfast.config import FlagValue, Loaded
 from holdfast.config.output.show import as_json, as_table, as_yaml
 from holdfast.runtime.config_file import DEFAULT_FILE
 
@@ -22,7 +22,7 @@ def config() -> None:
 @config.command()
 @click.argument("file", required=False)
 @configuration_flags
-def check(file: str | None, config_file: str | None, settings: Sequence[Flag]) -> None:
+def check(file: str | None, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Check FILE, else the file that a daemon would read, together with the environment.
 
     Names everything that is wrong. Exits with 0 when all is well, 1 when the file cannot be read, 2 when it makes no
@@ -44,7 +44,7 @@ def _verdict(loaded: Loaded) -> str:
 @click.option("--origin", is_flag=True, help="Say where each value comes from.")
 @click.option("-o", "--output", type=click.Choice(list(_FORMATS)), default="table", help="Form of the output.")
 @configuration_flags
-def show(origin: bool, output: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+def show(origin: bool, output: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Show the configuration in effect."""
     loaded = effective(config_file, settings)
     click.echo(_FORMATS[output](loaded, origin=origin), nl=False)

@@ -16,12 +16,12 @@ import click
 
 from holdfast.cli.common.control_socket import LAB_FOLDER, roles
 from holdfast.cli.daemons.run import run_role
-from holdfast.config import Flag
+from holdfast.config import FlagValue
 from holdfast.lab import demo
 from holdfast.lab.fleet import fleet, inventory, netns
 from holdfast.lab.scenes.leader import SCENES
 from holdfast.lab.scenes.stage import Broken, Lab
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.paths import RolePaths
 
 _UP_WITHIN = 180.0
 _FEW_HOSTS = 2
@@ -78,7 +78,7 @@ def _run_on_kernel(folder: str, config_file: str | None, hosts: int) -> None:
             os.execvp(words[0], words)  # noqa: S606 -- the same command, elsewhere
         with netns.ground(Path(folder).absolute() / "state"):
             _run(folder, config_file, hosts, on_kernel=True)
-    except netns.NoGround as sentence:
+    except netns.NoNamespaces as sentence:
         raise click.ClickException(str(sentence)) from sentence
 
 
@@ -88,13 +88,13 @@ def _run(folder: str, config_file: str | None, hosts: int, *, on_kernel: bool = 
         netns.forget(base / "state")
     inventory.begin(base / "state", hosts)
     flags = (
-        Flag("--dir", "paths.state", str(base / "state")),
-        Flag("--dir", "paths.runtime", str(base / "run")),
+        FlagValue("--dir", "paths.state", str(base / "state")),
+        FlagValue("--dir", "paths.runtime", str(base / "run")),
     )
     run_role(fleet.ROLE, fleet.WORKERS, config_file, flags, ready=_welcome)
 
 
-def _welcome(paths: Paths) -> None:
+def _welcome(paths: RolePaths) -> None:
     click.echo(
         f"""
 Holdfast runs: an etcd, {len(fleet.SERVERS)} servers with an inventory, the agents of its hosts, a balancer with a web

@@ -10,23 +10,23 @@ import click
 import msgspec
 
 from holdfast.cli.common.control_socket import runtime_flag, tell, workers
-from holdfast.cli.common.etcd import Reach, store_flags
+from holdfast.cli.common.etcd import EtcdOptions, store_flags
 from holdfast.cli.common.format import short
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER, Leader
-from holdfast.model.control.leader_history import LEADERSHIP, Leadership, Reign
+from holdfast.model.control.leader_history import LEADERSHIP, LeaderHistory, LeaderPeriod
 from holdfast.store.api import Store
 
 NOBODY_LEADS = 1
 
 
-class Found(msgspec.Struct, frozen=True):
+class LeaderView(msgspec.Struct, frozen=True):
     """What `-o json` prints."""
 
     leader: Leader | None
     term: int
-    history: tuple[Reign, ...]
+    history: tuple[LeaderPeriod, ...]
 
 
 @click.command()
@@ -37,7 +37,7 @@ class Found(msgspec.Struct, frozen=True):
 @store_flags
 def leader(last: int, output: str, **given: str | None) -> None:
     """Who leads, and who led before. Asks etcd itself. Exits with 1 when nobody leads."""
-    reach = Reach(given)
+    reach = EtcdOptions(given)
     found = reach.ask(lambda store: look(store, reach.region))
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
@@ -46,19 +46,19 @@ def leader(last: int, output: str, **given: str | None) -> None:
     raise click.exceptions.Exit(0 if found.leader else NOBODY_LEADS)
 
 
-async def look(store: Store, region: Region) -> Found:
+async def look(store: Store, region: Region) -> LeaderView:
     key, history_key = LEADER.key(region, "leader"), LEADERSHIP.key(region, "leadership")
     entry, kept = await store.get(key), await store.get(history_key)
     held = LEADER.decode(key, entry.value) if entry else None
-    history = LEADERSHIP.decode(history_key, kept.value) if kept else Leadership()
-    return Found(
+    history = LEADERSHIP.decode(history_key, kept.value) if kept else LeaderHistory()
+    return LeaderView(
         leader=None if isinstance(held, Bad) else held,
         term=entry.create_revision if entry else 0,
         history=() if isinstance(history, Bad) else history.reigns,
     )
 
 
-def render(found: Found, last: int, now: datetime) -> str:
+def render(found: LeaderView, last: int, now: datetime) -> str:
     lines = []
     if found.leader is None:
         lines.append("nobody leads" if not found.term else f"term {found.term} has a leader whose key cannot be read")

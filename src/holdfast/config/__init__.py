@@ -14,19 +14,19 @@ Things that there can be any number of are a group: a field that is a mapping of
 (`config/sections/balancer.py`). They come from the file alone; `loading.group` reads them.
 """
 
-from holdfast.config.loading.origin import Layer, Origin, Problem, Rejected
-from holdfast.config.loading.resolve import Flag, Loaded, Source, resolve
+from holdfast.config.loading.origin import ConfigProblem, ConfigRejected, Layer, Origin
+from holdfast.config.loading.resolve import ConfigFile, FlagValue, Loaded, resolve
 from holdfast.config.root import Config, dump, restore
 
 __all__ = [
     "Config",
-    "Flag",
+    "ConfigFile",
+    "ConfigProblem",
+    "ConfigRejected",
+    "FlagValue",
     "Layer",
     "Loaded",
     "Origin",
-    "Problem",
-    "Rejected",
-    "Source",
     "dump",
     "resolve",
     "restore",

@@ -5,31 +5,31 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.config.schema.field import Section
-from holdfast.config.sections.agent import Agent
-from holdfast.config.sections.balancer import Balancer
-from holdfast.config.sections.compaction import Compaction
-from holdfast.config.sections.inventory import Inventory
-from holdfast.config.sections.log import Log
-from holdfast.config.sections.paths import Paths
-from holdfast.config.sections.pulse import Pulse
-from holdfast.config.sections.server import Server
-from holdfast.config.sections.status import Status
-from holdfast.config.sections.store import Store
+from holdfast.config.sections.agent import AgentSettings
+from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.config.sections.compaction import CompactionSettings
+from holdfast.config.sections.inventory import InventorySettings
+from holdfast.config.sections.log import LogSettings
+from holdfast.config.sections.paths import PathSettings
+from holdfast.config.sections.pulse import PulseSettings
+from holdfast.config.sections.server import ServerSettings
+from holdfast.config.sections.status import StatusSettings
+from holdfast.config.sections.store import StoreSettings
 
 
 class Config(Section, frozen=True, kw_only=True):
     """Everything that can be configured."""
 
-    paths: Paths = Paths()
-    log: Log = Log()
-    store: Store = Store()
-    server: Server = Server()
-    inventory: Inventory = Inventory()
-    status: Status = Status()
-    compaction: Compaction = Compaction()
-    runtime: Pulse = Pulse()
-    agent: Agent = Agent()
-    balancer: Balancer = Balancer()
+    paths: PathSettings = PathSettings()
+    log: LogSettings = LogSettings()
+    store: StoreSettings = StoreSettings()
+    server: ServerSettings = ServerSettings()
+    inventory: InventorySettings = InventorySettings()
+    status: StatusSettings = StatusSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    runtime: PulseSettings = PulseSettings()
+    agent: AgentSettings = AgentSettings()
+    balancer: BalancerSettings = BalancerSettings()
 
 
 def dump(config: Config) -> bytes:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.inventory.changes import Past
+from holdfast.inventory.changes import PastChange
 from holdfast.model.base.kind import Kind
 from holdfast.reconcile.change import Away
 
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     revision: int
 
 
-class Noted(NamedTuple):
+class OutboxRow(NamedTuple):
     """A row of the outbox: something about this key changed, and maybe about the one that the object had before."""
 
     id: int
@@ -64,7 +64,7 @@ class FenceHeld(Away):
         super().__init__(f"fence held by term {holder}", "one of its transactions is still open")
 
 
-class Snapshot(Protocol):
+class InventorySnapshot(Protocol):
     """All objects at one moment, however long the reading takes."""
 
     def read(self, after: bytes | None, most: int) -> Sequence[Row]:
@@ -84,7 +84,7 @@ class Inventory(Protocol):
         """What it holds, the ones leaned upon first."""
         ...
 
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self) -> InventorySnapshot: ...
 
     def look(self, keys: Collection[bytes]) -> Sequence[Row]:
         """What these keys should hold now, outside any snapshot; a key that should not exist is not in the answer."""
@@ -98,7 +98,7 @@ class Inventory(Protocol):
         """The same for many; those that are not wanted are not in the answer."""
         ...
 
-    def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[Past]:
+    def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[PastChange]:
         """The last changes of an object, newest first; also of one that is gone."""
         ...
 
@@ -106,7 +106,7 @@ class Inventory(Protocol):
         """How many endpoints are wanted on each network; "" stands for those that are on none."""
         ...
 
-    def outbox(self, most: int, after: int = 0) -> Sequence[Noted]:
+    def outbox(self, most: int, after: int = 0) -> Sequence[OutboxRow]:
         """Changes that nobody has settled yet. `after` pages through them within one look, and is never remembered."""
         ...
 
@@ -137,7 +137,7 @@ class Inventory(Protocol):
     def close(self) -> None: ...
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class ObservedRow(msgspec.Struct, frozen=True, gc=False):
     """One row of what was observed, and when it was written."""
 
     key: bytes
@@ -145,7 +145,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     at: datetime
 
 
-class Touched(NamedTuple):
+class ChangedKeys(NamedTuple):
     """What changed in the inventory since some revision: the newest one there is, and the keys concerned."""
 
     newest: int
@@ -157,7 +157,7 @@ class Touched(NamedTuple):
 class Observed(Protocol):
     """What a SQL inventory offers to the status workers; Neutron is another."""
 
-    def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
+    def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[ObservedRow]:
         """Observed rows of that kind under the prefix, above that key, in order; fewer than `most` only at the end."""
         ...
 
@@ -180,6 +180,6 @@ class Observed(Protocol):
         """The revision of the newest change; cheap."""
         ...
 
-    def touched(self, kind: str, after: int) -> Touched:
+    def touched(self, kind: str, after: int) -> ChangedKeys:
         """Changes of objects of that kind since a revision."""
         ...

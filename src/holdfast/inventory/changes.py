@@ -11,11 +11,11 @@ from holdfast.inventory.kinds import Thing
 from holdfast.model.base.kind import Kind
 
 
-class Refused(Exception):
+class EditRefused(Exception):
     """The change was not made. The message is one sentence: what is wrong, and what to do."""
 
 
-class Did(Enum):
+class ChangeKind(Enum):
     CREATED = "created"
     CHANGED = "changed"
     MOVED = "moved"
@@ -24,7 +24,7 @@ class Did(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedObject:
     """One object as it should be; `thing` is None where it should not be."""
 
     kind: Kind[Any, Any]
@@ -39,7 +39,7 @@ class Wanted:
 class Edit:
     """What becomes of one object."""
 
-    did: Did
+    did: ChangeKind
     kind: Kind[Any, Any]
     name: str
     old_key: bytes | None
@@ -53,7 +53,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredObject:
     """One object as the inventory has it."""
 
     kind: str
@@ -64,7 +64,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastChange:
     """One change that was made."""
 
     revision: int
@@ -76,7 +76,7 @@ class Past:
     at: datetime
 
     @property
-    def did(self) -> Did:
+    def did(self) -> ChangeKind:
         if self.new is None:
-            return Did.DELETED
-        return Did.CREATED if self.old is None else Did.CHANGED
+            return ChangeKind.DELETED
+        return ChangeKind.CREATED if self.old is None else ChangeKind.CHANGED

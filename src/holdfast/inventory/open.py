@@ -6,7 +6,7 @@ import os
 
 from sqlalchemy import Engine
 
-from holdfast.config.sections.inventory import Inventory as InventoryConfig
+from holdfast.config.sections.inventory import InventorySettings as InventoryConfig
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.runtime.config_file import read_secret
 

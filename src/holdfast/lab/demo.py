@@ -16,12 +16,12 @@ import msgspec
 import structlog
 
 from holdfast.model.base.time import Duration
-from holdfast.reconcile import Away, Brake, Change, Intent, Kinds, Outcome, Owned, Sync, Synced, one_kind
+from holdfast.reconcile import Away, Brake, Change, Kinds, Outcome, Owned, PauseGate, Synced, SyncGate, one_kind
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.runtime.intents.commands import Intents
+from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import Pace, Place
+from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 
 log = structlog.get_logger(__name__)
@@ -147,7 +147,7 @@ async def seed(worker: Worker) -> None:
 
 async def routes(worker: Worker) -> None:
     source = WantedRoutes(wanted_file(worker.paths.state))
-    intent, sync = Intent[Key]("routes"), Sync({"file": Synced(worker.clock.now())})
+    intent, sync = PauseGate[Key]("routes"), SyncGate({"file": Synced(worker.clock.now())})
     place = Place(
         name="routes",
         source=source,
@@ -164,15 +164,15 @@ async def routes(worker: Worker) -> None:
         vitals=worker.vitals,
         decisions=worker.decisions,
         metrics=worker.metrics,
-        pace=Pace(audit=Duration(seconds=10)),
+        pace=LoopTimings(audit=Duration(seconds=10)),
     )
-    Intents(worker, reconciler, intent, sync).offer()
+    IntentCommands(worker, reconciler, intent, sync).offer()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_watch(worker, source, sync, reconciler))
         tasks.create_task(reconciler.run(worker.stopping))
 
 
-async def _watch(worker: Worker, source: WantedRoutes, sync: Sync, reconciler: Reconciler[Key, str]) -> None:
+async def _watch(worker: Worker, source: WantedRoutes, sync: SyncGate, reconciler: Reconciler[Key, str]) -> None:
     while True:
         if source.changed():
             sync.note_source("file", Synced(worker.clock.now(), source.revision))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast.netlink import wire
 from holdfast.netlink.addresses import FAMILIES
 from holdfast.netlink.socket import Netlink
-from holdfast.netlink.wire import Flag, attribute
+from holdfast.netlink.wire import MessageFlag, attribute
 
 NEW, DELETE, GET = 20, 21, 22
 GROUPS = (5, 9)
@@ -19,7 +19,7 @@ _NO_DAD = 0x02
 _UNIVERSE = 0
 
 
-class Held(NamedTuple):
+class InterfaceAddress(NamedTuple):
     """One address on one device."""
 
     link: int
@@ -30,23 +30,23 @@ class Held(NamedTuple):
     """Who put it there; 0 when nobody said so, or on a kernel that keeps no such thing."""
 
 
-def dump(kernel: Netlink) -> list[Held]:
+def dump(kernel: Netlink) -> list[InterfaceAddress]:
     """Every address of the namespace."""
-    datagrams = kernel.dump(wire.request(GET, Flag.DUMP, _FIXED.pack(0, 0, 0, 0, 0)))
+    datagrams = kernel.dump(wire.request(GET, MessageFlag.DUMP, _FIXED.pack(0, 0, 0, 0, 0)))
     told = [message for datagram in datagrams for message in wire.messages(datagram)]
     return [_read(message) for message in told if message.type == NEW]
 
 
-def add(kernel: Netlink, held: Held) -> None:
+def add(kernel: Netlink, held: InterfaceAddress) -> None:
     """Puts it there; refused with EEXIST when it is there already, by whomever."""
-    kernel.ask(wire.request(NEW, Flag.CREATE | Flag.EXCLUSIVE | Flag.ACK, _body(held)))
+    kernel.ask(wire.request(NEW, MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK, _body(held)))
 
 
-def remove(kernel: Netlink, held: Held) -> None:
-    kernel.ask(wire.request(DELETE, Flag.ACK, _body(held)))
+def remove(kernel: Netlink, held: InterfaceAddress) -> None:
+    kernel.ask(wire.request(DELETE, MessageFlag.ACK, _body(held)))
 
 
-def _body(held: Held) -> bytes:
+def _body(held: InterfaceAddress) -> bytes:
     # Nobody else may have a VIP's address for detection to find, and until it is over the address would be unusable.
     flags = _NO_DAD if len(held.address) == 16 else 0
     fixed = _FIXED.pack(FAMILIES[len(held.address)], held.length, flags, _UNIVERSE, held.link)
@@ -54,9 +54,9 @@ def _body(held: Held) -> bytes:
     return made + attribute(_PROTOCOL, bytes([held.protocol])) if held.protocol else made
 
 
-def _read(message: wire.Message) -> Held:
+def _read(message: wire.Message) -> InterfaceAddress:
     _, length, _, _, link = _FIXED.unpack_from(message.body)
     attributes = wire.attributes(message.body, _FIXED.size)
     address = attributes.get(_LOCAL, attributes.get(_ADDRESS))
     protocol = attributes.get(_PROTOCOL)
-    return Held(link, bytes(address or b""), length, 0 if protocol is None else protocol[0])
+    return InterfaceAddress(link, bytes(address or b""), length, 0 if protocol is None else protocol[0])

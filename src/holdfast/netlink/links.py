@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.netlink import wire
 from holdfast.netlink.socket import Netlink
-from holdfast.netlink.wire import Flag, attribute
+from holdfast.netlink.wire import MessageFlag, attribute
 
 NEW, DELETE, GET, SET = 16, 17, 18, 19
 _MAC, _NAME, _MTU, _LINK_INFO, _ALIAS = 1, 3, 4, 18, 20
@@ -48,7 +48,7 @@ class Vxlan(NamedTuple):
 def dump(kernel: Netlink) -> dict[str, Link]:
     """All devices by name."""
     found = {}
-    for datagram in kernel.dump(wire.request(GET, Flag.DUMP, _FIXED.pack(0, 0, 0, 0, 0, 0))):
+    for datagram in kernel.dump(wire.request(GET, MessageFlag.DUMP, _FIXED.pack(0, 0, 0, 0, 0, 0))):
         for message in wire.messages(datagram):
             if message.type >= wire.FIRST_TYPE:
                 link = read(message)
@@ -89,21 +89,29 @@ def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes,
     )
     info = attribute(_LINK_INFO, attribute(_KIND, b"vxlan") + attribute(_DATA, data))
     named = attribute(_NAME, name.encode() + b"\0") + attribute(_MAC, mac) + attribute(_MTU, _NUMBER.pack(mtu))
-    kernel.ask(wire.request(NEW, Flag.CREATE | Flag.EXCLUSIVE | Flag.ACK, _FIXED.pack(0, 0, 0, 0, 0, 0) + named + info))
+    kernel.ask(
+        wire.request(
+            NEW,
+            MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK,
+            _FIXED.pack(0, 0, 0, 0, 0, 0) + named + info,
+        )
+    )
     # The alias cannot be given at birth. Until the device has it, it is down and nobody's: made again, see `remove`.
     kernel.ask(
-        wire.request(SET, Flag.ACK, _FIXED.pack(0, 0, 0, 0, _UP, _UP) + named + attribute(_ALIAS, alias.encode()))
+        wire.request(
+            SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, 0, _UP, _UP) + named + attribute(_ALIAS, alias.encode())
+        )
     )
 
 
 def switch_on(kernel: Netlink, number: int, *, mtu: int) -> None:
     """Has the device on and with that MTU. One that is on stays so all the time."""
     sized = attribute(_MTU, _NUMBER.pack(mtu))
-    kernel.ask(wire.request(SET, Flag.ACK, _FIXED.pack(0, 0, 0, number, _UP, _UP) + sized))
+    kernel.ask(wire.request(SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, _UP, _UP) + sized))
 
 
 def remove(kernel: Netlink, number: int) -> None:
-    kernel.ask(wire.request(DELETE, Flag.ACK, _FIXED.pack(0, 0, 0, number, 0, 0)))
+    kernel.ask(wire.request(DELETE, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, 0, 0)))
 
 
 def _vxlan(data: memoryview) -> Vxlan:

@@ -17,7 +17,7 @@ from holdfast.netlink import wire
 from holdfast.netlink.addresses import FAMILIES, packed
 from holdfast.netlink.columns import columns
 from holdfast.netlink.socket import Netlink
-from holdfast.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.netlink.wire import Attribute, Batch, MessageFlag, RequestLayout
 from holdfast.runtime.cooperative import Steps
 
 NEW, DELETE, GET = 28, 29, 30
@@ -33,13 +33,13 @@ FIXED = (
 RECORD = np.dtype([*wire.HEADER, *FIXED])
 
 
-def _layout(size: int, *more: Attribute) -> Layout:
-    return Layout(FIXED, (Attribute("address", ADDRESS, f"V{size}"), Attribute("mac", MAC, "V6"), *more))
+def _layout(size: int, *more: Attribute) -> RequestLayout:
+    return RequestLayout(FIXED, (Attribute("address", ADDRESS, f"V{size}"), Attribute("mac", MAC, "V6"), *more))
 
 
 _NEIGHBOURS = {size: _layout(size, Attribute("protocol", PROTOCOL, "u1")) for size in (4, 16)}
 _ENTRIES = {size: _layout(size) for size in (4, 16)}
-_REMOVALS = {size: Layout(FIXED, (Attribute("address", ADDRESS, f"V{size}"),)) for size in (4, 16)}
+_REMOVALS = {size: RequestLayout(FIXED, (Attribute("address", ADDRESS, f"V{size}"),)) for size in (4, 16)}
 
 
 class Neighbour(NamedTuple):
@@ -59,7 +59,7 @@ class Forward(NamedTuple):
 def neighbour_additions(wanted: Sequence[Neighbour], device: int, protocol: int) -> Batch:
     """Requests for permanent neighbours, all of one family."""
     size = len(wanted[0].address)
-    made = _NEIGHBOURS[size].batch(len(wanted), NEW, Flag.CREATE | Flag.REPLACE)
+    made = _NEIGHBOURS[size].batch(len(wanted), NEW, MessageFlag.CREATE | MessageFlag.REPLACE)
     made["family"], made["device"], made["state"], made["protocol"] = FAMILIES[size], device, _PERMANENT, protocol
     made["address"] = packed([one.address for one in wanted])
     made["mac"] = packed([one.mac for one in wanted])
@@ -77,7 +77,7 @@ def neighbour_removals(gone: Sequence[bytes], device: int) -> Batch:
 
 def forward_additions(wanted: Sequence[Forward], device: int) -> Batch:
     """Requests for forwarding entries, all to hosts of one family; a MAC that is elsewhere moves."""
-    made = _forwards(wanted, device, NEW, Flag.CREATE | Flag.REPLACE)
+    made = _forwards(wanted, device, NEW, MessageFlag.CREATE | MessageFlag.REPLACE)
     made["state"] = _PERMANENT | _NO_ARP
     return made
 
@@ -129,7 +129,7 @@ def forwards(kernel: Netlink, device: int) -> Steps[Pairs]:
 def _dumping(kernel: Netlink, device: int, family: int) -> Steps[list[bytes]]:
     fixed = struct.pack("=BBHiHBB", family, 0, 0, device if family == BRIDGE else 0, 0, 0, 0)
     chosen = b"" if family == BRIDGE else wire.attribute(DEVICE, struct.pack("=I", device))
-    return kernel.dumping(wire.request(GET, Flag.DUMP, fixed + chosen))
+    return kernel.dumping(wire.request(GET, MessageFlag.DUMP, fixed + chosen))
 
 
 IPV4, IPV6 = int(socket.AF_INET), int(socket.AF_INET6)

@@ -1,7 +1,8 @@
 """Network namespaces, by the names that `ip netns` shows: who moves there, and what stays there.
 
 A socket belongs to the namespace that it was made in, for life, whoever uses it afterwards. So mostly a thread that
-goes there, works and ends is enough (`inside`). A process that moves as a whole (`Whereabouts`) keeps a namespace alive
+goes there, works and ends is enough (`inside`). A process that moves as a whole (`NetworkNamespace`) keeps a
+namespace alive
 after its name is gone: one that was deleted and made again is another one, and from the old one all backends would look
 dead (B14). All of it raises `Away` where a namespace cannot be entered.
 """
@@ -40,7 +41,7 @@ def enter(name: str) -> None:
         os.close(there)
 
 
-class Whereabouts:
+class NetworkNamespace:
     """In which network namespace this (single-threaded) process is."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from holdfast.netlink import wire
 from holdfast.netlink.addresses import FAMILIES, packed
 from holdfast.netlink.columns import columns
 from holdfast.netlink.socket import Netlink
-from holdfast.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.netlink.wire import Attribute, Batch, MessageFlag, RequestLayout
 from holdfast.runtime.cooperative import Steps, at_once
 
 NEW, DELETE, GET = 104, 105, 106
@@ -25,8 +25,8 @@ _ONLINK = 4
 FIXED = (("family", "u1"), ("scope", "u1"), ("protocol", "u1"), ("reserved", "u1"), ("nexthop_flags", "=u4"))
 RECORD = np.dtype([*wire.HEADER, *FIXED])
 _NUMBERS = (Attribute("id", ID, "=u4"), Attribute("device", DEVICE, "=u4"))
-_LAYOUTS = {size: Layout(FIXED, (*_NUMBERS, Attribute("gateway", GATEWAY, f"V{size}"))) for size in (4, 16)}
-_REMOVAL = Layout(FIXED, (Attribute("id", ID, "=u4"),))
+_LAYOUTS = {size: RequestLayout(FIXED, (*_NUMBERS, Attribute("gateway", GATEWAY, f"V{size}"))) for size in (4, 16)}
+_REMOVAL = RequestLayout(FIXED, (Attribute("id", ID, "=u4"),))
 
 
 class Nexthop(NamedTuple):
@@ -44,7 +44,9 @@ def additions(wanted: Sequence[Nexthop], *, replace: bool) -> Batch:
     The gateway need not lie in a network of the device: on a tunnel it lies in none.
     """
     size = len(wanted[0].gateway)
-    made = _LAYOUTS[size].batch(len(wanted), NEW, Flag.CREATE | (Flag.REPLACE if replace else Flag.EXCLUSIVE))
+    made = _LAYOUTS[size].batch(
+        len(wanted), NEW, MessageFlag.CREATE | (MessageFlag.REPLACE if replace else MessageFlag.EXCLUSIVE)
+    )
     made["family"] = FAMILIES[size]
     made["nexthop_flags"] = _ONLINK
     made["protocol"] = [one.protocol for one in wanted]
@@ -69,7 +71,7 @@ def dump(kernel: Netlink) -> list[Nexthop]:
 def dumping(kernel: Netlink) -> Steps[list[Nexthop]]:
     """The same in steps."""
     found: list[Nexthop] = []
-    datagrams = yield from kernel.dumping(wire.request(GET, Flag.DUMP, bytes(8)))
+    datagrams = yield from kernel.dumping(wire.request(GET, MessageFlag.DUMP, bytes(8)))
     for shape in columns(datagrams, RECORD):
         yield
         ids, devices = shape.number(ID).tolist(), shape.number(DEVICE).tolist()

@@ -17,7 +17,7 @@ from holdfast.netlink import wire
 from holdfast.netlink.addresses import FAMILIES, packed
 from holdfast.netlink.columns import columns
 from holdfast.netlink.socket import Netlink, NetlinkError
-from holdfast.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.netlink.wire import Attribute, Batch, MessageFlag, RequestLayout
 from holdfast.runtime.cooperative import Steps, at_once
 
 NEW, DELETE, GET = 24, 25, 26
@@ -36,11 +36,11 @@ def _place(size: int) -> tuple[Attribute, ...]:
 
 
 _LAYOUTS = {
-    (size, kind): Layout(FIXED, (*_place(size), Attribute("way", kind, "=u4")))
+    (size, kind): RequestLayout(FIXED, (*_place(size), Attribute("way", kind, "=u4")))
     for size in (4, 16)
     for kind in (NEXTHOP, DEVICE)
 }
-_REMOVALS = {size: Layout(FIXED, _place(size)) for size in (4, 16)}
+_REMOVALS = {size: RequestLayout(FIXED, _place(size)) for size in (4, 16)}
 
 
 class Route(NamedTuple):
@@ -52,35 +52,37 @@ class Route(NamedTuple):
     device: int = 0
 
 
-class Mark(NamedTuple):
+class RouteMark(NamedTuple):
     """How our routes are told from others: where they are, and the protocol number they carry."""
 
     table: int
     protocol: int
 
 
-def additions(wanted: Sequence[Route], mark: Mark, *, replace: bool) -> Batch:
+def additions(wanted: Sequence[Route], mark: RouteMark, *, replace: bool) -> Batch:
     """Requests that make these routes: all of one family, and all by nexthop or all to devices.
 
     Without `replace`, a route that is there at the same place already, whosoever it is, refuses the new one.
     """
     by_nexthop = bool(wanted[0].nexthop)
     layout = _LAYOUTS[len(wanted[0].destination), NEXTHOP if by_nexthop else DEVICE]
-    made = _batch(layout, wanted, mark, NEW, Flag.CREATE | (Flag.REPLACE if replace else Flag.EXCLUSIVE))
+    made = _batch(
+        layout, wanted, mark, NEW, MessageFlag.CREATE | (MessageFlag.REPLACE if replace else MessageFlag.EXCLUSIVE)
+    )
     made["kind"] = _UNICAST
     made["scope"] = 0 if by_nexthop else _SCOPE_LINK
     made["way"] = [route.nexthop if by_nexthop else route.device for route in wanted]
     return made
 
 
-def removals(gone: Sequence[Route], mark: Mark) -> Batch:
+def removals(gone: Sequence[Route], mark: RouteMark) -> Batch:
     """Requests that delete our routes to these destinations, whichever way they lead; those of others stay."""
     made = _batch(_REMOVALS[len(gone[0].destination)], gone, mark, DELETE, 0)
     made["scope"] = 255  # any
     return made
 
 
-def _batch(layout: Layout, routes: Sequence[Route], mark: Mark, kind: int, flags: int) -> Batch:
+def _batch(layout: RequestLayout, routes: Sequence[Route], mark: RouteMark, kind: int, flags: int) -> Batch:
     made = layout.batch(len(routes), kind, flags)
     made["family"] = FAMILIES[len(routes[0].destination)]
     made["protocol"] = mark.protocol
@@ -90,7 +92,7 @@ def _batch(layout: Layout, routes: Sequence[Route], mark: Mark, kind: int, flags
     return made
 
 
-class Table(NamedTuple):
+class RouteColumns(NamedTuple):
     """Routes as columns, in no order: `nexthops` is 0 for those that lead straight to a device."""
 
     destinations: list[int]
@@ -99,14 +101,14 @@ class Table(NamedTuple):
     devices: list[int]
 
 
-def dump(kernel: Netlink, mark: Mark, size: int) -> Table:
+def dump(kernel: Netlink, mark: RouteMark, size: int) -> RouteColumns:
     """Our routes to addresses of that many octets."""
     return at_once(dumping(kernel, mark, size))
 
 
-def dumping(kernel: Netlink, mark: Mark, size: int) -> Steps[Table]:
+def dumping(kernel: Netlink, mark: RouteMark, size: int) -> Steps[RouteColumns]:
     """The same in steps."""
-    table = Table([], [], [], [])
+    table = RouteColumns([], [], [], [])
     datagrams = yield from _datagrams(kernel, mark, size)
     for shape in columns(datagrams, RECORD):
         yield
@@ -119,9 +121,9 @@ def dumping(kernel: Netlink, mark: Mark, size: int) -> Steps[Table]:
     return table
 
 
-def _datagrams(kernel: Netlink, mark: Mark, size: int) -> Steps[list[bytes]]:
+def _datagrams(kernel: Netlink, mark: RouteMark, size: int) -> Steps[list[bytes]]:
     body = struct.pack("=8BI", FAMILIES[size], 0, 0, 0, 0, mark.protocol, 0, 0, 0)
-    asked = wire.request(GET, Flag.DUMP, body + wire.attribute(TABLE, struct.pack("=I", mark.table)))
+    asked = wire.request(GET, MessageFlag.DUMP, body + wire.attribute(TABLE, struct.pack("=I", mark.table)))
     try:
         return (yield from kernel.dumping(asked))
     except NetlinkError as refused:

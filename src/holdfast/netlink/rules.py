@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.netlink import wire
 from holdfast.netlink.socket import Netlink
-from holdfast.netlink.wire import Flag
+from holdfast.netlink.wire import MessageFlag
 
 NEW, DELETE, GET = 32, 33, 34
 PRIORITY, TABLE, PROTOCOL = 6, 15, 21
@@ -25,16 +25,16 @@ class Rule(NamedTuple):
 
 
 def add(kernel: Netlink, rule: Rule, protocol: int) -> None:
-    kernel.ask(_request(NEW, Flag.CREATE | Flag.EXCLUSIVE | Flag.ACK, rule, protocol))
+    kernel.ask(_request(NEW, MessageFlag.CREATE | MessageFlag.EXCLUSIVE | MessageFlag.ACK, rule, protocol))
 
 
 def remove(kernel: Netlink, rule: Rule, protocol: int) -> None:
-    kernel.ask(_request(DELETE, Flag.ACK, rule, protocol))
+    kernel.ask(_request(DELETE, MessageFlag.ACK, rule, protocol))
 
 
 def dump(kernel: Netlink, family: int, protocol: int) -> list[Rule]:
     """The rules of that family that carry that protocol number."""
-    datagrams = kernel.dump(wire.request(GET, Flag.DUMP, struct.pack("=B11x", family)))
+    datagrams = kernel.dump(wire.request(GET, MessageFlag.DUMP, struct.pack("=B11x", family)))
     told = [message for datagram in datagrams for message in wire.messages(datagram)]
     rules = [read(message, protocol) for message in told if message.type >= wire.FIRST_TYPE]
     return [rule for rule in rules if rule is not None and rule.family == family]

@@ -2,7 +2,8 @@
 
 `transact` returns when the kernel has gone through the whole batch. No more is sent at once than there is room for
 refusals: who may not force its buffers larger, as in a container, sends fewer requests at a time. A dump during which
-the kernel's table changed is taken again; `Interrupted` says that it never held still long enough, and nobody gets a
+the kernel's table changed is taken again; `DumpInterrupted` says that it never held still long enough, and nobody
+gets a
 part of a table for the whole.
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.netlink import wire
 from holdfast.netlink.columns import flags, kind, runs
-from holdfast.netlink.wire import Batch, Flag, Message, Refusal
+from holdfast.netlink.wire import Batch, Message, MessageFlag, Refusal
 from holdfast.runtime.cooperative import Steps, at_once
 
 _SOL_NETLINK = 270
@@ -34,7 +35,7 @@ _IN_ONE_STEP = 8  # datagrams of a dump, of up to 32 KiB
 _TRIES = 20
 
 
-class Interrupted(Exception):
+class DumpInterrupted(Exception):
     """A dump was interrupted again and again: what was read is not the whole table."""
 
 
@@ -93,7 +94,7 @@ class Netlink:
     def _transact(self, part: Batch) -> list[Refusal]:
         # Only the last is acknowledged: the kernel answers in order, so its answer is the last of all.
         before = part["flags"][-1]
-        part["flags"][-1] = before | Flag.ACK
+        part["flags"][-1] = before | MessageFlag.ACK
         try:
             self._socket.send(part.tobytes())
         finally:
@@ -131,7 +132,7 @@ class Netlink:
                 return said
 
     def dump(self, request: bytes) -> list[bytes]:
-        """All datagrams of a dump, whole. Raises `Interrupted`."""
+        """All datagrams of a dump, whole. Raises `DumpInterrupted`."""
         return at_once(self.dumping(request))
 
     def dumping(self, request: bytes) -> Steps[list[bytes]]:
@@ -140,7 +141,7 @@ class Netlink:
             datagrams, whole = yield from self._dumping(request)
             if whole:
                 return datagrams
-        raise Interrupted("the kernel's table changed during each of many dumps; it is read again later")
+        raise DumpInterrupted("the kernel's table changed during each of many dumps; it is read again later")
 
     def _dumping(self, request: bytes) -> Steps[tuple[list[bytes], bool]]:
         self._socket.send(request)
@@ -149,7 +150,7 @@ class Netlink:
             datagram = self._answer()
             datagrams.append(datagram)
             for run in runs(datagram):
-                whole &= not flags(run) & Flag.DUMP_INTERRUPTED  # it may be on any message, and only on one
+                whole &= not flags(run) & MessageFlag.DUMP_INTERRUPTED  # it may be on any message, and only on one
             if kind(run) in (wire.NLMSG_DONE, wire.NLMSG_ERROR):
                 _raise_if_refused(next(wire.messages(run.tobytes())))
                 return datagrams, whole

@@ -41,7 +41,7 @@ _ERROR_TEXT = 1
 TYPE_BITS = 0x3FFF  # the rest says "nested" and "network byte order"
 
 
-class Flag(IntFlag):
+class MessageFlag(IntFlag):
     """Flags of a message. What a bit means depends on the direction and on the request."""
 
     REQUEST = 0x1
@@ -96,7 +96,7 @@ class Attribute:
         return [*made, (f"{self.name}_padding", f"V{padding}")] if padding else made
 
 
-class Layout:
+class RequestLayout:
     """One kind of request: the type of a batch of them, and how an empty batch is made."""
 
     def __init__(self, fixed: Sequence[tuple[str, Any]], attributes: Sequence[Attribute]) -> None:
@@ -111,7 +111,7 @@ class Layout:
         made = np.zeros(count, self.dtype)
         made["length"] = self.dtype.itemsize
         made["type"] = kind
-        made["flags"] = Flag.REQUEST | flags
+        made["flags"] = MessageFlag.REQUEST | flags
         made["sequence"] = np.arange(1, count + 1)
         for attribute in self._attributes:
             made[f"{attribute.name}_size"] = 4 + attribute.value.itemsize
@@ -151,7 +151,7 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 def request(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
     """One request as it is sent."""
-    return struct.pack("=IHHII", HEADER_SIZE + len(body), kind, Flag.REQUEST | flags, sequence, 0) + body
+    return struct.pack("=IHHII", HEADER_SIZE + len(body), kind, MessageFlag.REQUEST | flags, sequence, 0) + body
 
 
 def errno_of(message: Message) -> int:
@@ -162,10 +162,10 @@ def errno_of(message: Message) -> int:
 
 def words_of(message: Message) -> str:
     """What the kernel explains in an error message."""
-    if not message.flags & Flag.EXPLAINED:
+    if not message.flags & MessageFlag.EXPLAINED:
         return ""
     at = _ERROR_SIZE - HEADER_SIZE
-    if not message.flags & Flag.CAPPED:
+    if not message.flags & MessageFlag.CAPPED:
         at += _HEADER(message.body, 4)[0] - HEADER_SIZE
     text = attributes(message.body, at).get(_ERROR_TEXT)
     return "" if text is None else bytes(text).rstrip(b"\0").decode(errors="replace")

@@ -6,38 +6,38 @@ Read in this order: `change` (the words), `diff`, `gate` (gates and the plan), `
 `ledger` (what waits, and why). `holdfast.runtime.reconciler.loop` is the one loop that drives it.
 """
 
-from holdfast.reconcile.brake import Brake, BrakeReason, Limits
+from holdfast.reconcile.brake import Brake, BrakeLimits, BrakeReason
 from holdfast.reconcile.change import Away, Change, Op, Outcome, Owned, alike
 from holdfast.reconcile.diff import OutOfOrder, changed, diff
 from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan
-from holdfast.reconcile.intent import Intent, IntentReason, Pause
-from holdfast.reconcile.ledger import BACKOFF, Backoff, Ledger, RetryReason, Story
-from holdfast.reconcile.sync import Sync, Synced, SyncReason
+from holdfast.reconcile.intent import Pause, PauseGate, PauseReason
+from holdfast.reconcile.ledger import BACKOFF, Backoff, Ledger, Outstanding, RetryReason
+from holdfast.reconcile.sync import Synced, SyncGate, SyncReason
 
 __all__ = [
     "BACKOFF",
     "Away",
     "Backoff",
     "Brake",
+    "BrakeLimits",
     "BrakeReason",
     "Change",
     "Closed",
     "Gate",
-    "Intent",
-    "IntentReason",
     "Kinds",
     "Ledger",
-    "Limits",
     "Op",
     "OutOfOrder",
     "Outcome",
+    "Outstanding",
     "Owned",
     "Pause",
+    "PauseGate",
+    "PauseReason",
     "Plan",
     "Reason",
     "RetryReason",
-    "Story",
-    "Sync",
+    "SyncGate",
     "SyncReason",
     "Synced",
     "alike",

@@ -24,7 +24,7 @@ class BrakeReason(Reason):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BrakeLimits:
     """When the brake closes and what opens it. Shares are of what was there before the window began."""
 
     count: int = 20
@@ -48,9 +48,9 @@ class Limits:
 class Brake(Generic[K, V]):
     """Gate and observer: it must be told of every plan and every outcome (`note`)."""
 
-    def __init__(self, name: str, kinds: Kinds[K], limits: Limits | None = None) -> None:
+    def __init__(self, name: str, kinds: Kinds[K], limits: BrakeLimits | None = None) -> None:
         self.name = name
-        self.limits = limits or Limits()
+        self.limits = limits or BrakeLimits()
         self._kinds = kinds
         self._deleted: dict[str, deque[Instant]] = {}
         self._held: dict[K, Instant] = {}

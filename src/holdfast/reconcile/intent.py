@@ -11,7 +11,7 @@ from holdfast.reconcile.change import Change, K, Op, V
 from holdfast.reconcile.gate import Closed, Reason
 
 
-class IntentReason(Reason):
+class PauseReason(Reason):
     PAUSED = "an operator paused it"
 
 
@@ -30,7 +30,7 @@ def everything(_key: object) -> bool:
 
 
 @dataclass(slots=True)
-class Intent(Generic[K]):
+class PauseGate(Generic[K]):
     """Holds the changes that `covers` says the pause is about. `name` is what pause and resume call it."""
 
     name: str
@@ -52,4 +52,4 @@ class Intent(Generic[K]):
         if pause.until is not None and now >= pause.until:
             return None
         opens = f"holdfast resume {self.name}" + ("" if pause.until is None else ", or the pause running out")
-        return Closed("intent", IntentReason.PAUSED, pause.since, opens, f"{pause.who}: “{pause.why}”")
+        return Closed("intent", PauseReason.PAUSED, pause.since, opens, f"{pause.who}: “{pause.why}”")

@@ -26,7 +26,7 @@ class RetryReason(Reason):
     FAILED = "the last attempt failed"
 
 
-class Story(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
+class Outstanding(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
     """All that is known of one outstanding object: the change it needs, and what stands in the way."""
 
     change: Change[K, V]
@@ -55,7 +55,7 @@ class Ledger(Generic[K, V]):
     def __init__(self, kinds: Kinds[K], backoff: Backoff | None = None) -> None:
         self._kinds = kinds
         self._backoff = backoff or Backoff()
-        self._stories: dict[K, Story[K, V]] = {}
+        self._stories: dict[K, Outstanding[K, V]] = {}
         self._tallies: dict[str, Counter[Op]] = {}
         self._retries: list[tuple[Instant, int, K]] = []
         self._sequence = 0
@@ -63,10 +63,10 @@ class Ledger(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._stories)
 
-    def __iter__(self) -> Iterator[Story[K, V]]:
+    def __iter__(self) -> Iterator[Outstanding[K, V]]:
         return iter(self._stories.values())
 
-    def story(self, key: K) -> Story[K, V] | None:
+    def story(self, key: K) -> Outstanding[K, V] | None:
         """What is outstanding for this object, or None when it is as wanted."""
         return self._stories.get(key)
 
@@ -129,7 +129,7 @@ class Ledger(Generic[K, V]):
                 news.append((change, closed))
             self._keep(change, before, now, closed)
         new = [change for change in plan.ready if not self._is_kept(change, now)] if self._stories else plan.ready
-        self._stories |= {change.key: Story(change, now) for change in new}
+        self._stories |= {change.key: Outstanding(change, now) for change in new}
         for (kind, op), count in self._kinds.count(new).items():
             self._tally(kind)[op] += count
         return news
@@ -141,13 +141,15 @@ class Ledger(Generic[K, V]):
             self._keep(change, before, now, None)
         return before is not None
 
-    def _keep(self, change: Change[K, V], before: Story[K, V] | None, now: Instant, closed: Closed | None) -> None:
+    def _keep(
+        self, change: Change[K, V], before: Outstanding[K, V] | None, now: Instant, closed: Closed | None
+    ) -> None:
         if before is None:
-            story = Story(change, now, closed)
+            story = Outstanding(change, now, closed)
         elif _same_wish(before.change, change):
-            story = Story(change, before.since, closed, before.error, before.attempts, before.retry)
+            story = Outstanding(change, before.since, closed, before.error, before.attempts, before.retry)
         else:
-            story = Story(change, before.since, closed)
+            story = Outstanding(change, before.since, closed)
         self._set(story, before)
 
     def _retry(self, outcome: Outcome[K, V], now: Instant) -> None:
@@ -156,11 +158,11 @@ class Ledger(Generic[K, V]):
         attempts = 1 + (before.attempts if before else 0)
         retry = now + self._backoff.after(attempts)
         since = before.since if before else now
-        self._set(Story(outcome.change, since, None, outcome.error, attempts, retry), before)
+        self._set(Outstanding(outcome.change, since, None, outcome.error, attempts, retry), before)
         self._sequence += 1
         heapq.heappush(self._retries, (retry, self._sequence, key))
 
-    def _set(self, story: Story[K, V], before: Story[K, V] | None) -> None:
+    def _set(self, story: Outstanding[K, V], before: Outstanding[K, V] | None) -> None:
         change = story.change
         if before is not None:
             self._drop(change.key)

@@ -33,7 +33,7 @@ class Synced:
 
 
 @dataclass(slots=True)
-class Sync:
+class SyncGate:
     """One gate over all configured sources. An object without a source is known only from marks in the target."""
 
     sources: dict[str, Synced] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Reads the configuration file and secret files. What they mean is decided in `holdfast.config`.
 
-`load` never raises: a daemon that reloads keeps what it has when it gets `Rejected`. A secret is read where it is used,
+`load` never raises: a daemon that reloads keeps what it has when it gets `ConfigRejected`. A secret is read where it
+is used,
 through one open file: what was checked is what is read.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.config import Flag, Layer, Loaded, Origin, Problem, Rejected, Source, resolve
+from holdfast.config import ConfigFile, ConfigProblem, ConfigRejected, FlagValue, Layer, Loaded, Origin, resolve
 from holdfast.config.loading.yaml import LARGEST
 from holdfast.config.schema.scalars import CREDENTIAL, printable
 
@@ -25,12 +26,12 @@ class SecretRefused(Exception):
     """A secret cannot be had. The message is one sentence: which file, what is wrong, what to do."""
 
 
-def load(path: str | None, environ: Mapping[str, str], flags: Sequence[Flag] = ()) -> Loaded | Rejected:
+def load(path: str | None, environ: Mapping[str, str], flags: Sequence[FlagValue] = ()) -> Loaded | ConfigRejected:
     """The effective configuration. Without a `path`, HOLDFAST_CONFIG names the file, else it is the default one, which
     alone need not exist."""
     named = path or environ.get("HOLDFAST_CONFIG")
     try:
-        source: Source | None = Source(named or DEFAULT_FILE, _read(Path(named or DEFAULT_FILE), LARGEST + 1))
+        source: ConfigFile | None = ConfigFile(named or DEFAULT_FILE, _read(Path(named or DEFAULT_FILE), LARGEST + 1))
     except FileNotFoundError as error:
         if named:
             return _unreadable(named, error)
@@ -40,9 +41,9 @@ def load(path: str | None, environ: Mapping[str, str], flags: Sequence[Flag] = (
     return resolve(source, environ, flags)
 
 
-def _unreadable(name: str, error: OSError | ValueError) -> Rejected:
+def _unreadable(name: str, error: OSError | ValueError) -> ConfigRejected:
     origin = Origin(Layer.FILE, printable(name))
-    return Rejected((Problem(origin, "", f"cannot be read: {_why(error)}"),), unreadable=True)
+    return ConfigRejected((ConfigProblem(origin, "", f"cannot be read: {_why(error)}"),), unreadable=True)
 
 
 def file_path(value: str, environ: Mapping[str, str]) -> Path:

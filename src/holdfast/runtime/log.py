@@ -8,10 +8,10 @@ import sys
 import structlog
 from structlog.typing import Processor
 
-from holdfast.config.sections.log import Log
+from holdfast.config.sections.log import LogSettings
 
 
-def setup(config: Log, *, role: str, worker: str) -> None:
+def setup(config: LogSettings, *, role: str, worker: str) -> None:
     """Prepares this process's log. May be called again after a reload."""
     as_json = config.format == "json" or (config.format == "auto" and not sys.stderr.isatty())
     shared: list[Processor] = [

@@ -12,7 +12,7 @@ class FolderError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class RolePaths:
     role: str
     runtime: Path
     state: Path

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from holdfast.config.sections.store import Store as StoreConfig
+from holdfast.config.sections.store import StoreSettings as StoreConfig
 from holdfast.runtime.config_file import SecretRefused, file_path, read_secret, secret_file
-from holdfast.store.api import Refused
+from holdfast.store.api import StoreRefused
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 
@@ -31,7 +31,7 @@ def _password(file: str) -> str:
     try:
         return read_secret(file, os.environ)
     except SecretRefused as refused:
-        raise Refused(f"store.password_file: {refused}") from refused
+        raise StoreRefused(f"store.password_file: {refused}") from refused
 
 
 def open_store(config: StoreConfig) -> EtcdStore:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.runtime.paths import write_atomically
-from holdfast.store.identity import Remembered
+from holdfast.store.identity import SeenStore
 
 
 class MemoryUnreadable(Exception):
@@ -28,9 +28,9 @@ class StoreMemory:
     def path(self) -> Path:
         return self._path
 
-    def recall(self) -> Remembered | None:
+    def recall(self) -> SeenStore | None:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Remembered)
+            return msgspec.json.decode(self._path.read_bytes(), type=SeenStore)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -40,5 +40,5 @@ class StoreMemory:
                 f"{self._path} cannot be read ({error}): restore it, or delete it if the store is certainly ours"
             ) from error
 
-    def keep(self, remembered: Remembered) -> None:
+    def keep(self, remembered: SeenStore) -> None:
         write_atomically(self._path, msgspec.json.encode(remembered))

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.inventory.sql.thread import Aside, Thread
+from holdfast.inventory.sql.thread import DatabaseThread, RunInThread
 from holdfast.runtime.config_file import SecretRefused
 
 TIMEOUT_S = 5.0
@@ -74,7 +74,7 @@ class Webhook:
         """`token` is asked before every call, so that one that was renewed on disk is seen."""
         self._url = url
         self._token = token
-        self._aside: Aside = Thread("webhook")
+        self._aside: RunInThread = DatabaseThread("webhook")
 
     async def __call__(self, told: dict[str, str]) -> str | None:
         return await self._aside(partial(self._post, told))

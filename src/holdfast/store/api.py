@@ -150,7 +150,7 @@ class OwnKey(msgspec.Struct, frozen=True):
     interval: Duration
 
 
-class Status(msgspec.Struct, frozen=True):
+class MemberStatus(msgspec.Struct, frozen=True):
     """What one member says of itself."""
 
     endpoint: str
@@ -176,7 +176,7 @@ class StoreError(Exception):
     """The store answered, and said no. The message is one sentence for the operator: what is wrong, what to do."""
 
 
-class Refused(StoreError):
+class StoreRefused(StoreError):
     """Configuration or credentials do not fit this store (TLS, password, CN certificate, gateway off, ...)."""
 
 
@@ -201,7 +201,7 @@ class LeaseGone(StoreError):
     """The lease has expired or was revoked."""
 
 
-class Conflict(StoreError):
+class WriteConflict(StoreError):
     """A key is not (any more) what the writer compared it with. Nothing was written: read it again and decide again."""
 
     def __init__(self, key: bytes) -> None:
@@ -259,7 +259,8 @@ class Store(Protocol):
         gather: Duration = GATHER,
     ) -> AsyncIterator[Snapshot | Events]:
         """A `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost. Never ends by
-        itself, never raises `StoreAway`: while the store is away it is silent. A store that refuses us raises `Refused`
+        itself, never raises `StoreAway`: while the store is away it is silent. A store that refuses us raises
+        `StoreRefused`
         before the first snapshot; later the watch keeps trying.
 
         `held` is the reader's live view of key → mod_revision: with it, a later `Snapshot` need not carry again what
@@ -282,7 +283,7 @@ class Store(Protocol):
 
     async def compact(self, revision: int) -> None: ...
 
-    async def status(self) -> Sequence[Status]:
+    async def status(self) -> Sequence[MemberStatus]:
         """What each reachable member says of itself."""
         ...
 

@@ -20,12 +20,12 @@ from holdfast.store.api import (
     Events,
     Get,
     LeaseGone,
+    MemberStatus,
     Operation,
     OwnKey,
     Page,
     Put,
     Snapshot,
-    Status,
     StoreAway,
     StoreError,
     TxnResult,
@@ -34,7 +34,7 @@ from holdfast.store.boottime import Now, boot_now
 from holdfast.store.lease import MIN_TTL
 from holdfast.store.transport import wire
 from holdfast.store.transport.failures import Failed
-from holdfast.store.transport.gateway import Connection, Gateway, Question, verdict
+from holdfast.store.transport.gateway import Connection, Gateway, GatewayCall, verdict
 from holdfast.store.watch.listing import FIRST_PAGE, next_page, read_range
 from holdfast.store.watch.own_writes import OwnWrites
 from holdfast.store.watch.watch import RELIST_SPREAD, Watch
@@ -109,7 +109,7 @@ class EtcdStore:
     ) -> TxnResult:
         effect = any(not isinstance(op, Get) for op in (*then, *otherwise))
         reply = await self._gateway.call(
-            Question(wire.TXN, wire.transaction(compares, then, otherwise), _TXN, effect=effect)
+            GatewayCall(wire.TXN, wire.transaction(compares, then, otherwise), _TXN, effect=effect)
         )
         if self._own:
             written = then if reply.succeeded else otherwise
@@ -118,13 +118,13 @@ class EtcdStore:
 
     async def put(self, key: bytes, value: bytes, *, lease: int = 0) -> int:
         body = wire.encode(wire.PutRequest(key, value, lease))
-        revision = (await self._gateway.call(Question(wire.PUT, body, _PUT, effect=True))).header.revision
+        revision = (await self._gateway.call(GatewayCall(wire.PUT, body, _PUT, effect=True))).header.revision
         self._own.note((key,), revision, self._now())
         return revision
 
     async def delete(self, key: bytes, *, end: bytes | None = None) -> int:
         body = wire.encode(wire.DeleteRequest(key, end or b""))
-        return (await self._gateway.call(Question(wire.DELETE, body, _DELETE, effect=True))).deleted
+        return (await self._gateway.call(GatewayCall(wire.DELETE, body, _DELETE, effect=True))).deleted
 
     def watch(
         self,
@@ -141,11 +141,11 @@ class EtcdStore:
         if ttl < MIN_TTL:
             raise ValueError(f"a lease of {ttl.total_seconds():g} s is refused: etcd grants no less than 2 s")
         body = wire.encode(wire.GrantRequest(-(-ttl // Duration(seconds=1))))
-        return (await self._gateway.call(Question(wire.GRANT, body, _GRANT, effect=True))).ID
+        return (await self._gateway.call(GatewayCall(wire.GRANT, body, _GRANT, effect=True))).ID
 
     async def renew(self, lease: int) -> Duration:
         body = wire.encode(wire.LeaseRequest(lease))
-        reply = await self._gateway.call(Question(wire.KEEPALIVE, body, _RENEW, linear=False))
+        reply = await self._gateway.call(GatewayCall(wire.KEEPALIVE, body, _RENEW, linear=False))
         if reply.error is not None:
             raise StoreAway(reply.error.message)
         if reply.result is None or reply.result.TTL <= 0:
@@ -154,31 +154,31 @@ class EtcdStore:
 
     async def revoke(self, lease: int) -> None:
         body = wire.encode(wire.LeaseRequest(lease))
-        await self._gateway.call(Question(wire.REVOKE, body, _COMPACT, effect=True))
+        await self._gateway.call(GatewayCall(wire.REVOKE, body, _COMPACT, effect=True))
 
     async def compact(self, revision: int) -> None:
         body = wire.encode(wire.CompactRequest(revision))
-        await self._gateway.call(Question(wire.COMPACT, body, _COMPACT, effect=True))
+        await self._gateway.call(GatewayCall(wire.COMPACT, body, _COMPACT, effect=True))
 
-    async def status(self) -> Sequence[Status]:
+    async def status(self) -> Sequence[MemberStatus]:
         urls = self._gateway.endpoints.urls
         answers = await asyncio.gather(*(self._status(url) for url in urls))
-        reached = [answer for answer in answers if isinstance(answer, Status)]
+        reached = [answer for answer in answers if isinstance(answer, MemberStatus)]
         if not reached:
             raise verdict([answer for answer in answers if isinstance(answer, Failed)], effect=False)
         return reached
 
     async def alarms(self) -> Sequence[str]:
         body = wire.encode(wire.AlarmRequest())
-        reply = await self._gateway.call(Question(wire.ALARM, body, _ALARM, linear=False))
+        reply = await self._gateway.call(GatewayCall(wire.ALARM, body, _ALARM, linear=False))
         return sorted({alarm.alarm for alarm in reply.alarms})
 
     async def close(self) -> None:
         self._gateway.close()
 
-    async def _status(self, url: str) -> Status | Failed:
+    async def _status(self, url: str) -> MemberStatus | Failed:
         gateway = self._gateway
-        question = Question(wire.STATUS, b"{}", _STATUS, linear=False)
+        question = GatewayCall(wire.STATUS, b"{}", _STATUS, linear=False)
         try:
             reply = await gateway.ask(
                 url, question, gateway.endpoints.floor, gateway.connection.deadline.total_seconds()
@@ -189,7 +189,7 @@ class EtcdStore:
             return reply
         header = reply.header
         alarms = sorted({name for name in ("NOSPACE", "CORRUPT") for text in reply.errors if name in text})
-        return Status(
+        return MemberStatus(
             url,
             reply.version,
             header.cluster_id,

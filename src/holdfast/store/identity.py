@@ -16,13 +16,13 @@ import msgspec
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.identity import IDENTITY, Identity
-from holdfast.store.api import Aspect, Compare, Conflict, Put, Store, StoreError, TxnResult
+from holdfast.store.api import Aspect, Compare, Put, Store, StoreError, TxnResult, WriteConflict
 from holdfast.store.fenced.store import FencedStore
 
 ADOPT = "holdfast store adopt --reason WHY"
 
 
-class Verdict(Enum):
+class StoreVerdict(Enum):
     """What a store is to somebody who remembers it."""
 
     OURS = "ours"
@@ -31,31 +31,31 @@ class Verdict(Enum):
     RESTORED = "store_restored"
 
 
-class Remembered(msgspec.Struct, frozen=True):
+class SeenStore(msgspec.Struct, frozen=True):
     """What journal, fence row and balancer state keep of the store they last acted on."""
 
     fleet: str
     epoch: int
     revision: int
 
-    def seen(self, identity: Identity, revision: int) -> Remembered:
+    def seen(self, identity: Identity, revision: int) -> SeenStore:
         """What to remember after a store that was judged ours; the revision only falls when the epoch rises."""
         if identity.epoch > self.epoch:
-            return Remembered(identity.fleet, identity.epoch, revision)
-        return Remembered(self.fleet, self.epoch, max(self.revision, revision))
+            return SeenStore(identity.fleet, identity.epoch, revision)
+        return SeenStore(self.fleet, self.epoch, max(self.revision, revision))
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """A verdict, the sentence that explains it, and the command that changes it, where there is one."""
 
-    verdict: Verdict
+    verdict: StoreVerdict
     sentence: str
     opens: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoreIdentity:
     """What stands in the store: its identity (or a value that is none), and its revision at that moment."""
 
     identity: Identity | Bad | None
@@ -63,38 +63,38 @@ class Found:
     mod_revision: int = 0
 
 
-def judge(remembered: Remembered | None, found: Found) -> Judgement:
+def judge(remembered: SeenStore | None, found: StoreIdentity) -> Judgement:
     """Whether the store is the one that is remembered."""
     identity = found.identity
     if isinstance(identity, Bad):
-        return Judgement(Verdict.RESTORED, f"the store's identity cannot be read ({identity.reason.value})", ADOPT)
+        return Judgement(StoreVerdict.RESTORED, f"the store's identity cannot be read ({identity.reason.value})", ADOPT)
     if identity is None:
         return _without_identity(remembered)
     if remembered is None:
-        return Judgement(Verdict.OURS, f"first seen: fleet {identity.fleet}, epoch {identity.epoch}")
+        return Judgement(StoreVerdict.OURS, f"first seen: fleet {identity.fleet}, epoch {identity.epoch}")
     if identity.fleet != remembered.fleet:
         return Judgement(
-            Verdict.FOREIGN,
+            StoreVerdict.FOREIGN,
             f"this store belongs to fleet {identity.fleet}, but we belong to fleet {remembered.fleet}; "
             "nothing is written: check store.endpoints and store.region",
         )
     if (identity.epoch, found.revision) >= (remembered.epoch, remembered.revision):
         adopted = f", adopted by {identity.who}: “{identity.why}”" if identity.who else ""
         life = f"fleet {identity.fleet}, epoch {identity.epoch}{adopted}, revision {found.revision}"
-        return Judgement(Verdict.OURS, life)
+        return Judgement(StoreVerdict.OURS, life)
     return Judgement(
-        Verdict.RESTORED,
+        StoreVerdict.RESTORED,
         f"the store went back to epoch {identity.epoch}, revision {found.revision}, but epoch {remembered.epoch}, "
         f"revision {remembered.revision} was seen before; nothing is deleted until an operator has looked",
         ADOPT,
     )
 
 
-def _without_identity(remembered: Remembered | None) -> Judgement:
+def _without_identity(remembered: SeenStore | None) -> Judgement:
     if remembered is None:
-        return Judgement(Verdict.UNNAMED, "the store has no identity yet; the leader will write it")
+        return Judgement(StoreVerdict.UNNAMED, "the store has no identity yet; the leader will write it")
     return Judgement(
-        Verdict.RESTORED,
+        StoreVerdict.RESTORED,
         f"the store has lost its identity (fleet {remembered.fleet} was here): it was wiped or restored; "
         "nothing is deleted until the leader has refilled it",
         ADOPT,
@@ -127,29 +127,29 @@ def identity_key(region: Region) -> bytes:
     return IDENTITY.key(region, "identity")
 
 
-async def read_identity(store: Store, region: Region) -> Found:
+async def read_identity(store: Store, region: Region) -> StoreIdentity:
     """The identity and the store's revision, read at one moment."""
     key = identity_key(region)
     async for page in store.list(key, page=1):
         for entry in page.entries:
             if entry.key == key:
-                return Found(IDENTITY.decode(key, entry.value), page.revision, entry.mod_revision)
-        return Found(None, page.revision)
+                return StoreIdentity(IDENTITY.decode(key, entry.value), page.revision, entry.mod_revision)
+        return StoreIdentity(None, page.revision)
     raise StoreError("the store answered a list with nothing at all")
 
 
 async def create_identity(fenced: FencedStore, region: Region, identity: Identity) -> None:
-    """Writes the first identity. Raises `Deposed`, or `Conflict` when there is one already."""
+    """Writes the first identity. Raises `Deposed`, or `WriteConflict` when there is one already."""
     key = identity_key(region)
     absent = Compare(key, Aspect.CREATE_REVISION, 0)
     _require(await fenced.txn([absent], [Put(key, IDENTITY.encode(identity))]), key)
 
 
 async def raise_epoch(
-    store: Store, region: Region, found: Found, remembered: Remembered, *, who: str, why: str
+    store: Store, region: Region, found: StoreIdentity, remembered: SeenStore, *, who: str, why: str
 ) -> Identity:
     """An operator adopts a restored store: an epoch above all that was seen before, on top of exactly what was found.
-    Raises `Conflict`."""
+    Raises `WriteConflict`."""
     key = identity_key(region)
     epoch = found.identity.epoch if isinstance(found.identity, Identity) else 0
     adopted = Identity(remembered.fleet, max(epoch, remembered.epoch) + 1, who, why)
@@ -160,4 +160,4 @@ async def raise_epoch(
 
 def _require(result: TxnResult, key: bytes) -> None:
     if not result.succeeded:
-        raise Conflict(key)
+        raise WriteConflict(key)

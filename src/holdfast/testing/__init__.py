@@ -11,22 +11,22 @@ from holdfast.testing.sim.nodes import Node, NodeClock
 from holdfast.testing.sim.simulate import Failure, Simulation, first_failure, simulate
 from holdfast.testing.sim.world import Trace, World
 from holdfast.testing.store.client import FakeClient
-from holdfast.testing.store.fake import FakeStore, Write
-from holdfast.testing.store.link import Fate, Link
+from holdfast.testing.store.fake import FakeStore, StoreWrite
+from holdfast.testing.store.link import FakeLink, Fate
 
 __all__ = [
     "Failure",
     "FakeClient",
+    "FakeLink",
     "FakeStore",
     "Fate",
-    "Link",
     "Node",
     "NodeClock",
     "Simulation",
+    "StoreWrite",
     "Stuck",
     "Trace",
     "World",
-    "Write",
     "first_failure",
     "simulate",
 ]

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.testing.real.etcd import Cluster, etcd_cluster
-from holdfast.testing.real.netns import Network, network
+from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
+from holdfast.testing.real.netns import NamespaceNetwork, network
 from holdfast.testing.real.postgres import Postgres, postgres_cluster
 from holdfast.testing.real.processes import Unavailable
 from holdfast.testing.real.proxy import FaultProxy, fault_proxy
@@ -33,14 +33,14 @@ def or_skip(thing: contextlib.AbstractContextManager[T]) -> Iterator[T]:
 
 
 @pytest.fixture(scope="session")
-def one_etcd() -> Iterator[Cluster]:
+def one_etcd() -> Iterator[EtcdCluster]:
     """One etcd member for the whole session. Tests share it: keep to keys of your own, or clear it first."""
     with or_skip(etcd_cluster(1)) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def three_etcds() -> Iterator[Cluster]:
+def three_etcds() -> Iterator[EtcdCluster]:
     """Three etcd members of this test's own, to kill, pause and restart."""
     with or_skip(etcd_cluster(3)) as cluster:
         yield cluster
@@ -54,7 +54,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def namespaces() -> Iterator[Network]:
+def namespaces() -> Iterator[NamespaceNetwork]:
     """An empty network of this test's own."""
     with or_skip(network()) as made:
         yield made

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from holdfast.agent.journal.frames import Entry, pack
-from holdfast.agent.journal.replay import Found, Recalled, Remembered
+from holdfast.agent.journal.frames import JournalEntry, pack
+from holdfast.agent.journal.replay import JournalCondition, JournalContents, Replay
 from holdfast.agent.journal.segment import Segment
 
 
-def only_this_run(_told: Recalled, _found: Found) -> Remembered:
+def only_this_run(_told: Replay, _found: JournalCondition) -> JournalContents:
     """A checkpoint is made of what this run has heard of."""
-    return Remembered()
+    return JournalContents()
 
 
-def written_later(self: Segment, entries: Sequence[Entry]) -> None:
+def written_later(self: Segment, entries: Sequence[JournalEntry]) -> None:
     """A checkpoint is written once a minute: marks at once, so that there is a file, events when their time comes."""
     if self.size < 64:
         self._write_all(pack(entries, self._last + 1))
@@ -22,5 +22,5 @@ def written_later(self: Segment, entries: Sequence[Entry]) -> None:
         self.size += 32
 
 
-def all_at_once(remembered: Remembered) -> Generator[Sequence[bytes], None, None]:
+def all_at_once(remembered: JournalContents) -> Generator[Sequence[bytes], None, None]:
     return remembered.roll.walk(1 << 30)

@@ -13,16 +13,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.journal import Journal, compaction
-from holdfast.agent.journal.frames import Entry, Op
+from holdfast.agent.journal.frames import EntryKind, JournalEntry
 from holdfast.agent.journal.journal import JournalUnwritable
-from holdfast.agent.journal.replay import Found
+from holdfast.agent.journal.replay import JournalCondition
 from tests.agent.journal.disks import FailingDisk, FullDisk
 from tests.agent.journal.samples import BOOT, inline, told_by, turn
 
 KEYS = [b"%02d" % number for number in range(12)]
 EVENTS = st.lists(
     st.lists(
-        st.builds(Entry, st.sampled_from([Op.ADD, Op.INTENT, Op.DONE]), st.sampled_from(KEYS), st.just(b"new")),
+        st.builds(
+            JournalEntry,
+            st.sampled_from([EntryKind.ADD, EntryKind.INTENT, EntryKind.DONE]),
+            st.sampled_from(KEYS),
+            st.just(b"new"),
+        ),
         max_size=3,
     ),
     max_size=16,
@@ -43,7 +48,7 @@ def grown(path: Path, disk: FullDisk | FailingDisk | None = None) -> Journal:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=EVENTS, died=st.booleans())
 def test_events_at_any_moment_of_a_compaction_are_in_what_comes_of_it(
-    path: Path, events: list[list[Entry]], died: bool
+    path: Path, events: list[list[JournalEntry]], died: bool
 ) -> None:
     async def scene() -> Journal:
         journal = grown(path)
@@ -60,12 +65,14 @@ def test_events_at_any_moment_of_a_compaction_are_in_what_comes_of_it(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SLICE", 1)
         journal = asyncio.run(scene())
-    expected = told_by([*(Entry(Op.ADD, key, b"3") for key in KEYS), *(entry for batch in events for entry in batch)])
+    expected = told_by(
+        [*(JournalEntry(EntryKind.ADD, key, b"3") for key in KEYS), *(entry for batch in events for entry in batch)]
+    )
     assert known(journal) == expected
     journal.close()
     again = Journal.open(path, BOOT)
     again.close()
-    assert again.opening.found is Found.WHOLE
+    assert again.opening.found is JournalCondition.WHOLE
     assert known(again) == expected
 
 
@@ -145,7 +152,7 @@ def test_a_second_compaction_leaves_the_first_alone(path: Path) -> None:
         journal.close()
 
     asyncio.run(scene())
-    assert Journal.open(path, BOOT).opening.found is Found.WHOLE
+    assert Journal.open(path, BOOT).opening.found is JournalCondition.WHOLE
 
 
 @pytest.mark.parametrize("room", [0, 40, 200, 370])

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from holdfast.agent.journal import Journal
-from holdfast.agent.journal.frames import Entry, Op, pack
-from holdfast.agent.journal.replay import Found
+from holdfast.agent.journal.frames import EntryKind, JournalEntry, pack
+from holdfast.agent.journal.replay import JournalCondition
 from holdfast.testing.fault import fault
 from tests.agent.journal.disks import CountingDisk
 from tests.agent.journal.samples import BOOT, ENTRIES, FRAMES, WHOLE, inline, told_by, turn
@@ -60,7 +60,7 @@ def test_N6_a_flipped_bit_is_neither_believed_nor_the_end(path: Path) -> None:
     spoilt = start + FRAMES[2].index(b"via") + 4
     path.write_bytes(WHOLE[:spoilt] + b"?" + WHOLE[spoilt + 1 : start + len(FRAMES[2])] + FRAMES[3] + FRAMES[4])
     journal = Journal.open(path, BOOT)
-    assert journal.opening.found is Found.DAMAGED
+    assert journal.opening.found is JournalCondition.DAMAGED
     assert dict(journal.live) == told_by([ENTRIES[1], ENTRIES[4]])[0]
 
 
@@ -68,14 +68,14 @@ def test_N6_a_flipped_bit_is_neither_believed_nor_the_end(path: Path) -> None:
 def test_N7_behind_a_torn_tail_the_journal_goes_on_as_if_it_had_never_been(path: Path) -> None:
     left_by_an_earlier_run(path)
     with path.open("ab") as file:
-        file.write(pack([Entry(Op.ADD, b"torn", b"x" * 50)], 9)[:40])
+        file.write(pack([JournalEntry(EntryKind.ADD, b"torn", b"x" * 50)], 9)[:40])
     journal = Journal.open(path, BOOT)
     journal.add([(b"later", b"y")])
     journal.close()
     for _ in range(3):
         again = Journal.open(path, BOOT)
         again.close()
-        assert again.opening.found is Found.WHOLE
+        assert again.opening.found is JournalCondition.WHOLE
         assert again.live == {**KNOWN, b"later": b"y"}
 
 

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.journal import frames
-from holdfast.agent.journal.frames import Bad, Entry, Newer, Op, Record, TooLong, pack, scan
-from holdfast.agent.journal.replay import Found, judge, recall
+from holdfast.agent.journal.frames import Damage, EntryKind, FoundEntry, JournalEntry, NewerFrame, TooLong, pack, scan
+from holdfast.agent.journal.replay import JournalCondition, judge, recall
 from tests.agent.journal.samples import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, state, told_by
 
-NOISE = st.binary(max_size=60).filter(lambda noise: not any(isinstance(found, Record) for found in scan(noise)))
+NOISE = st.binary(max_size=60).filter(lambda noise: not any(isinstance(found, FoundEntry) for found in scan(noise)))
 """Anything but a frame with a checksum that fits: that is no noise."""
 ANY_ENTRIES = st.lists(
     st.builds(
-        Entry,
-        st.sampled_from([Op.ADD, Op.INTENT, Op.DONE]),
+        JournalEntry,
+        st.sampled_from([EntryKind.ADD, EntryKind.INTENT, EntryKind.DONE]),
         st.binary(min_size=1, max_size=8) | st.sampled_from([b"a", b"b", frames.MAGIC]),
         NOISE | st.sampled_from([frames.MAGIC, FRAMES[0][:-1]]),
     ),
@@ -25,8 +25,8 @@ ANY_ENTRIES = st.lists(
 )
 
 
-def records(data: bytes) -> list[Record]:
-    return [found for found in scan(data) if isinstance(found, Record)]
+def records(data: bytes) -> list[FoundEntry]:
+    return [found for found in scan(data) if isinstance(found, FoundEntry)]
 
 
 def test_the_checksum_is_crc_32c() -> None:
@@ -35,7 +35,7 @@ def test_the_checksum_is_crc_32c() -> None:
 
 def test_the_frame_is_the_one_that_every_release_since_the_first_reads() -> None:
     written = "f548464a 01 01 0100 06000000 0700000000000000 6b 6f626a656374 11b60f6d"
-    assert pack([Entry(Op.ADD, b"k", b"object")], 7) == bytes.fromhex(written)
+    assert pack([JournalEntry(EntryKind.ADD, b"k", b"object")], 7) == bytes.fromhex(written)
 
 
 def test_nothing_is_written_that_this_release_could_not_read() -> None:
@@ -43,13 +43,15 @@ def test_nothing_is_written_that_this_release_could_not_read() -> None:
 
 
 @given(ANY_ENTRIES)
-def test_what_was_packed_is_found(entries: list[Entry]) -> None:
+def test_what_was_packed_is_found(entries: list[JournalEntry]) -> None:
     found = list(scan(pack(entries, 5)))
-    assert found == [Record(*entry, sequence) for sequence, entry in enumerate(entries, 5)]
+    assert found == [FoundEntry(*entry, sequence) for sequence, entry in enumerate(entries, 5)]
 
 
 @given(ANY_ENTRIES, st.integers(1, 3))
-def test_a_whole_file_is_read_in_runs_exactly_as_it_is_read_record_by_record(entries: list[Entry], first: int) -> None:
+def test_a_whole_file_is_read_in_runs_exactly_as_it_is_read_record_by_record(
+    entries: list[JournalEntry], first: int
+) -> None:
     data = pack(entries, first)
     assert in_runs(data) in (records(data), None)
     if first == 1 and not any(frames.MAGIC in entry.key + entry.body for entry in entries):
@@ -58,7 +60,9 @@ def test_a_whole_file_is_read_in_runs_exactly_as_it_is_read_record_by_record(ent
 
 @settings(max_examples=150)
 @given(ANY_ENTRIES, NOISE, st.integers(0, 400), st.integers(0, 60))
-def test_what_is_not_whole_is_never_read_in_runs(entries: list[Entry], noise: bytes, at: int, removed: int) -> None:
+def test_what_is_not_whole_is_never_read_in_runs(
+    entries: list[JournalEntry], noise: bytes, at: int, removed: int
+) -> None:
     data = pack(entries, 1)
     spoilt = data[:at] + noise + data[at + removed :]
     found = list(scan(spoilt))
@@ -71,12 +75,12 @@ def test_runs_end_where_a_frame_does(monkeypatch: pytest.MonkeyPatch) -> None:
         assert in_runs(WHOLE) == records(WHOLE)
 
 
-def in_runs(data: bytes) -> list[Record] | None:
-    found: list[Record] = []
+def in_runs(data: bytes) -> list[FoundEntry] | None:
+    found: list[FoundEntry] = []
     try:
         for run in frames.read_whole(data):
-            entries = [(Op(op), key, body) for op, key, body in zip(*run, strict=True)]
-            found += [Record(*entry, sequence) for sequence, entry in enumerate(entries, len(found) + 1)]
+            entries = [(EntryKind(op), key, body) for op, key, body in zip(*run, strict=True)]
+            found += [FoundEntry(*entry, sequence) for sequence, entry in enumerate(entries, len(found) + 1)]
     except frames.NotWhole:
         return None
     return found
@@ -88,7 +92,7 @@ def test_torn_at_every_byte_the_records_before_the_tear_are_found() -> None:
         whole = frame_at(cut)
         assert state(told.remembered) == told_by(ENTRIES[:whole])
         start = sum(map(len, FRAMES[:whole]))
-        assert told.bad == ([Bad(start, cut)] if start < cut else [])
+        assert told.bad == ([Damage(start, cut)] if start < cut else [])
         assert told.torn == (start < cut)
 
 
@@ -101,8 +105,8 @@ def test_flipped_at_every_bit_only_the_record_that_it_hit_is_missing(bit: int) -
         hit = frame_at(offset)
         assert state(told.remembered) == told_by([*ENTRIES[:hit], *ENTRIES[hit + 1 :]])
         start = sum(map(len, FRAMES[:hit]))
-        assert told.bad == [Bad(start, start + len(FRAMES[hit]))]
-        assert judge(told, BOOT.encode()) in (Found.DAMAGED, Found.TORN)
+        assert told.bad == [Damage(start, start + len(FRAMES[hit]))]
+        assert judge(told, BOOT.encode()) in (JournalCondition.DAMAGED, JournalCondition.TORN)
 
 
 def test_zeroed_from_every_byte_the_records_before_are_found() -> None:
@@ -115,22 +119,22 @@ def test_cut_out_at_every_frame_the_gap_is_counted() -> None:
     for number in range(len(FRAMES) - 1):
         told = recall(b"".join([*FRAMES[:number], *FRAMES[number + 1 :]]))
         assert told.missing == 1
-        assert judge(told, BOOT.encode()) is Found.DAMAGED
+        assert judge(told, BOOT.encode()) is JournalCondition.DAMAGED
 
 
 def test_an_old_copy_of_a_record_is_not_believed() -> None:
     """Else it would bring back what was true once: here a removal that was done long ago."""
     told = recall(WHOLE + FRAMES[5])
     assert state(told.remembered) == told_by(ENTRIES)
-    assert told.bad == [Bad(len(WHOLE), len(WHOLE) + len(FRAMES[5]))]
+    assert told.bad == [Damage(len(WHOLE), len(WHOLE) + len(FRAMES[5]))]
 
 
 def test_a_frame_inside_a_damaged_body_with_an_old_sequence_is_not_believed() -> None:
-    inner = pack([Entry(Op.INTENT, b"live", b"x")], 1)
-    outer = bytearray(pack([Entry(Op.ADD, b"k", b"y" + inner)], 2))
+    inner = pack([JournalEntry(EntryKind.INTENT, b"live", b"x")], 1)
+    outer = bytearray(pack([JournalEntry(EntryKind.ADD, b"k", b"y" + inner)], 2))
     outer[-1] ^= 1
-    data = pack([Entry(Op.ADD, b"live", b"x")], 1) + bytes(outer)
-    assert records(data) == [Record(Op.ADD, b"live", b"x", 1)]
+    data = pack([JournalEntry(EntryKind.ADD, b"live", b"x")], 1) + bytes(outer)
+    assert records(data) == [FoundEntry(EntryKind.ADD, b"live", b"x", 1)]
 
 
 def test_no_text_contains_the_magic() -> None:
@@ -141,7 +145,7 @@ def test_no_text_contains_the_magic() -> None:
 @settings(max_examples=150)
 @given(ANY_ENTRIES, NOISE, st.integers(0, 400), st.integers(0, 60))
 def test_whatever_is_written_over_a_journal_the_frames_beside_it_are_found(
-    entries: list[Entry], noise: bytes, at: int, removed: int
+    entries: list[JournalEntry], noise: bytes, at: int, removed: int
 ) -> None:
     parts = [pack([entry], sequence) for sequence, entry in enumerate(entries, 1)]
     data = b"".join(parts)
@@ -149,35 +153,37 @@ def test_whatever_is_written_over_a_journal_the_frames_beside_it_are_found(
     spoilt = data[:at] + noise + data[at + removed :]
     ends = [sum(map(len, parts[: number + 1])) for number in range(len(parts))]
     untouched = [
-        Record(*entry, sequence)
+        FoundEntry(*entry, sequence)
         for sequence, (entry, part, end) in enumerate(zip(entries, parts, ends, strict=True), 1)
         if end <= at or end - len(part) >= at + removed
     ]
     found = records(spoilt)
     assert [record for record in found if record in untouched] == untouched
-    assert all(record in [Record(*entry, number) for number, entry in enumerate(entries, 1)] for record in found)
+    assert all(record in [FoundEntry(*entry, number) for number, entry in enumerate(entries, 1)] for record in found)
 
 
 @given(NOISE)
 def test_foreign_bytes_tell_nothing_and_are_all_bad(data: bytes) -> None:
-    assert list(scan(data)) == ([Bad(0, len(data))] if data else [])
+    assert list(scan(data)) == ([Damage(0, len(data))] if data else [])
 
 
 def test_a_whole_frame_of_a_newer_version_is_not_taken_for_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
         newer.setattr(frames, "WRITES", frames.READS + 1)
-        data = WHOLE + pack([Entry(Op.ADD, b"k", b"x")], len(FRAMES) + 1)
-    with pytest.raises(Newer, match=r"of version 2, and this release reads up to 1"):
+        data = WHOLE + pack([JournalEntry(EntryKind.ADD, b"k", b"x")], len(FRAMES) + 1)
+    with pytest.raises(NewerFrame, match=r"of version 2, and this release reads up to 1"):
         list(scan(data))
 
 
 def test_a_version_that_was_only_flipped_is_damage() -> None:
     flipped = bytearray(FRAMES[1])
     flipped[4] = 9
-    assert list(scan(bytes(flipped))) == [Bad(0, len(flipped))]
+    assert list(scan(bytes(flipped))) == [Damage(0, len(flipped))]
 
 
-@pytest.mark.parametrize("entry", [Entry(Op.ADD, b"k" * 4_097), Entry(Op.ADD, b"k", b"x" * ((1 << 20) + 1))])
-def test_what_is_too_long_is_refused_in_one_sentence(entry: Entry) -> None:
+@pytest.mark.parametrize(
+    "entry", [JournalEntry(EntryKind.ADD, b"k" * 4_097), JournalEntry(EntryKind.ADD, b"k", b"x" * ((1 << 20) + 1))]
+)
+def test_what_is_too_long_is_refused_in_one_sentence(entry: JournalEntry) -> None:
     with pytest.raises(TooLong, match="is too long for the journal"):
         pack([entry], 1)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.journal import Journal
-from holdfast.agent.journal.frames import Entry
+from holdfast.agent.journal.frames import JournalEntry
 from tests.agent.journal.samples import BOOT, ENTRIES, told_by
 from tests.agent.journal.victim import CALLS, FOUND
 
-BEFORE: dict[str, tuple[Entry, ...]] = {
+BEFORE: dict[str, tuple[JournalEntry, ...]] = {
     "absent": (),
     "torn": ENTRIES[:-1],
     "damaged": (ENTRIES[0], *ENTRIES[2:]),

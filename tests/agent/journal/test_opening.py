@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.journal import Journal, frames
-from holdfast.agent.journal.frames import Entry, Op, pack
+from holdfast.agent.journal.frames import EntryKind, JournalEntry, pack
 from holdfast.agent.journal.journal import JournalUnreadable
-from holdfast.agent.journal.replay import Found
+from holdfast.agent.journal.replay import JournalCondition
 from tests.agent.journal.disks import FailingDisk, FullDisk
 from tests.agent.journal.samples import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, told_by
 
@@ -19,7 +19,7 @@ def known(journal: Journal) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     return dict(journal.live), dict(journal.going)
 
 
-def reopened(path: Path) -> tuple[Found, tuple[dict[bytes, bytes], dict[bytes, bytes]]]:
+def reopened(path: Path) -> tuple[JournalCondition, tuple[dict[bytes, bytes], dict[bytes, bytes]]]:
     """Opens, appends, closes, and opens again: what is found and known then, without what was appended."""
     journal = Journal.open(path, BOOT)
     before = known(journal)
@@ -35,17 +35,17 @@ def reopened(path: Path) -> tuple[Found, tuple[dict[bytes, bytes], dict[bytes, b
 
 def test_no_journal_is_begun(path: Path) -> None:
     journal = Journal.open(path, BOOT)
-    assert journal.opening.found is Found.ABSENT
+    assert journal.opening.found is JournalCondition.ABSENT
     assert known(journal) == ({}, {})
     journal.close()
-    assert reopened(path) == (Found.WHOLE, ({}, {}))
+    assert reopened(path) == (JournalCondition.WHOLE, ({}, {}))
 
 
 def test_a_whole_journal_is_left_as_it_is(path: Path) -> None:
     path.write_bytes(WHOLE)
     journal = Journal.open(path, BOOT)
     journal.close()
-    assert journal.opening.found is Found.WHOLE
+    assert journal.opening.found is JournalCondition.WHOLE
     assert journal.opening.sentence == f"{path} tells of 3 objects, 1 of them being removed"
     assert known(journal) == told_by(ENTRIES)
     assert path.read_bytes() == WHOLE
@@ -54,21 +54,21 @@ def test_a_whole_journal_is_left_as_it_is(path: Path) -> None:
 def test_torn_at_every_byte_it_is_mended_once_and_for_all(path: Path) -> None:
     for cut in range(len(WHOLE)):
         path.write_bytes(WHOLE[:cut])
-        assert reopened(path) == (Found.WHOLE, told_by(ENTRIES[: frame_at(cut)])), cut
+        assert reopened(path) == (JournalCondition.WHOLE, told_by(ENTRIES[: frame_at(cut)])), cut
 
 
 def test_flipped_at_every_byte_it_is_mended_once_and_for_all(path: Path) -> None:
     for offset in range(len(WHOLE)):
         path.write_bytes(WHOLE[:offset] + bytes([WHOLE[offset] ^ 0x10]) + WHOLE[offset + 1 :])
         hit = frame_at(offset)
-        assert reopened(path) == (Found.WHOLE, told_by([*ENTRIES[:hit], *ENTRIES[hit + 1 :]])), offset
+        assert reopened(path) == (JournalCondition.WHOLE, told_by([*ENTRIES[:hit], *ENTRIES[hit + 1 :]])), offset
 
 
 def test_a_torn_tail_is_cut_off_and_kept_aside(path: Path) -> None:
     path.write_bytes(WHOLE[:-3])
     journal = Journal.open(path, BOOT)
     journal.close()
-    assert journal.opening.found is Found.TORN
+    assert journal.opening.found is JournalCondition.TORN
     assert path.read_bytes() == WHOLE[: -len(FRAMES[-1])]
     assert journal.opening.aside is not None
     assert journal.opening.aside.read_bytes() == FRAMES[-1][:-3]
@@ -80,7 +80,7 @@ def test_bad_bytes_in_the_middle_are_kept_aside_and_said(path: Path) -> None:
     journal = Journal.open(path, BOOT)
     journal.close()
     opening = journal.opening
-    assert (opening.found, opening.missing) == (Found.DAMAGED, 1)
+    assert (opening.found, opening.missing) == (JournalCondition.DAMAGED, 1)
     assert opening.aside is not None
     assert opening.aside.read_bytes() == b"rubbish"
     assert opening.sentence == (
@@ -94,21 +94,21 @@ def test_a_foreign_or_empty_file_is_kept_aside_and_a_journal_begun(path: Path, c
     path.write_bytes(content)
     journal = Journal.open(path, BOOT)
     journal.close()
-    assert journal.opening.found is Found.DAMAGED
+    assert journal.opening.found is JournalCondition.DAMAGED
     assert known(journal) == ({}, {})
     kept = journal.opening.aside.read_bytes() if journal.opening.aside else b""
     assert kept == content
-    assert reopened(path)[0] is Found.WHOLE
+    assert reopened(path)[0] is JournalCondition.WHOLE
 
 
 def test_a_journal_of_another_boot_is_discarded_with_a_sentence(path: Path) -> None:
     path.write_bytes(WHOLE)
     journal = Journal.open(path, "another")
     journal.close()
-    assert journal.opening.found is Found.OTHER_BOOT
+    assert journal.opening.found is JournalCondition.OTHER_BOOT
     assert "is about another boot of this machine" in journal.opening.sentence
     assert known(journal) == ({}, {})
-    assert Journal.open(path, "another").opening.found is Found.WHOLE
+    assert Journal.open(path, "another").opening.found is JournalCondition.WHOLE
 
 
 def test_nobody_opens_a_journal_without_knowing_the_boot(path: Path) -> None:
@@ -121,7 +121,7 @@ def test_nobody_opens_a_journal_without_knowing_the_boot(path: Path) -> None:
 def test_a_journal_that_cannot_say_its_boot_any_more_counts(path: Path) -> None:
     path.write_bytes(FRAMES[1] + FRAMES[2])
     journal = Journal.open(path, "another")
-    assert journal.opening.found is Found.DAMAGED
+    assert journal.opening.found is JournalCondition.DAMAGED
     assert known(journal) == told_by(ENTRIES[1:3])
 
 
@@ -130,7 +130,7 @@ def test_a_journal_of_a_newer_version_stops_with_a_sentence_and_stays(
 ) -> None:
     with monkeypatch.context() as newer:
         newer.setattr(frames, "WRITES", frames.READS + 1)
-        path.write_bytes(WHOLE[:-5] + pack([Entry(Op.ADD, b"k", b"x")], 99))
+        path.write_bytes(WHOLE[:-5] + pack([JournalEntry(EntryKind.ADD, b"k", b"x")], 99))
     before = path.read_bytes()
     with pytest.raises(JournalUnreadable, match=r"was written by a newer release.*run that release again"):
         Journal.open(path, BOOT)

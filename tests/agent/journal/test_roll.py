@@ -8,13 +8,13 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.journal.replay import Roll
+from holdfast.agent.journal.replay import KeyRegister
 
 KEYS = [b"%d" % number for number in range(6)]
 CHANGES = st.lists(st.sampled_from(KEYS), max_size=6)
 
 
-def toggle(roll: Roll, present: set[bytes], keys: list[bytes]) -> None:
+def toggle(roll: KeyRegister, present: set[bytes], keys: list[bytes]) -> None:
     """Who is there leaves, who is not comes."""
     for key in keys:
         if key in present:
@@ -25,7 +25,7 @@ def toggle(roll: Roll, present: set[bytes], keys: list[bytes]) -> None:
             present.add(key)
 
 
-def all_of(roll: Roll) -> Counter[bytes]:
+def all_of(roll: KeyRegister) -> Counter[bytes]:
     return Counter(chain.from_iterable(roll.walk(2)))
 
 
@@ -33,7 +33,7 @@ def all_of(roll: Roll) -> Counter[bytes]:
 def test_a_walk_meets_who_is_there_whatever_happens_meanwhile(
     portion: int, changes: list[list[bytes]], given_up_after: int
 ) -> None:
-    roll, present = Roll(KEYS[:4]), set(KEYS[:4])
+    roll, present = KeyRegister(KEYS[:4]), set(KEYS[:4])
     for before in changes[:2]:
         toggle(roll, present, before)
     walk = roll.walk(portion)
@@ -53,7 +53,7 @@ def test_a_walk_meets_who_is_there_whatever_happens_meanwhile(
 
 
 def test_a_walk_ends_although_keys_come_all_the_time() -> None:
-    roll = Roll(KEYS)
+    roll = KeyRegister(KEYS)
     met = 0
     for number, keys in enumerate(roll.walk(1)):
         roll.enter(b"new %d" % number)

@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.journal import Journal
-from holdfast.agent.journal.frames import Entry, Op, TooLong
+from holdfast.agent.journal.frames import EntryKind, JournalEntry, TooLong
 from holdfast.agent.journal.journal import JournalUnwritable
-from holdfast.agent.journal.replay import Found
+from holdfast.agent.journal.replay import JournalCondition
 from tests.agent.journal.disks import CountingDisk, FullDisk, StuckDisk
 from tests.agent.journal.samples import BOOT, inline, told_by
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
-ENTRIES = st.builds(Entry, st.sampled_from([Op.ADD, Op.INTENT]), KEYS, st.sampled_from([b"1", b"2"])) | st.builds(
-    Entry, st.just(Op.DONE), KEYS
-)
+ENTRIES = st.builds(
+    JournalEntry, st.sampled_from([EntryKind.ADD, EntryKind.INTENT]), KEYS, st.sampled_from([b"1", b"2"])
+) | st.builds(JournalEntry, st.just(EntryKind.DONE), KEYS)
 STEPS = st.lists(st.lists(ENTRIES, max_size=5) | st.sampled_from(["reopen", "compact"]), max_size=12)
 
 
@@ -41,15 +41,17 @@ def test_an_object_that_comes_back_is_no_longer_being_removed(path: Path) -> Non
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_any_history_with_restarts_and_compactions_is_remembered(path: Path, steps: list[list[Entry] | str]) -> None:
+def test_any_history_with_restarts_and_compactions_is_remembered(
+    path: Path, steps: list[list[JournalEntry] | str]
+) -> None:
     path.unlink(missing_ok=True)
     journal = Journal.open(path, BOOT)
-    written: list[Entry] = []
+    written: list[JournalEntry] = []
     for step in steps:
         if step == "reopen":
             journal.close()
             journal = Journal.open(path, BOOT)
-            assert journal.opening.found is Found.WHOLE
+            assert journal.opening.found is JournalCondition.WHOLE
         elif step == "compact":
             asyncio.run(journal.compact(inline))
         elif isinstance(step, list):
@@ -92,7 +94,7 @@ def test_a_full_disk_takes_a_batch_as_a_whole_or_not_at_all(path: Path, room: in
     journal.add([(b"d", b"4")])
     journal.close()
     journal = Journal.open(path, BOOT)
-    assert journal.opening.found is Found.WHOLE
+    assert journal.opening.found is JournalCondition.WHOLE
     assert dict(journal.live) == {b"a": b"1", b"d": b"4"}
 
 
@@ -132,4 +134,4 @@ def test_one_object_that_is_too_long_is_refused_before_anything_is_written(path:
     assert (journal.size, dict(journal.live)) == (size, {})
     journal.add([(b"a", b"1")])
     journal.close()
-    assert Journal.open(path, BOOT).opening.found is Found.WHOLE
+    assert Journal.open(path, BOOT).opening.found is JournalCondition.WHOLE

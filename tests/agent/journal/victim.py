@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from holdfast.agent.journal import Journal, compaction
 from holdfast.agent.journal.files import Files
-from holdfast.agent.journal.frames import Entry, Op
+from holdfast.agent.journal.frames import EntryKind, JournalEntry
 from tests.agent.journal.samples import BOOT, FRAMES, WHOLE, inline
 
 MOMENTS = ("before", "halfway", "after")
@@ -29,9 +29,9 @@ FOUND: dict[str, bytes | None] = {
 """What is there when the scene begins."""
 
 
-def _entries(text: str) -> tuple[Entry, ...]:
-    ops = {"+": Op.ADD, "-": Op.INTENT, ".": Op.DONE}
-    return tuple(Entry(ops[word[0]], word[1:2].encode(), word[2:].encode()) for word in text.split())
+def _entries(text: str) -> tuple[JournalEntry, ...]:
+    ops = {"+": EntryKind.ADD, "-": EntryKind.INTENT, ".": EntryKind.DONE}
+    return tuple(JournalEntry(ops[word[0]], word[1:2].encode(), word[2:].encode()) for word in text.split())
 
 
 CALLS = tuple(
@@ -96,12 +96,12 @@ class Kernel:
         self.folder = folder
         folder.mkdir(exist_ok=True)
 
-    def apply(self, entries: tuple[Entry, ...]) -> None:
+    def apply(self, entries: tuple[JournalEntry, ...]) -> None:
         for op, key, body in entries:
             place = self.folder / key.decode()
-            if op is Op.ADD:
+            if op is EntryKind.ADD:
                 place.write_bytes(body)
-            elif op is Op.INTENT:
+            elif op is EntryKind.INTENT:
                 place.unlink(missing_ok=True)
 
 

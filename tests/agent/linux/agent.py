@@ -7,20 +7,20 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from holdfast.agent.claims import Key, Shape
-from holdfast.agent.desired.peers import Encapsulation, Here
-from holdfast.agent.desired.watcher import Following
-from holdfast.agent.gates.identity import Belonging
+from holdfast.agent.claims import ClaimKey, Shape
+from holdfast.agent.desired.peers import Encapsulation, LocalHost
+from holdfast.agent.desired.watcher import SourceWatcher
+from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
-from holdfast.agent.reconciler import Around, Keeper, Settings
-from holdfast.agent.target import Kernel
+from holdfast.agent.reconciler import AgentReconciler, Around, ReconcilerSettings
+from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.reconciler.place import Pace
+from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Put
 from holdfast.testing import FakeStore
@@ -43,17 +43,17 @@ class Machine:
         self.fleet.name_it()
 
     @contextlib.asynccontextmanager
-    async def agent(self, audit: Duration = FIVE_MINUTES) -> AsyncIterator[Keeper]:
+    async def agent(self, audit: Duration = FIVE_MINUTES) -> AsyncIterator[AgentReconciler]:
         """One life of the agent; with the block it is gone at once, without a chance to clean up."""
         with self.site.dataplane() as dataplane, contextlib.closing(self._journal()) as journal:
             clock = SystemClock()
-            here = Here(ME, Encapsulation.ALWAYS)
-            following = Following("region", self.store.client("agent"), REGION, here, clock)
+            here = LocalHost(ME, Encapsulation.ALWAYS)
+            following = SourceWatcher("region", self.store.client("agent"), REGION, here, clock)
             decisions = DecisionLog(self._folder / "decisions", "agent")
             around = Around(clock, Vitals(clock), decisions, WorkerMetrics(), inline)
-            belonging = Belonging({"region": StoreMemory(self._folder, "region")}, inline)
-            settings = Settings(UNLIMITED, pace=Pace(audit=audit))
-            keeper = Keeper(ME, [following], Kernel(journal, dataplane), belonging, around, settings)
+            belonging = StoreIdentityGate({"region": StoreMemory(self._folder, "region")}, inline)
+            settings = ReconcilerSettings(UNLIMITED, pace=LoopTimings(audit=audit))
+            keeper = AgentReconciler(ME, [following], JournaledTarget(journal, dataplane), belonging, around, settings)
             life = asyncio.create_task(keeper.run(asyncio.Event()))
             try:
                 yield keeper
@@ -66,14 +66,14 @@ class Machine:
     def _journal(self) -> Journal:
         return Journal.open(self._folder / "journal", BOOT)
 
-    async def holds(self) -> dict[Key, Shape]:
+    async def holds(self) -> dict[ClaimKey, Shape]:
         """What another reader finds of ours in the kernel, but for the rules, which are always there."""
         with self.site.dataplane() as reader:
             own = reader.describe().own
             return {key: shape for key, shape in (await reader.read()).items() if key not in own}
 
 
-async def settled(keeper: Keeper) -> None:
+async def settled(keeper: AgentReconciler) -> None:
     """Until the agent has compared everything and has nothing left to do."""
     await until(lambda: keeper.reconciler.passes > 0)
     await asyncio.sleep(0.2)

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.agent.dataplane.linux import LinuxDataplane
-from holdfast.testing.real.netns import Network
+from holdfast.testing.real.netns import NamespaceNetwork
 from tests.agent.linux.site import Site
 
 
 @pytest.fixture
-def site(namespaces: Network) -> Site:
+def site(namespaces: NamespaceNetwork) -> Site:
     return Site(namespaces)
 
 

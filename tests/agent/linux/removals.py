@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.config.sections.linux import Linux
-from holdfast.netlink.routes import DESTINATION, DEVICE, FIXED, NEW, TABLE, Mark, Route
-from holdfast.netlink.wire import Attribute, Batch, Flag, Layout
+from holdfast.config.sections.linux import LinuxSettings
+from holdfast.netlink.routes import DESTINATION, DEVICE, FIXED, NEW, TABLE, Route, RouteMark
+from holdfast.netlink.wire import Attribute, Batch, MessageFlag, RequestLayout
 
 FIRST_GATEWAY = 0x0A800000
 TUNNEL = {"device": 0}
 """Where `by_gateway` sends to; a test says it."""
 _GATEWAY = 5
 _ONLINK = 4
-_CLASSIC = Layout(
+_CLASSIC = RequestLayout(
     FIXED,
     (
         Attribute("table", TABLE, "=u4"),
@@ -31,16 +31,18 @@ async def nothing_there(_self: object, _after: object) -> tuple[list[object], No
     return [], None
 
 
-def whosever(settings: Linux) -> Mark:
+def whosever(settings: LinuxSettings) -> RouteMark:
     """Everything in our table is ours, whatever it is marked with."""
-    return Mark(settings.table, 0)
+    return RouteMark(settings.table, 0)
 
 
-def by_gateway(wanted: Sequence[Route], mark: Mark, *, replace: bool) -> Batch:
+def by_gateway(wanted: Sequence[Route], mark: RouteMark, *, replace: bool) -> Batch:
     """Each route with a gateway of its own, as `ip route` makes them, without nexthop objects."""
-    made = _CLASSIC.batch(len(wanted), NEW, Flag.CREATE | (Flag.REPLACE if replace else Flag.EXCLUSIVE))
+    made = _CLASSIC.batch(
+        len(wanted), NEW, MessageFlag.CREATE | (MessageFlag.REPLACE if replace else MessageFlag.EXCLUSIVE)
+    )
     made["family"], made["protocol"], made["table"], made["kind"] = 2, mark.protocol, mark.table, 1
     made["route_flags"], made["length_bits"], made["device"] = _ONLINK, 32, TUNNEL["device"]
     made["destination"] = np.frombuffer(b"".join(route.destination for route in wanted), "V4")
-    made["gateway"] = [FIRST_GATEWAY + route.nexthop - Linux().first_nexthop for route in wanted]
+    made["gateway"] = [FIRST_GATEWAY + route.nexthop - LinuxSettings().first_nexthop for route in wanted]
     return made

@@ -8,12 +8,12 @@ from functools import partial
 
 from holdfast.agent.claims import (
     Claim,
-    Forwarding,
-    Key,
+    ClaimKey,
+    FdbEntry,
     Mode,
-    Neighbour,
-    Nexthop,
-    Remote,
+    NeighbourEntry,
+    NexthopEntry,
+    RemoteRoute,
     Shape,
     forwarding,
     neighbour,
@@ -23,10 +23,10 @@ from holdfast.agent.claims import (
 from holdfast.agent.dataplane.api import ClaimChange
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.agent.tunnel_mac import tunnel_mac
-from holdfast.config.sections.linux import Linux
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 
 _CLEAR = """
 for family in -4 -6; do
@@ -42,7 +42,7 @@ true
 class Site:
     """A host with a cable to a switch, on 10.0.0.0/24 and fd00::/64; it is .1 there."""
 
-    def __init__(self, net: Network, name: str = "host") -> None:
+    def __init__(self, net: NamespaceNetwork, name: str = "host") -> None:
         self.net = net
         self.host: Namespace = net.namespace(name)
         self.switch: Namespace = net.namespace(f"{name}-sw")
@@ -64,7 +64,7 @@ class Site:
         self.host.run("sh", "-c", _CLEAR)
 
     @contextlib.contextmanager
-    def dataplane(self, settings: Linux | None = None) -> Iterator[LinuxDataplane]:
+    def dataplane(self, settings: LinuxSettings | None = None) -> Iterator[LinuxDataplane]:
         made = inside(self.host.system_name, lambda: LinuxDataplane(settings, partial(tunnel_mac, "host")))
         try:
             yield made
@@ -72,43 +72,43 @@ class Site:
             made.close()
 
 
-def vxlan_peer(number: int) -> dict[Key, Shape]:
+def vxlan_peer(number: int) -> dict[ClaimKey, Shape]:
     """What a peer behind the tunnel occupies, in both families, with one endpoint in each."""
     mac, under = f"02:00:00:00:00:{number:02x}", f"192.0.2.{number}"
     mac_6, under_6 = f"02:00:00:00:06:{number:02x}", f"2001:db8::{number:x}"
-    made: dict[Key, Shape] = {}
+    made: dict[ClaimKey, Shape] = {}
     for family, one_mac, one_under, tunnel, prefix in (
         (4, mac, under, f"10.9.0.{number}", f"10.28.0.{number}/32"),
         (6, mac_6, under_6, f"fd00:9::{number:x}", f"fd00:28::{number:x}/128"),
     ):
-        made[forwarding(family, one_mac)] = Forwarding(one_under)
-        made[neighbour(tunnel)] = Neighbour(one_mac)
-        made[nexthop(tunnel)] = Nexthop(Mode.VXLAN)
-        made[route(prefix)] = Remote(tunnel)
+        made[forwarding(family, one_mac)] = FdbEntry(one_under)
+        made[neighbour(tunnel)] = NeighbourEntry(one_mac)
+        made[nexthop(tunnel)] = NexthopEntry(Mode.VXLAN)
+        made[route(prefix)] = RemoteRoute(tunnel)
     return made
 
 
-def direct_peer(number: int) -> dict[Key, Shape]:
+def direct_peer(number: int) -> dict[ClaimKey, Shape]:
     """What a peer on the same segment occupies, with one endpoint in each family."""
-    made: dict[Key, Shape] = {}
+    made: dict[ClaimKey, Shape] = {}
     for address, prefix in (
         (f"10.0.0.{number}", f"10.29.0.{number}/32"),
         (f"fd00::{number:x}", f"fd00:29::{number:x}/128"),
     ):
-        made[nexthop(address)] = Nexthop(Mode.DIRECT)
-        made[route(prefix)] = Remote(address)
+        made[nexthop(address)] = NexthopEntry(Mode.DIRECT)
+        made[route(prefix)] = RemoteRoute(address)
     return made
 
 
-def creates(wanted: Mapping[Key, Shape]) -> list[ClaimChange]:
+def creates(wanted: Mapping[ClaimKey, Shape]) -> list[ClaimChange]:
     return [Change(Op.CREATE, key, None, _owned(wanted[key])) for key in sorted(wanted)]
 
 
-def deletes(gone: Mapping[Key, Shape]) -> list[ClaimChange]:
+def deletes(gone: Mapping[ClaimKey, Shape]) -> list[ClaimChange]:
     return [Change(Op.DELETE, key, _owned(gone[key]), None) for key in sorted(gone, reverse=True)]
 
 
-def replace(key: Key, old: Shape, new: Shape) -> ClaimChange:
+def replace(key: ClaimKey, old: Shape, new: Shape) -> ClaimChange:
     return Change(Op.REPLACE, key, _owned(old), _owned(new))
 
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping
 
 from holdfast.agent.claims import (
-    Forwarding,
-    Key,
-    Local,
+    ClaimKey,
+    FdbEntry,
+    LocalRoute,
     Mode,
-    Neighbour,
-    Nexthop,
-    Remote,
+    NeighbourEntry,
+    NexthopEntry,
+    RemoteRoute,
     Shape,
     forwarding,
     neighbour,
@@ -40,7 +40,7 @@ def test_what_was_made_reads_back_and_its_deletion_leaves_nothing(dataplane: Lin
 
 def test_an_endpoint_of_this_host_is_routed_to_its_interface(site: Site, dataplane: LinuxDataplane) -> None:
     site.interface("tap1")
-    wanted = {route("10.28.0.5/32"): Local("tap1"), route("fd00:28::5/128"): Local("tap1")}
+    wanted = {route("10.28.0.5/32"): LocalRoute("tap1"), route("fd00:28::5/128"): LocalRoute("tap1")}
 
     async def scene() -> None:
         assert await dataplane.apply(creates(wanted)) == [None, None]
@@ -52,7 +52,12 @@ def test_an_endpoint_of_this_host_is_routed_to_its_interface(site: Site, datapla
 
 def test_a_route_moves_between_peers_and_interfaces_in_place(site: Site, dataplane: LinuxDataplane) -> None:
     site.interface("tap1")
-    key, first, second, here = route("10.28.0.7/32"), Remote("10.9.0.7"), Remote("10.9.0.8"), Local("tap1")
+    key, first, second, here = (
+        route("10.28.0.7/32"),
+        RemoteRoute("10.9.0.7"),
+        RemoteRoute("10.9.0.8"),
+        LocalRoute("tap1"),
+    )
 
     async def scene() -> None:
         await dataplane.apply(creates({**vxlan_peer(7), **vxlan_peer(8)}))
@@ -65,14 +70,14 @@ def test_a_route_moves_between_peers_and_interfaces_in_place(site: Site, datapla
 
 def test_a_peer_that_comes_closer_keeps_the_number_of_its_nexthop(site: Site, dataplane: LinuxDataplane) -> None:
     key = nexthop("10.0.0.7")
-    wanted: dict[Key, Shape] = {key: Nexthop(Mode.VXLAN), route("10.28.0.7/32"): Remote("10.0.0.7")}
+    wanted: dict[ClaimKey, Shape] = {key: NexthopEntry(Mode.VXLAN), route("10.28.0.7/32"): RemoteRoute("10.0.0.7")}
 
     async def scene() -> None:
         await dataplane.apply(creates(wanted))
         before = site.ip("nexthop show").split()[:2]
-        assert await dataplane.apply([replace(key, Nexthop(Mode.VXLAN), Nexthop(Mode.DIRECT))]) == [None]
+        assert await dataplane.apply([replace(key, NexthopEntry(Mode.VXLAN), NexthopEntry(Mode.DIRECT))]) == [None]
         assert site.ip("nexthop show").split()[:2] == before
-        assert await dataplane.read() == {**wanted, key: Nexthop(Mode.DIRECT)}
+        assert await dataplane.read() == {**wanted, key: NexthopEntry(Mode.DIRECT)}
 
     asyncio.run(scene())
 
@@ -84,12 +89,12 @@ def test_a_tunnel_mac_and_a_tunnel_address_move_to_another_host_in_place(datapla
         wanted = vxlan_peer(7)
         await dataplane.apply(creates(wanted))
         moved = [
-            replace(entry, wanted[entry], Forwarding("192.0.2.77")),
-            replace(pair, wanted[pair], Neighbour("02:00:00:00:00:77")),
+            replace(entry, wanted[entry], FdbEntry("192.0.2.77")),
+            replace(pair, wanted[pair], NeighbourEntry("02:00:00:00:00:77")),
         ]
         assert await dataplane.apply(moved) == [None, None]
         found = await dataplane.read()
-        assert (found[entry], found[pair]) == (Forwarding("192.0.2.77"), Neighbour("02:00:00:00:00:77"))
+        assert (found[entry], found[pair]) == (FdbEntry("192.0.2.77"), NeighbourEntry("02:00:00:00:00:77"))
 
     asyncio.run(scene())
 
@@ -110,7 +115,10 @@ def test_a_restarted_agent_finds_the_same_numbers(site: Site, dataplane: LinuxDa
 
 def test_refusals_go_to_their_objects_and_the_others_are_made(dataplane: LinuxDataplane) -> None:
     good = vxlan_peer(7)
-    bad: dict[Key, Shape] = {route("10.28.0.9/32"): Remote("10.9.0.9"), route("10.28.0.10/32"): Local("tap9")}
+    bad: dict[ClaimKey, Shape] = {
+        route("10.28.0.9/32"): RemoteRoute("10.9.0.9"),
+        route("10.28.0.10/32"): LocalRoute("tap9"),
+    }
 
     async def scene() -> None:
         changes = creates({**good, **bad})
@@ -124,13 +132,13 @@ def test_refusals_go_to_their_objects_and_the_others_are_made(dataplane: LinuxDa
 
 
 def test_others_have_their_turns_while_thousands_of_objects_are_read(dataplane: LinuxDataplane) -> None:
-    wanted: dict[Key, Shape] = {}
+    wanted: dict[ClaimKey, Shape] = {}
     for number in range(MANY):
         place, mac = f"{number >> 8}.{number & 255}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
-        wanted[forwarding(4, mac)] = Forwarding(f"172.16.{place}")
-        wanted[neighbour(f"10.9.{place}")] = Neighbour(mac)
-        wanted[nexthop(f"10.9.{place}")] = Nexthop(Mode.VXLAN)
-        wanted[route(f"10.28.{place}/32")] = Remote(f"10.9.{place}")
+        wanted[forwarding(4, mac)] = FdbEntry(f"172.16.{place}")
+        wanted[neighbour(f"10.9.{place}")] = NeighbourEntry(mac)
+        wanted[nexthop(f"10.9.{place}")] = NexthopEntry(Mode.VXLAN)
+        wanted[route(f"10.28.{place}/32")] = RemoteRoute(f"10.9.{place}")
 
     async def scene() -> None:
         await _apply(dataplane, wanted)
@@ -141,5 +149,5 @@ def test_others_have_their_turns_while_thousands_of_objects_are_read(dataplane: 
     asyncio.run(scene())
 
 
-async def _apply(dataplane: LinuxDataplane, wanted: Mapping[Key, Shape]) -> None:
+async def _apply(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]) -> None:
     assert not any(await dataplane.apply(creates(wanted)))

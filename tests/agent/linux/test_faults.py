@@ -7,7 +7,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.agent.claims import Key, Mode, Neighbour, Nexthop, Remote, Shape, neighbour, nexthop, route
+from holdfast.agent.claims import (
+    ClaimKey,
+    Mode,
+    NeighbourEntry,
+    NexthopEntry,
+    RemoteRoute,
+    Shape,
+    neighbour,
+    nexthop,
+    route,
+)
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.store.mirror.gc_pause import WORTH_IT, resting
 from holdfast.testing.fault import fault
@@ -20,7 +30,7 @@ MANY, PART = 4_000, 1_000
 TOO_STEEP = 3.0
 
 
-@fault("N1", without="holdfast.agent.target:Kernel.read", by="tests.agent.linux.removals:nothing_there")
+@fault("N1", without="holdfast.agent.target:JournaledTarget.read", by="tests.agent.linux.removals:nothing_there")
 def test_N1_what_a_host_left_while_the_agent_was_down_is_not_in_the_kernel_any_more(site: Site, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
@@ -38,7 +48,11 @@ def test_N1_what_a_host_left_while_the_agent_was_down_is_not_in_the_kernel_any_m
     asyncio.run(scene())
 
 
-@fault("N8", without="holdfast.agent.desired.ownership:Rivals._withdraw", by="tests.agent.removals:with_all_its_claims")
+@fault(
+    "N8",
+    without="holdfast.agent.desired.ownership:ClaimOwners._withdraw",
+    by="tests.agent.removals:with_all_its_claims",
+)
 def test_N8_a_tunnel_address_with_a_new_owner_stays_in_the_kernel_when_the_old_one_goes(
     site: Site, tmp_path: Path
 ) -> None:
@@ -56,15 +70,15 @@ def test_N8_a_tunnel_address_with_a_new_owner_stays_in_the_kernel_when_the_old_o
             await settled(keeper)
         there = await machine.holds()
         assert (there.get(neighbour("10.99.0.1")), there.get(nexthop("10.99.0.1"))) == (
-            Neighbour("66:00:00:00:00:02"),
-            Nexthop(Mode.VXLAN),
+            NeighbourEntry("66:00:00:00:00:02"),
+            NexthopEntry(Mode.VXLAN),
         )
         assert site.ip("nexthop show").split("via 10.99.0.1 ")[0].split()[-1] == number
 
     asyncio.run(scene())
 
 
-@fault("N9", without="holdfast.agent.gates.dependents:Footing.judge")
+@fault("N9", without="holdfast.agent.gates.dependents:DependentsGate.judge")
 def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
@@ -79,7 +93,7 @@ def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_pa
             leave, come = [fleet.leaves("old"), fleet.ends("w", "old")], joins_6("new", 2)
             fleet.write(*leave, come, fleet.runs("w", "new", "fd65::1/128"))
             await settled(keeper)
-        assert (await machine.holds())[route("fd65::1/128")] == Remote("fd99::2")
+        assert (await machine.holds())[route("fd65::1/128")] == RemoteRoute("fd99::2")
         await asyncio.to_thread(wait_until, lambda: _hears(site, monitor, 2), "the monitor has told what was before")
         assert "Deleted fd65::1" not in monitor.output
 
@@ -111,9 +125,9 @@ def test_N14_routes_of_others_stay_even_in_our_own_table(site: Site, tmp_path: P
 @fault("N16", without="holdfast.netlink.routes:additions", by="tests.agent.linux.removals:by_gateway")
 def test_N16_the_last_thousand_routes_cost_what_the_first_did(site: Site, dataplane: LinuxDataplane) -> None:
     gateways = [_address(FIRST_GATEWAY + number) for number in range(MANY)]
-    peers: dict[Key, Shape] = {nexthop(gateway): Nexthop(Mode.VXLAN) for gateway in gateways}
-    routes: list[dict[Key, Shape]] = [
-        {route(f"{_address(0x0B000000 + at)}/32"): Remote(gateways[at]) for at in range(start, start + PART)}
+    peers: dict[ClaimKey, Shape] = {nexthop(gateway): NexthopEntry(Mode.VXLAN) for gateway in gateways}
+    routes: list[dict[ClaimKey, Shape]] = [
+        {route(f"{_address(0x0B000000 + at)}/32"): RemoteRoute(gateways[at]) for at in range(start, start + PART)}
         for start in range(0, MANY, PART)
     ]
 
@@ -126,7 +140,7 @@ def test_N16_the_last_thousand_routes_cost_what_the_first_did(site: Site, datapl
     assert took[-1] < TOO_STEEP * took[0], f"CPU per thousand routes: {took}"
 
 
-async def _program(dataplane: LinuxDataplane, wanted: Mapping[Key, Shape]) -> float:
+async def _program(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]) -> float:
     """The CPU seconds that it took."""
     changes = creates(wanted)
     with resting(WORTH_IT):  # a collection of this process's garbage costs more than what is measured

@@ -7,20 +7,30 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Shape, Sort, nexthop, route
+from holdfast.agent.claims import (
+    ClaimKey,
+    ClaimKind,
+    LocalRoute,
+    Mode,
+    NexthopEntry,
+    RemoteRoute,
+    Shape,
+    nexthop,
+    route,
+)
 from holdfast.agent.dataplane.linux import LinuxDataplane
-from holdfast.config.sections.linux import Linux
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink.netns import inside
 from tests.agent.linux.site import Site, creates, deletes, direct_peer, replace, vxlan_peer
 
 PATIENCE_S = 20
 
 
-async def disturbed(dataplane: LinuxDataplane) -> Collection[Key] | None:
+async def disturbed(dataplane: LinuxDataplane) -> Collection[ClaimKey] | None:
     return await asyncio.wait_for(dataplane.disturbed(), PATIENCE_S)
 
 
-async def programmed(dataplane: LinuxDataplane, wanted: Mapping[Key, Shape]) -> None:
+async def programmed(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]) -> None:
     """All of it is there, and nothing is left that was heard on the way."""
     assert not any(await dataplane.apply(creates(wanted)))
     assert await dataplane.read() == wanted
@@ -142,7 +152,7 @@ def test_a_tunnel_of_another_size_is_resized_in_place(site: Site, dataplane: Lin
     async def scene(dataplane: LinuxDataplane, size: int) -> None:
         there = await dataplane.read()
         (key,) = [key for key in wanted if there[key] != wanted[key]]
-        assert there == {**wanted, key: Local(f"{device} with an MTU of {size}")}
+        assert there == {**wanted, key: LocalRoute(f"{device} with an MTU of {size}")}
         assert not any(await dataplane.apply([replace(key, there[key], wanted[key])]))
         assert await dataplane.read() == wanted
 
@@ -150,9 +160,9 @@ def test_a_tunnel_of_another_size_is_resized_in_place(site: Site, dataplane: Lin
     number, usual = _number(site, device), _mtu(site, device)
     site.ip(f"link set {device} mtu 1400")
     asyncio.run(scene(dataplane, 1400))
-    with site.dataplane(Linux(underlay_mtu=1450)) as larger:
+    with site.dataplane(LinuxSettings(underlay_mtu=1450)) as larger:
         other = [key for key, shape in asyncio.run(larger.read()).items() if shape != wanted[key]]
-        assert {key.sort for key in other} == {Sort.NEIGHBOUR}
+        assert {key.sort for key in other} == {ClaimKind.NEIGHBOUR}
         assert len(other) == 2
         assert not any(asyncio.run(larger.apply(creates({key: wanted[key] for key in other}))))
         assert asyncio.run(larger.read()) == wanted
@@ -176,7 +186,7 @@ def test_a_tunnel_that_is_resized_by_somebody_is_noticed(site: Site, dataplane: 
         ("-6 route del fd00:28::7/128 table 7500", route("fd00:28::7/128")),
     ],
 )
-def test_a_deleted_route_is_named(site: Site, dataplane: LinuxDataplane, words: str, key: Key) -> None:
+def test_a_deleted_route_is_named(site: Site, dataplane: LinuxDataplane, words: str, key: ClaimKey) -> None:
     wanted = vxlan_peer(7)
 
     async def scene() -> None:
@@ -260,7 +270,7 @@ def test_our_own_doing_disturbs_nobody(dataplane: LinuxDataplane) -> None:
 
 
 def test_an_interface_that_comes_and_goes_is_an_obstacle_that_is_told(site: Site, dataplane: LinuxDataplane) -> None:
-    key, shape = route("10.28.0.5/32"), Local("tap1")
+    key, shape = route("10.28.0.5/32"), LocalRoute("tap1")
 
     async def until(obstacle: str | None) -> None:
         while dataplane.obstacle(key, shape) != obstacle:
@@ -281,14 +291,14 @@ def test_an_interface_that_comes_and_goes_is_an_obstacle_that_is_told(site: Site
 
 
 def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, dataplane: LinuxDataplane) -> None:
-    key, shape = nexthop("10.77.0.9"), Nexthop(Mode.DIRECT)
+    key, shape = nexthop("10.77.0.9"), NexthopEntry(Mode.DIRECT)
 
     async def scene() -> None:
         assert dataplane.obstacle(key, shape) == "10.77.0.9 is on no network of this host"
         site.ip("address add 10.77.0.1/24 dev", site.uplink)
         while dataplane.obstacle(key, shape) is not None:
             await disturbed(dataplane)
-        wanted: dict[Key, Shape] = {key: shape, route("10.28.0.9/32"): Remote("10.77.0.9")}
+        wanted: dict[ClaimKey, Shape] = {key: shape, route("10.28.0.9/32"): RemoteRoute("10.77.0.9")}
         assert not any(await dataplane.apply(creates(wanted)))
 
     asyncio.run(scene())
@@ -296,8 +306,8 @@ def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, datap
 
 def test_a_direct_peer_follows_its_network_to_another_device(site: Site, dataplane: LinuxDataplane) -> None:
     """A renamed, bonded or bridged uplink: the old device stays, and nobody is behind it any more."""
-    key, shape = nexthop("10.0.0.9"), Nexthop(Mode.DIRECT)
-    wanted: dict[Key, Shape] = {key: shape, route("10.29.0.9/32"): Remote("10.0.0.9")}
+    key, shape = nexthop("10.0.0.9"), NexthopEntry(Mode.DIRECT)
+    wanted: dict[ClaimKey, Shape] = {key: shape, route("10.29.0.9/32"): RemoteRoute("10.0.0.9")}
     site.interface("bond0")
 
     async def scene() -> None:
@@ -306,7 +316,7 @@ def test_a_direct_peer_follows_its_network_to_another_device(site: Site, datapla
         site.ip("address del 10.0.0.1/24 dev", site.uplink)
         site.ip("address add 10.0.0.1/24 dev bond0")
         assert await disturbed(dataplane) is None
-        assert (await dataplane.read())[key] == Local(site.uplink)
+        assert (await dataplane.read())[key] == LocalRoute(site.uplink)
         assert not any(await dataplane.apply(creates({key: shape})))
         assert await dataplane.read() == wanted
         assert "dev bond0" in site.ip("nexthop show")
@@ -322,7 +332,7 @@ def test_routes_that_went_with_the_last_address_of_an_interface_are_missed(
     site.ip("address add 169.254.1.1/32 dev tap1")
 
     async def scene() -> None:
-        await programmed(dataplane, {key: Local("tap1")})
+        await programmed(dataplane, {key: LocalRoute("tap1")})
         await quiet(dataplane)
         site.ip("address del 169.254.1.1/32 dev tap1")
         assert key in (await disturbed(dataplane) or {key})
@@ -334,14 +344,14 @@ def test_routes_that_went_with_the_last_address_of_an_interface_are_missed(
 def test_a_second_nexthop_for_a_gateway_goes_when_no_route_leads_through_it(
     site: Site, dataplane: LinuxDataplane
 ) -> None:
-    wanted = {**vxlan_peer(7), route("10.28.0.77/32"): Remote("10.9.0.7")}
+    wanted = {**vxlan_peer(7), route("10.28.0.77/32"): RemoteRoute("10.9.0.7")}
     key, strayed = nexthop("10.9.0.7"), route("10.28.0.77/32")
 
     async def scene() -> None:
         await programmed(dataplane, wanted)
         _second_nexthop(site, "10.28.0.77/32")
         there = await dataplane.read()
-        assert there[strayed] == Local("nexthop 760000000")
+        assert there[strayed] == LocalRoute("nexthop 760000000")
         assert await dataplane.apply([replace(key, there[key], wanted[key])]) == [
             "routes lead through a second nexthop for it: they move first, then it is deleted"
         ]
@@ -376,7 +386,7 @@ def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: Site
         assert await dataplane.read() == wanted
         assert not any(await dataplane.apply(deletes(wanted)))
 
-    with site.dataplane(Linux(priority=priority)) as made:
+    with site.dataplane(LinuxSettings(priority=priority)) as made:
         asyncio.run(scene(made))
     assert "7500" not in site.ip("rule show")
 
@@ -385,7 +395,7 @@ def test_a_tunnel_whose_mac_others_know_otherwise_since_now_is_made_anew(site: S
     macs = {"mac": "02:00:00:00:00:11"}
     dataplane = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: macs["mac"]))
     wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
-    entries = {key: shape for key, shape in wanted.items() if key.sort is Sort.FORWARDING}
+    entries = {key: shape for key, shape in wanted.items() if key.sort is ClaimKind.FORWARDING}
 
     async def scene() -> None:
         await programmed(dataplane, wanted)

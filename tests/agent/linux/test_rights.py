@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.dataplane.linux import LinuxDataplane
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Away
-from holdfast.testing.real.netns import Network
+from holdfast.testing.real.netns import NamespaceNetwork
 from tests.agent.linux.site import Site, creates, deletes, vxlan_peer
 
 _ASKS = "from holdfast.agent.dataplane.linux import LinuxDataplane; print(LinuxDataplane().ready())"
@@ -28,7 +28,7 @@ def test_a_second_agent_in_the_namespace_waits_until_the_first_is_gone(site: Sit
     the_agent(site).close()
 
 
-def test_agents_of_two_namespaces_do_not_know_of_each_other(namespaces: Network) -> None:
+def test_agents_of_two_namespaces_do_not_know_of_each_other(namespaces: NamespaceNetwork) -> None:
     one, two = (the_agent(Site(namespaces, name)) for name in ("one", "two"))
 
     async def scene() -> None:

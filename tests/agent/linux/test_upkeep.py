@@ -13,9 +13,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from holdfast.agent.claims import Remote, route
-from holdfast.agent.commands.control import Commands
-from holdfast.agent.reconciler import Keeper
+from holdfast.agent.claims import RemoteRoute, route
+from holdfast.agent.commands.control import AgentCommands
+from holdfast.agent.reconciler import AgentReconciler
 from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import EndpointName
@@ -76,9 +76,9 @@ class Ticks:
 
 
 @contextlib.asynccontextmanager
-async def reporting(machine: Machine, keeper: Keeper) -> AsyncIterator[Ticks]:
+async def reporting(machine: Machine, keeper: AgentReconciler) -> AsyncIterator[Ticks]:
     """The shipped reporter beside the keeper, and a clock."""
-    states = Commands(keeper, ME, BOOT, SystemClock()).endpoints
+    states = AgentCommands(keeper, ME, BOOT, SystemClock()).endpoints
     reporter, ticks = EndpointReporter(machine.store.client("reporter"), REGION, ME, states), Ticks()
     tasks = [asyncio.create_task(reporter.run()), asyncio.create_task(ticks.run())]
     try:
@@ -137,6 +137,6 @@ def test_a_second_nexthop_for_a_gateway_is_gone_and_its_routes_are_not(site: Sit
             site.ip("route replace 10.65.0.1/32 nhid 760000000 table 7500 proto 175")
             await until(lambda: "760000000" not in site.ip("nexthop show"))
             await settled(keeper)
-        assert (await machine.holds())[route("10.65.0.1/32")] == Remote("10.99.0.9")
+        assert (await machine.holds())[route("10.65.0.1/32")] == RemoteRoute("10.99.0.9")
 
     asyncio.run(scene())

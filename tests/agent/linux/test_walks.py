@@ -9,13 +9,13 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.agent.claims import (
-    Forwarding,
-    Key,
-    Local,
+    ClaimKey,
+    FdbEntry,
+    LocalRoute,
     Mode,
-    Neighbour,
-    Nexthop,
-    Remote,
+    NeighbourEntry,
+    NexthopEntry,
+    RemoteRoute,
     Shape,
     forwarding,
     leans_on,
@@ -35,13 +35,13 @@ TAPS = ("tap1", "tap2")
 class Walk:
     """Draws the next batch of changes: those that the agent's gates would let through."""
 
-    def __init__(self, seed: int, held: Mapping[Key, Shape]) -> None:
+    def __init__(self, seed: int, held: Mapping[ClaimKey, Shape]) -> None:
         self._chance = random.Random(seed)
         self._held = held
 
     def step(self) -> list[ClaimChange]:
         """Up to four objects come, change or go."""
-        made: dict[Key, ClaimChange] = {}
+        made: dict[ClaimKey, ClaimChange] = {}
         for _ in range(self._chance.randint(1, 4)):
             change = self._change()
             if change is not None and not self._touches(change, made):
@@ -51,7 +51,7 @@ class Walk:
             made[key] for key in ordered if made[key].new is not None
         ]
 
-    def _touches(self, change: ClaimChange, made: Mapping[Key, ClaimChange]) -> bool:
+    def _touches(self, change: ClaimChange, made: Mapping[ClaimKey, ClaimChange]) -> bool:
         """Whether it is about, or leans on, what this batch changes already."""
         feet = {leans_on(one.key, owned.value.shape) for one in made.values() if (owned := one.new or one.old)}
         owned = change.new or change.old
@@ -69,18 +69,18 @@ class Walk:
             return None
         return creates({key: shape})[0] if old is None else replace(key, old, shape)
 
-    def _object(self) -> tuple[Key, Shape]:
+    def _object(self) -> tuple[ClaimKey, Shape]:
         family = self._chance.choice((4, 6))
         number, other = self._chance.randint(1, PEERS), self._chance.randint(1, PEERS)
         match self._chance.randrange(4):
             case 0:
-                return forwarding(family, _mac(family, number)), Forwarding(_underlay(family, other))
+                return forwarding(family, _mac(family, number)), FdbEntry(_underlay(family, other))
             case 1:
-                return neighbour(_tunnel(family, number)), Neighbour(_mac(family, other))
+                return neighbour(_tunnel(family, number)), NeighbourEntry(_mac(family, other))
             case 2:
-                return nexthop(_tunnel(family, number)), Nexthop(Mode.VXLAN)
-        tap = Local(self._chance.choice(TAPS))
-        way = tap if self._chance.random() < 0.3 else Remote(_tunnel(family, number))
+                return nexthop(_tunnel(family, number)), NexthopEntry(Mode.VXLAN)
+        tap = LocalRoute(self._chance.choice(TAPS))
+        way = tap if self._chance.random() < 0.3 else RemoteRoute(_tunnel(family, number))
         return route(_prefix(family, self._chance.randint(1, PREFIXES))), way
 
 

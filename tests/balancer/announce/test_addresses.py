@@ -11,15 +11,15 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.balancer.announce.policy import Spot
-from holdfast.balancer.announce.target import Addresses, keeps_marks
+from holdfast.balancer.announce.policy import AnnouncedAddress
+from holdfast.balancer.announce.target import AddressTarget, keeps_marks
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change, Op, Owned
-from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 
 T = TypeVar("T")
 
-FOUR, SIX = Spot.of("192.0.2.80", "lo"), Spot.of("2001:db8::80", "lo")
+FOUR, SIX = AnnouncedAddress.of("192.0.2.80", "lo"), AnnouncedAddress.of("2001:db8::80", "lo")
 OURS = Owned(None, "", 0)
 
 
@@ -31,11 +31,11 @@ class Machine:
         self._file = file
         self._marks = marks
 
-    def found(self) -> set[Spot]:
+    def found(self) -> set[AnnouncedAddress]:
         """By an announcer that has just been started."""
         return {spot for spot, _ in self._do(lambda made: asyncio.run(made.read(None)))[0]}
 
-    def change(self, op: Op, *spots: Spot) -> list[str | None]:
+    def change(self, op: Op, *spots: AnnouncedAddress) -> list[str | None]:
         old, new = (OURS, None) if op is Op.DELETE else (None, OURS)
         changes = [Change(op, spot, old, new) for spot in spots]
         return [outcome.error for outcome in self._do(lambda made: asyncio.run(made.apply(changes)))]
@@ -43,13 +43,13 @@ class Machine:
     def shown(self) -> str:
         return self.namespace.run("ip", "-oneline", "address", "show", "dev", "lo")
 
-    def _do(self, work: Callable[[Addresses], T]) -> T:
-        with contextlib.closing(Addresses(self._file, marks=self._marks)) as made:
+    def _do(self, work: Callable[[AddressTarget], T]) -> T:
+        with contextlib.closing(AddressTarget(self._file, marks=self._marks)) as made:
             return inside(self.namespace.system_name, lambda: work(made))
 
 
 @pytest.fixture(params=[True, False], ids=["marks", "file"])
-def machine(request: pytest.FixtureRequest, namespaces: Network, tmp_path: Path) -> Machine:
+def machine(request: pytest.FixtureRequest, namespaces: NamespaceNetwork, tmp_path: Path) -> Machine:
     return Machine(namespaces.namespace("lb"), tmp_path / "announced.json", marks=request.param)
 
 
@@ -80,16 +80,16 @@ def test_a_foreign_address_is_not_seen_and_not_taken(machine: Machine) -> None:
 
 
 def test_a_device_that_is_not_there_is_a_sentence_and_holds_up_no_other(machine: Machine) -> None:
-    refused, done = machine.change(Op.CREATE, Spot.of("192.0.2.80", "anycast0"), SIX)
+    refused, done = machine.change(Op.CREATE, AnnouncedAddress.of("192.0.2.80", "anycast0"), SIX)
     assert refused == "there is no device anycast0: make it, or change announce.device"
     assert done is None
 
 
 def test_the_address_of_a_device_that_is_gone_is_gone_with_it(machine: Machine) -> None:
-    assert machine.change(Op.DELETE, Spot.of("192.0.2.80", "anycast0")) == [None]
+    assert machine.change(Op.DELETE, AnnouncedAddress.of("192.0.2.80", "anycast0")) == [None]
 
 
-def test_without_the_right_to_it_is_one_sentence(namespaces: Network, tmp_path: Path) -> None:
+def test_without_the_right_to_it_is_one_sentence(namespaces: NamespaceNetwork, tmp_path: Path) -> None:
     script = (
         "import asyncio, pathlib, sys\n"
         "from holdfast.balancer.announce.policy import Spot\n"

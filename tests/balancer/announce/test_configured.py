@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.balancer.services import from_store as catalog
-from holdfast.balancer.services.from_store import Item
+from holdfast.balancer.services.from_store import StoreItem
 from holdfast.balancer.services.resolved import Announcement, roster
-from holdfast.config.sections.balancer import Balancer
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.balancing.frontend import FRONTEND, Announce, Frontend
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
@@ -28,5 +28,5 @@ def test_a_frontend_of_the_store_is_announced_as_it_says() -> None:
     key = FRONTEND.key(region, "www")
     frontend = Frontend(address="192.0.2.1", port=80, announce=Announce(device="anycast0", withdraw_delay=seconds(3)))
     item = catalog.read(region, key, FRONTEND.encode(frontend))
-    assert isinstance(item, Item)
-    assert roster(catalog.configured(Balancer(source="etcd"), {key: item})).frontends["www"].announce == WANTED
+    assert isinstance(item, StoreItem)
+    assert roster(catalog.configured(BalancerSettings(source="etcd"), {key: item})).frontends["www"].announce == WANTED

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.balancer.commands.announce_status import outlook
-from holdfast.balancer.vip import Key
+from holdfast.balancer.vip import VipKey
 from holdfast.testing import World, simulate
 from tests.balancer.site import Site, simple
 
@@ -32,7 +32,7 @@ def tell(site: Site, *announced: str) -> None:
 
 
 def vips(site: Site) -> set[str]:
-    return {str(key.vip).partition(":")[0] for key in site.dataplane.objects if key == Key(key.vip)}
+    return {str(key.vip).partition(":")[0] for key in site.dataplane.objects if key == VipKey(key.vip)}
 
 
 def gates(site: Site) -> set[str]:

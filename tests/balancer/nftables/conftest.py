@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Shape
+from holdfast.balancer.dataplane.nftables import TableShape
 from holdfast.balancer.maglev import table as maglev
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.anycast import AnycastSite
@@ -29,7 +29,7 @@ def _tables_of_this_test_only() -> Iterator[None]:
 
 @pytest.fixture
 def ground(site: AnycastSite) -> Iterator[Ground]:
-    made = Ground(site, Shape(TABLE, SIZE))
+    made = Ground(site, TableShape(TABLE, SIZE))
     try:
         yield made
     finally:

@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from holdfast.balancer.dataplane.api import Dataplane
-from holdfast.balancer.desired.state import Balancer
-from holdfast.balancer.probing.messages import Assignment, Code, Pace, Report, Result
-from holdfast.balancer.reconciler import Around, Keeper
+from holdfast.balancer.dataplane.api import VipDataplane
+from holdfast.balancer.desired.state import BalancerState
+from holdfast.balancer.probing.messages import Assignment, ProbeCode, ProbeInterval, ProbeReport, ProbeResult
+from holdfast.balancer.reconciler import Around, VipReconciler
 from holdfast.balancer.services.resolved import roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.vitals import Vitals
@@ -50,10 +50,10 @@ class Truthful:
     def assign(self, wanted: Assignment) -> None:
         self._targets = wanted
 
-    def pace(self, paces: Mapping[str, Pace]) -> None:
+    def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
         """It has one pace."""
 
-    async def reports(self) -> AsyncGenerator[Report, None]:
+    async def reports(self) -> AsyncGenerator[ProbeReport, None]:
         clock = SystemClock()
         while True:
             await asyncio.sleep(_EVERY)
@@ -62,21 +62,21 @@ class Truthful:
             results = []
             for target in self._targets.targets:
                 well = target.id.partition("/")[0] not in self.down
-                code = Code.L4OK if well else Code.L4CON
-                results.append(Result(target.id, well, code, seconds(0.001), clock.now(), False))
-            yield Report(clock.now(), tuple(results), len(results))
+                code = ProbeCode.L4OK if well else ProbeCode.L4CON
+                results.append(ProbeResult(target.id, well, code, seconds(0.001), clock.now(), False))
+            yield ProbeReport(clock.now(), tuple(results), len(results))
 
 
 @contextlib.asynccontextmanager
 async def keeping(
-    config: Configuration, dataplane: Dataplane, folder: Path, *, complete: bool = True
-) -> AsyncIterator[tuple[Keeper, Truthful]]:
+    config: Configuration, dataplane: VipDataplane, folder: Path, *, complete: bool = True
+) -> AsyncIterator[tuple[VipReconciler, Truthful]]:
     """A keeper that runs. `complete`: whether its source has told everything."""
     clock, prober = SystemClock(), Truthful()
-    balancer = Balancer(roster(config), WarmUp(clock.now(), _NO_WARM_UP, _NO_WARM_UP))
+    balancer = BalancerState(roster(config), WarmUp(clock.now(), _NO_WARM_UP, _NO_WARM_UP))
     around = Around(clock, Vitals(clock), DecisionLog(folder, "balancer.vips"), WorkerMetrics())
     source = WantedVips(balancer, clock)
-    keeper = Keeper(balancer, dataplane, prober, around, sync_interval=config.sync_interval, source=source)
+    keeper = VipReconciler(balancer, dataplane, prober, around, sync_interval=config.sync_interval, source=source)
     if complete:
         keeper.complete(1)
     stopping = asyncio.Event()
@@ -94,7 +94,7 @@ async def comes_true(what: Callable[[], bool], within: float = 60.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def compared(keeper: Keeper) -> None:
+async def compared(keeper: VipReconciler) -> None:
     """Everything was wanted to be compared, and was, begun and finished after this was asked for."""
     begun = keeper.reconciler.passes
     for wanted in (begun + 1, begun + 2):
@@ -102,5 +102,5 @@ async def compared(keeper: Keeper) -> None:
         await comes_true(partial(_has_passed, keeper, wanted))
 
 
-def _has_passed(keeper: Keeper, times: int) -> bool:
+def _has_passed(keeper: VipReconciler, times: int) -> bool:
     return keeper.reconciler.passes >= times

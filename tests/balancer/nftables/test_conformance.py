@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Nftables, Shape
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape
 from holdfast.netlink.netns import inside
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.netns import Namespace, Network, network
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork, network
 from holdfast.testing.real.processes import tool
 from tests.balancer.conformance import CASES, Case
 
@@ -23,7 +23,7 @@ def namespace() -> Iterator[Namespace]:
 
 
 @contextlib.contextmanager
-def equipped() -> Iterator[Network]:
+def equipped() -> Iterator[NamespaceNetwork]:
     tool("nft")
     with network() as net:
         yield net
@@ -32,7 +32,7 @@ def equipped() -> Iterator[Network]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_it_conforms(namespace: Namespace, case: Case) -> None:
     async def prove() -> None:
-        dataplane = Nftables(Shape(case.__name__, 251))
+        dataplane = NftablesDataplane(TableShape(case.__name__, 251))
         try:
             await case(dataplane)
         finally:

@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.balancer.commands.trace_flow import trace
 from holdfast.balancer.dataplane.api import Counters
-from holdfast.balancer.dataplane.nftables import Nftables
-from holdfast.balancer.reconciler import Keeper
+from holdfast.balancer.dataplane.nftables import NftablesDataplane
+from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import roster
-from holdfast.balancer.vip import Entry, Key, Settings, Vip
+from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings
 from holdfast.cli.doctor.balancer import replies
-from holdfast.cli.doctor.finding import Mark
+from holdfast.cli.doctor.finding import Severity
 from holdfast.runtime.control import Declined
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
@@ -24,12 +24,12 @@ from tests.balancer.conformance import change
 from tests.balancer.nftables.keeping import Truthful, comes_true, compared, keeping, site
 from tests.balancer.nftables.traffic import TABLE, V4, V6, WEB4, WEB6, Ground, by_server, is_served, spread
 
-Story = Callable[[Nftables, Keeper, Truthful], Awaitable[None]]
-ALL = {Key(V4): Settings(), **{Key(V4, one): Entry(100) for one in WEB4.values()}}
+Story = Callable[[NftablesDataplane, VipReconciler, Truthful], Awaitable[None]]
+ALL = {VipKey(V4): VipSettings(), **{VipKey(V4, one): BackendEntry(100) for one in WEB4.values()}}
 
 
 def kept(ground: Ground, folder: Path, story: Story, *, complete: bool = True) -> None:
-    async def run(plane: Nftables) -> None:
+    async def run(plane: NftablesDataplane) -> None:
         async with keeping(site(), plane, folder, complete=complete) as (keeper, prober):
             await story(plane, keeper, prober)
 
@@ -37,10 +37,10 @@ def kept(ground: Ground, folder: Path, story: Story, *, complete: bool = True) -
 
 
 def test_the_kernel_serves_what_is_configured_and_a_restart_writes_nothing(ground: Ground, tmp_path: Path) -> None:
-    async def first(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def first(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
 
-    async def second(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def second(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         await compared(keeper)
         assert plane.writes == 0
@@ -52,24 +52,24 @@ def test_the_kernel_serves_what_is_configured_and_a_restart_writes_nothing(groun
 
 
 def test_a_backend_that_dies_loses_its_weight_then_its_flows(ground: Ground, tmp_path: Path) -> None:
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         prober.down = {"web-1"}
-        dead = Key(V4, WEB4["web-1"])
-        await comes_true(lambda: keeper.target.held.get(dead) == Entry(0, kill=True))
-        assert (await plane.read())[dead] == Entry(0, kill=True)
+        dead = VipKey(V4, WEB4["web-1"])
+        await comes_true(lambda: keeper.target.held.get(dead) == BackendEntry(0, kill=True))
+        assert (await plane.read())[dead] == BackendEntry(0, kill=True)
 
     kept(ground, tmp_path, story)
     assert set(spread(ground.connect(V4, 40))) == {"web-2", "web-3"}
 
 
-async def never(_plane: Nftables) -> None:
+async def never(_plane: NftablesDataplane) -> None:
     await asyncio.Event().wait()
 
 
-@fault("B15", without="holdfast.balancer.dataplane.nftables.dataplane:Nftables.lost", by=f"{__name__}:never")
+@fault("B15", without="holdfast.balancer.dataplane.nftables.dataplane:NftablesDataplane.lost", by=f"{__name__}:never")
 def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground, tmp_path: Path) -> None:
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         await compared(keeper)
         writes = plane.writes  # before: the table may be back before the tool that deleted it has ended
@@ -84,7 +84,7 @@ def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground
 def test_B15_a_table_that_is_deleted_while_the_prober_is_silent_does_not_wait_for_it(
     ground: Ground, tmp_path: Path
 ) -> None:
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         prober.silent = True
         await comes_true(lambda: keeper.health.silent is not None)
@@ -97,15 +97,15 @@ def test_B15_a_table_that_is_deleted_while_the_prober_is_silent_does_not_wait_fo
     assert is_served(ground)
 
 
-@fault("B24", without="holdfast.reconcile.sync:Sync.judge")
+@fault("B24", without="holdfast.reconcile.sync:SyncGate.judge")
 def test_B24_no_vip_goes_while_the_source_has_not_told_everything(ground: Ground, tmp_path: Path) -> None:
     other = Vip.of("192.0.2.99", "tcp", 80)
-    ground.make(change(Key(other), Settings()), change(Key(other, WEB4["web-1"]), Entry(100)))
+    ground.make(change(VipKey(other), VipSettings()), change(VipKey(other, WEB4["web-1"]), BackendEntry(100)))
 
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held.keys() >= ALL.keys())
         await compared(keeper)
-        assert Key(other) in await plane.read()
+        assert VipKey(other) in await plane.read()
 
     kept(ground, tmp_path, story, complete=False)
 
@@ -113,12 +113,12 @@ def test_B24_no_vip_goes_while_the_source_has_not_told_everything(ground: Ground
 def test_B9_a_frontend_that_moves_to_the_other_family_is_served_there_and_nowhere_else(
     ground: Ground, tmp_path: Path
 ) -> None:
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         keeper.balancer.reload(roster(site("2001:db8::1")), keeper._clock.now())
         keeper.complete(2)
         keeper.reloaded()
-        wanted = {Key(V6): Settings(), **{Key(V6, one): Entry(100) for one in WEB6.values()}}
+        wanted = {VipKey(V6): VipSettings(), **{VipKey(V6, one): BackendEntry(100) for one in WEB6.values()}}
         await comes_true(lambda: keeper.target.held == wanted)
 
     kept(ground, tmp_path, story)
@@ -126,7 +126,7 @@ def test_B9_a_frontend_that_moves_to_the_other_family_is_served_there_and_nowher
 
 
 def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, tmp_path: Path) -> None:
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         (flow,) = await asyncio.to_thread(ground.connect, V4)
         server, source = await asyncio.to_thread(flow.server), "{}:{}".format(*flow.source)
@@ -135,7 +135,7 @@ def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, t
         assert found["established"].startswith(f"{server} (")
         assert found["hashed"] == "source address and port"
         prober.down = {server}
-        await comes_true(lambda: keeper.target.held[Key(V4, WEB4[server])] == Entry(0))
+        await comes_true(lambda: keeper.target.held[VipKey(V4, WEB4[server])] == BackendEntry(0))
         later = await trace(keeper, source, "www")
         assert later["established"] == found["established"]
         assert later["backend"] not in (None, found["backend"])
@@ -157,7 +157,7 @@ def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, t
 def test_a_flow_that_cannot_be_told_is_declined_in_a_sentence(
     ground: Ground, tmp_path: Path, source: str, to: str, sentence: str
 ) -> None:
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         with pytest.raises(Declined, match=sentence):
             await trace(keeper, source, to)
@@ -166,7 +166,7 @@ def test_a_flow_that_cannot_be_told_is_declined_in_a_sentence(
 
 
 def test_what_passes_and_what_disturbs_can_be_measured(ground: Ground, tmp_path: Path) -> None:
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         flows = await asyncio.to_thread(lambda: by_server(ground.connect(V4, 10)))
         await keeper.meter.measure(keeper.balancer.roster)
@@ -191,7 +191,7 @@ def test_what_passes_and_what_disturbs_can_be_measured(ground: Ground, tmp_path:
 def test_a_backend_whose_replies_take_another_way_is_found(ground: Ground, tmp_path: Path) -> None:
     server = ground.site.servers["web-2"]
 
-    async def story(plane: Nftables, keeper: Keeper, prober: Truthful) -> None:
+    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: keeper.target.held == ALL)
         await asyncio.to_thread(ground.knock, V4, 60)
         async with asyncio.timeout(60):
@@ -201,7 +201,7 @@ def test_a_backend_whose_replies_take_another_way_is_found(ground: Ground, tmp_p
                 found = await measured(keeper)
         assert found["web-2"].unanswered == found["web-2"].flows >= 5
         rows = [{"frontend": "www", "backend": name, **asdict(passed)} for name, passed in found.items()]
-        assert [(one.mark, one.sentence.split()[0]) for one in replies(rows)] == [(Mark.WRONG, "web-2")]
+        assert [(one.mark, one.sentence.split()[0]) for one in replies(rows)] == [(Severity.WRONG, "web-2")]
 
     server.batch(["route add blackhole 10.1.1.2"])
     try:
@@ -210,7 +210,7 @@ def test_a_backend_whose_replies_take_another_way_is_found(ground: Ground, tmp_p
         server.batch(["route delete blackhole 10.1.1.2"])
 
 
-async def measured(keeper: Keeper) -> dict[str, Counters]:
+async def measured(keeper: VipReconciler) -> dict[str, Counters]:
     await keeper.meter.measure(keeper.balancer.roster)
     return {backend: passed for (_, backend), passed in keeper.meter.passed.items()}
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Nftables, Shape, elements
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape, elements
 from holdfast.balancer.dataplane.nftables import ruleset as structure
-from holdfast.balancer.dataplane.nftables.connection import Kernel
+from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.dataplane.nftables.layout import buckets_of, mark_of
-from holdfast.balancer.dataplane.nftables.vip_update import Turn
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
+from holdfast.balancer.dataplane.nftables.vip_update import VipUpdate
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Away, Change
 from holdfast.testing.fault import fault
 from tests.balancer.conformance import change, made
@@ -31,12 +31,15 @@ table ip nat { chain prerouting { type nat hook prerouting priority -100; policy
 """
 
 
-def served(vip: Vip = V4, *, sticky: bool = False, weight: int = 100) -> list[Change[Key, Value]]:
+def served(vip: Vip = V4, *, sticky: bool = False, weight: int = 100) -> list[Change[VipKey, Value]]:
     web = WEB4 if vip.family == 4 else WEB6
-    return [change(Key(vip), Settings(sticky)), *(change(Key(vip, one), Entry(weight)) for one in web.values())]
+    return [
+        change(VipKey(vip), VipSettings(sticky)),
+        *(change(VipKey(vip, one), BackendEntry(weight)) for one in web.values()),
+    ]
 
 
-def everybody(turn: Turn, marks: Mapping[Identity, int]) -> list[int]:
+def everybody(turn: VipUpdate, marks: Mapping[BackendId, int]) -> list[int]:
     """An update that ends all flows of the VIP."""
     return list(marks.values())
 
@@ -47,9 +50,9 @@ def test_B19_established_connections_keep_their_backend_over_every_change_of_the
     flows = [*ground.connect(V4, 40), *ground.connect(V6, 20)]
     before = [flow.server() for flow in flows]
     for web, vip in ((WEB4, V4), (WEB6, V6)):
-        ground.make(change(Key(vip, web["web-1"]), Entry(0), Entry(100)))
-        ground.make(change(Key(vip, web["web-2"]), Entry(7), Entry(100)))
-        ground.make(change(Key(vip), Settings(sticky=True), Settings()))
+        ground.make(change(VipKey(vip, web["web-1"]), BackendEntry(0), BackendEntry(100)))
+        ground.make(change(VipKey(vip, web["web-2"]), BackendEntry(7), BackendEntry(100)))
+        ground.make(change(VipKey(vip), VipSettings(sticky=True), VipSettings()))
     assert [flow.server() for flow in flows] == before
 
 
@@ -68,7 +71,7 @@ def test_ending_flows_hits_only_the_dead_backend_also_after_the_table_was_lost(g
     ground.nft("delete", "table", "inet", TABLE)
     vip, one, two, three = served()
     ground.make(vip, three, two, one)
-    ground.make(change(Key(V4, WEB4["web-2"]), Entry(0, kill=True), Entry(100)))
+    ground.make(change(VipKey(V4, WEB4["web-2"]), BackendEntry(0, kill=True), BackendEntry(100)))
     alive = {name: [flow.lives() for flow in mine] for name, mine in flows.items()}
     assert alive == {name: [name != "web-2"] * len(mine) for name, mine in flows.items()}
 
@@ -77,16 +80,16 @@ def test_no_vip_waits_until_the_flows_of_another_have_been_ended(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground.make(*served(V4), *served(V6))
-    ends, seen = Kernel.end_flows, list[str]()
+    ends, seen = NftConnection.end_flows, list[str]()
 
-    def watched(kernel: Kernel, mark: int) -> None:
+    def watched(kernel: NftConnection, mark: int) -> None:
         seen.append(ground.nft("list", "map", "inet", TABLE, "backend6-port"))
         ends(kernel, mark)
 
-    monkeypatch.setattr(Kernel, "end_flows", watched)
+    monkeypatch.setattr(NftConnection, "end_flows", watched)
     ground.make(
-        change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(100)),
-        change(Key(V6, WEB6["web-1"]), Entry(0, kill=True), Entry(100)),
+        change(VipKey(V4, WEB4["web-1"]), BackendEntry(0, kill=True), BackendEntry(100)),
+        change(VipKey(V6, WEB6["web-1"]), BackendEntry(0, kill=True), BackendEntry(100)),
     )
     assert len(seen) == 2
     assert "weight 0" in seen[0]
@@ -95,7 +98,9 @@ def test_no_vip_waits_until_the_flows_of_another_have_been_ended(
 def test_flush_ends_the_flows_of_one_entry_and_says_how_many(ground: Ground) -> None:
     ground.make(*served(V4), *served(V6))
     flows, others = by_server(ground.connect(V4, 40)), ground.connect(V6, 10)
-    ground.make(change(Key(V4, WEB4["web-1"]), Entry(0), Entry(100)))  # else they would only be led there again
+    ground.make(
+        change(VipKey(V4, WEB4["web-1"]), BackendEntry(0), BackendEntry(100))
+    )  # else they would only be led there again
     assert ground.do(lambda plane: plane.flush(V4, WEB4["web-1"])) == len(flows["web-1"])
     assert not any(flow.lives() for flow in flows["web-1"])
     assert all(flow.lives() for flow in [*flows["web-2"], *flows["web-3"], *others])
@@ -104,14 +109,14 @@ def test_flush_ends_the_flows_of_one_entry_and_says_how_many(ground: Ground) -> 
 def test_flows_go_on_while_a_vip_without_weight_refuses_new_ones(ground: Ground) -> None:
     ground.make(*served())
     flows = ground.connect(V4, 10)
-    ground.make(*(change(Key(V4, one), Entry(0), Entry(100)) for one in WEB4.values()))
+    ground.make(*(change(VipKey(V4, one), BackendEntry(0), BackendEntry(100)) for one in WEB4.values()))
     with pytest.raises(ConnectionRefusedError):
         ground.connect(V4)
     assert all(flow.lives() for flow in flows)
 
 
-def only_with_a_new_weight(turn: Turn, backend: Identity, new: Entry) -> str | None:
-    if new.kill and turn.entries.get(backend, Entry(-1)).weight != new.weight:
+def only_with_a_new_weight(turn: VipUpdate, backend: BackendId, new: BackendEntry) -> str | None:
+    if new.kill and turn.entries.get(backend, BackendEntry(-1)).weight != new.weight:
         turn.ended.add(backend)
     turn.entries[backend] = new
     return None
@@ -119,15 +124,15 @@ def only_with_a_new_weight(turn: Turn, backend: Identity, new: Entry) -> str | N
 
 @fault(
     "B6",
-    without="holdfast.balancer.dataplane.nftables.vip_update:Turn._take_entry",
+    without="holdfast.balancer.dataplane.nftables.vip_update:VipUpdate._take_entry",
     by=f"{__name__}:only_with_a_new_weight",
 )
 def test_B6_flows_of_a_backend_that_is_at_zero_already_are_ended_when_that_is_asked(ground: Ground) -> None:
     ground.make(*served())
     flows = by_server(ground.connect(V4, 40))
-    ground.make(change(Key(V4, WEB4["web-1"]), Entry(0), Entry(100)))
+    ground.make(change(VipKey(V4, WEB4["web-1"]), BackendEntry(0), BackendEntry(100)))
     assert all(flow.lives() for flow in flows["web-1"])
-    ground.make(change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(0)))
+    ground.make(change(VipKey(V4, WEB4["web-1"]), BackendEntry(0, kill=True), BackendEntry(0)))
     assert not any(flow.lives() for flow in flows["web-1"])
     assert all(flow.lives() for name in ("web-2", "web-3") for flow in flows[name])
 
@@ -141,15 +146,15 @@ def test_B6_an_end_of_flows_that_was_interrupted_is_not_taken_for_done(ground: G
 
     ground.make(*served())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Kernel, "end_flows", lambda _kernel, mark: cut(mark))
+        patch.setattr(NftConnection, "end_flows", lambda _kernel, mark: cut(mark))
         with pytest.raises(Interrupted):
-            ground.make(change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(100)))
+            ground.make(change(VipKey(V4, WEB4["web-1"]), BackendEntry(0, kill=True), BackendEntry(100)))
         with pytest.raises(Interrupted):
-            ground.make(change(Key(V4, WEB4["web-2"]), None, Entry(100)))
+            ground.make(change(VipKey(V4, WEB4["web-2"]), None, BackendEntry(100)))
     ground.restart()
     found = ground.read()
-    assert found[Key(V4, WEB4["web-1"])] == Entry(0)
-    assert Key(V4, WEB4["web-2"]) in found
+    assert found[VipKey(V4, WEB4["web-1"])] == BackendEntry(0)
+    assert VipKey(V4, WEB4["web-2"]) in found
 
 
 def buckets(ground: Ground, vip: Vip) -> list[str]:
@@ -157,8 +162,8 @@ def buckets(ground: Ground, vip: Vip) -> list[str]:
     entries = [key for key in ground.read() if key.vip == vip and key.backend.port]
     names = {mark_of(key, ()): str(key) for key in entries}
 
-    async def look(plane: Nftables) -> np.ndarray[Any, Any]:
-        kernel = Kernel(ground.shape.table)
+    async def look(plane: NftablesDataplane) -> np.ndarray[Any, Any]:
+        kernel = NftConnection(ground.shape.table)
         try:
             return elements.buckets(kernel.elements(buckets_of(vip, SIZE)), SIZE)
         finally:
@@ -173,7 +178,7 @@ def test_B2_the_kernel_has_the_same_table_whatever_the_order_of_calls(ground: Gr
     for order in permutations(served()[1:]):
         ground.make(served()[0], *order)
         found.add(tuple(buckets(ground, V4)))
-        ground.make(change(Key(V4), None))
+        ground.make(change(VipKey(V4), None))
     assert len(found) == 1
 
 
@@ -181,23 +186,29 @@ def test_B2_the_kernel_has_the_same_table_whatever_the_order_of_calls(ground: Gr
 def test_B13_backends_whose_addresses_fold_to_the_same_do_not_trade_places(ground: Ground) -> None:
     one, other = backend("2001:db8::1", 80), backend("0:1::2001:db8", 80)
     third = backend("2001:db8::9", 80)
-    ground.make(change(Key(V6), Settings()), *(change(Key(V6, each), Entry(100)) for each in (one, third)))
+    ground.make(
+        change(VipKey(V6), VipSettings()), *(change(VipKey(V6, each), BackendEntry(100)) for each in (one, third))
+    )
     with_one = buckets(ground, V6)
-    ground.make(change(Key(V6, one), None), change(Key(V6, other), Entry(100)))
+    ground.make(change(VipKey(V6, one), None), change(VipKey(V6, other), BackendEntry(100)))
     with_other = buckets(ground, V6)
-    same = sum(str(Key(V6, one)) == a and str(Key(V6, other)) == b for a, b in zip(with_one, with_other, strict=True))
+    same = sum(
+        str(VipKey(V6, one)) == a and str(VipKey(V6, other)) == b for a, b in zip(with_one, with_other, strict=True)
+    )
     assert same < 0.4 * SIZE
 
 
-def any_family(turn: Turn, backend: Identity, new: Entry) -> str | None:
+def any_family(turn: VipUpdate, backend: BackendId, new: BackendEntry) -> str | None:
     turn.entries[backend] = new
     return None
 
 
-@fault("B9", without="holdfast.balancer.dataplane.nftables.vip_update:Turn._take_entry", by=f"{__name__}:any_family")
+@fault(
+    "B9", without="holdfast.balancer.dataplane.nftables.vip_update:VipUpdate._take_entry", by=f"{__name__}:any_family"
+)
 def test_B9_a_backend_of_the_other_family_is_refused_and_its_vip_serves_on(ground: Ground) -> None:
     ground.make(*served())
-    stranger = change(Key(V4, WEB6["web-3"]), Entry(100))
+    stranger = change(VipKey(V4, WEB6["web-3"]), BackendEntry(100))
     (said,) = ground.do(lambda plane: plane.apply([stranger]))
     assert all(flow.lives() for flow in ground.connect(V4, 40))
     assert said is not None
@@ -206,14 +217,14 @@ def test_B9_a_backend_of_the_other_family_is_refused_and_its_vip_serves_on(groun
 
 def test_B9_a_vip_that_moves_to_the_other_family_leaves_nothing_behind(ground: Ground) -> None:
     ground.make(*served(V4))
-    ground.make(change(Key(V4), None, Settings()), *served(V6))
+    ground.make(change(VipKey(V4), None, VipSettings()), *served(V6))
     assert is_served(ground, V6)
     text = ground.nft("list", "table", "inet", TABLE)
     assert "192.0.2.1" not in text
     assert {key.vip for key in ground.read()} == {V6}
 
 
-def flushing_all(shape: Shape) -> str:
+def flushing_all(shape: TableShape) -> str:
     return "flush ruleset\n" + FRAME(shape)
 
 
@@ -226,8 +237,8 @@ def test_B18_foreign_tables_stay_as_they_are(ground: Ground) -> None:
     before = [ground.nft("list", "table", *name.split()) for name in ("inet firewall", "ip nat")]
     try:
         ground.make(*served(V4), *served(V6))
-        ground.make(change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(100)))
-        ground.make(change(Key(V4), None), change(Key(V6), None))
+        ground.make(change(VipKey(V4, WEB4["web-1"]), BackendEntry(0, kill=True), BackendEntry(100)))
+        ground.make(change(VipKey(V4), None), change(VipKey(V6), None))
         tables = ground.nft("list", "tables")
         assert "table inet firewall" in tables
         assert [ground.nft("list", "table", *name.split()) for name in ("inet firewall", "ip nat")] == before
@@ -235,11 +246,11 @@ def test_B18_foreign_tables_stay_as_they_are(ground: Ground) -> None:
         ground.nft("flush", "ruleset")
 
 
-def nobody(_kernel: Kernel) -> None:
+def nobody(_kernel: NftConnection) -> None:
     return None
 
 
-@fault("B18", without="holdfast.balancer.dataplane.nftables.connection:Kernel.owner", by=f"{__name__}:nobody")
+@fault("B18", without="holdfast.balancer.dataplane.nftables.connection:NftConnection.owner", by=f"{__name__}:nobody")
 def test_B18_a_table_of_that_name_that_is_somebody_elses_is_left_alone(ground: Ground) -> None:
     hook = "type nat hook prerouting priority -100; policy accept;"
     ground.nft(f"table inet {TABLE} {{ chain prerouting {{ {hook} ip daddr 10.9.9.9 accept; }}; }}")
@@ -254,7 +265,7 @@ def test_B18_a_table_of_that_name_that_is_somebody_elses_is_left_alone(ground: G
 
 def test_a_restart_reads_everything_and_writes_nothing(ground: Ground) -> None:
     ground.make(*served(V4), *served(V6, sticky=True))
-    ground.make(change(Key(V4, WEB4["web-1"]), Entry(0, kill=True), Entry(100)))
+    ground.make(change(VipKey(V4, WEB4["web-1"]), BackendEntry(0, kill=True), BackendEntry(100)))
     before, generation = ground.read(), ground.nft("-j", "list", "ruleset")
     ground.restart()
     assert ground.read() == before
@@ -268,9 +279,11 @@ def test_a_table_of_another_size_takes_over_without_a_gap(ground: Ground) -> Non
     flows = ground.connect(V4, 10)
     before = ground.read()
     ground.plane.close()
-    ground.plane = Nftables(Shape(TABLE, 251))
+    ground.plane = NftablesDataplane(TableShape(TABLE, 251))
     assert ground.read() == before, "the first look is at what is served"
-    assert ground.read() == {**before, Key(V4): Settings(damaged=True)}, "later ones tell that it has to be made again"
+    assert ground.read() == {**before, VipKey(V4): VipSettings(damaged=True)}, (
+        "later ones tell that it has to be made again"
+    )
     ground.make(*served())
     assert is_served(ground, size=251)
     assert all(flow.lives() for flow in flows)
@@ -295,7 +308,7 @@ def test_what_somebody_did_to_our_table_is_noticed_and_put_right(ground: Ground,
     ground.make(*served())
     before = ground.read()
 
-    async def noticed(plane: Nftables) -> None:
+    async def noticed(plane: NftablesDataplane) -> None:
         watching = asyncio.create_task(plane.lost())
         await asyncio.to_thread(ground.nft, *tampering)
         async with asyncio.timeout(60):
@@ -313,7 +326,7 @@ def test_buckets_that_somebody_changed_are_noticed_by_a_full_look_and_put_right(
     before = ground.read()
     ground.nft("flush", "map", "inet", TABLE, buckets_of(V4, SIZE))
     ground.nft("add", "element", "inet", TABLE, buckets_of(V4, SIZE), '{ 0x5 comment "mine" : 0x48000001 }')
-    assert ground.read() == {**before, Key(V4): Settings(damaged=True)}
+    assert ground.read() == {**before, VipKey(V4): VipSettings(damaged=True)}
     ground.make(*served())
     assert ground.read() == before
     assert is_served(ground)
@@ -325,7 +338,7 @@ def test_elements_that_do_not_fit_are_removed_with_the_next_change(ground: Groun
     ground.nft("add", "element", "inet", TABLE, "backend4-address", "{ 0x77 : 10.9.9.9 }")
     ground.nft("add", "element", "inet", TABLE, "vip4-address", "{ 192.0.2.77 : goto refuse }")
     assert ground.read() == before
-    ground.make(change(Key(V4, WEB4["web-1"]), Entry(50), Entry(100)))
+    ground.make(change(VipKey(V4, WEB4["web-1"]), BackendEntry(50), BackendEntry(100)))
     text = ground.nft("list", "table", "inet", TABLE)
     assert "10.9.9.9" not in text
     assert "192.0.2.77" not in text

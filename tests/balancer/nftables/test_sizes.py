@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Nftables, Shape
-from holdfast.balancer.dataplane.nftables.connection import Kernel
-from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape
+from holdfast.balancer.dataplane.nftables.connection import NftConnection
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Change
 from tests.balancer.conformance import change
 from tests.balancer.nftables.traffic import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, is_served
@@ -14,15 +14,15 @@ from tests.balancer.nftables.traffic import SIZE, TABLE, V4, V6, WEB4, WEB6, Gro
 OTHER = 251
 
 
-def served(vip: Vip) -> list[Change[Key, Value]]:
+def served(vip: Vip) -> list[Change[VipKey, Value]]:
     web = WEB4 if vip.family == 4 else WEB6
-    return [change(Key(vip), Settings()), *(change(Key(vip, one), Entry(100)) for one in web.values())]
+    return [change(VipKey(vip), VipSettings()), *(change(VipKey(vip, one), BackendEntry(100)) for one in web.values())]
 
 
 def resized(ground: Ground) -> None:
     """The balancer was started again with another size, and has looked."""
     ground.plane.close()
-    ground.plane = Nftables(Shape(TABLE, OTHER))
+    ground.plane = NftablesDataplane(TableShape(TABLE, OTHER))
     ground.read()
 
 
@@ -41,11 +41,11 @@ def test_a_vip_whose_new_buckets_were_never_filled_serves_on(ground: Ground) -> 
     ground.make(*served(V4), *served(V6))
     resized(ground)
 
-    def killed(_kernel: Kernel, _transaction: object) -> None:
+    def killed(_kernel: NftConnection, _transaction: object) -> None:
         raise InterruptedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Kernel, "commit", killed)
+        patch.setattr(NftConnection, "commit", killed)
         with pytest.raises(InterruptedError):
             ground.make(*served(V6))
     resized(ground)
@@ -54,7 +54,7 @@ def test_a_vip_whose_new_buckets_were_never_filled_serves_on(ground: Ground) -> 
 
 
 def test_a_vip_with_too_many_backends_for_the_new_size_serves_on_and_says_so(ground: Ground) -> None:
-    many = [change(Key(V4, backend("10.9.9.9", port)), Entry(1)) for port in range(1, OTHER + 1)]
+    many = [change(VipKey(V4, backend("10.9.9.9", port)), BackendEntry(1)) for port in range(1, OTHER + 1)]
     ground.make(*served(V4), *served(V6))
     resized(ground)
     said = ground.do(lambda plane: plane.apply([*served(V6), *served(V4), *many]))

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Nftables, Shape
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape
 from holdfast.balancer.dataplane.nftables.layout import buckets_of
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings
 from holdfast.reconcile import Change
 from tests.balancer.conformance import change, made
 from tests.balancer.nftables.keeping import comes_true, keeping, site
 from tests.balancer.nftables.traffic import PORT, SIZE, TABLE, V4, WEB4, WEB6, Ground, is_served
 
 
-def served(vip: Vip = V4) -> list[Change[Key, Value]]:
-    return [change(Key(vip), Settings()), *(change(Key(vip, one), Entry(100)) for one in WEB4.values())]
+def served(vip: Vip = V4) -> list[Change[VipKey, Value]]:
+    return [change(VipKey(vip), VipSettings()), *(change(VipKey(vip, one), BackendEntry(100)) for one in WEB4.values())]
 
 
 def test_a_chain_of_somebody_in_our_table_goes_and_then_there_is_rest(ground: Ground) -> None:
@@ -39,7 +39,7 @@ def test_a_chain_of_somebody_in_our_table_goes_and_then_there_is_rest(ground: Gr
 def test_a_chain_of_somebody_that_leads_to_a_vip_does_not_keep_the_vip_from_going(ground: Ground) -> None:
     ground.make(*served())
     ground.nft(f"add chain inet {TABLE} zz; add rule inet {TABLE} zz goto vip-192.0.2.1-tcp-80")
-    ground.make(change(Key(V4), None))
+    ground.make(change(VipKey(V4), None))
     assert ground.read() == {}
     assert "vip-" not in ground.nft("list", "table", "inet", TABLE)
 
@@ -51,9 +51,9 @@ def test_a_vip_that_is_damaged_and_no_longer_wanted_is_removed(ground: Ground, t
     ground.make(*served(), *served(unwanted))
     ground.nft("flush", "set", "inet", TABLE, "traffic")
     ground.plane.close()
-    ground.plane = Nftables(Shape(TABLE, size))
+    ground.plane = NftablesDataplane(TableShape(TABLE, size))
 
-    async def story(plane: Nftables) -> None:
+    async def story(plane: NftablesDataplane) -> None:
         async with keeping(site(), plane, tmp_path) as (keeper, _):
             await comes_true(lambda: keeper.target.held == {one.key: one.new.value for one in served() if one.new})
 
@@ -67,17 +67,17 @@ def test_every_table_of_buckets_is_compared_also_where_others_write_all_the_time
     ground.make(*(one for vip in vips for one in served(vip)))
     last = vips[-1]
 
-    async def story(plane: Nftables) -> None:
+    async def story(plane: NftablesDataplane) -> None:
         await plane.read()
         await asyncio.to_thread(ground.nft, "flush", "map", "inet", TABLE, buckets_of(last, SIZE))
         for _ in range(6):
-            if (await plane.read())[Key(last)] == Settings(damaged=True):
+            if (await plane.read())[VipKey(last)] == VipSettings(damaged=True):
                 break
             await asyncio.to_thread(ground.nft, "add table inet other; delete table inet other")
         else:
             raise AssertionError("the emptied buckets were never noticed")
         await made(plane, *served(last))
-        assert (await plane.read())[Key(last)] == Settings()
+        assert (await plane.read())[VipKey(last)] == VipSettings()
 
     ground.do(story)
 
@@ -92,13 +92,16 @@ def test_every_table_of_buckets_is_compared_also_where_others_write_all_the_time
     ids=["udp", "all ports", "all protocols"],
 )
 def test_a_client_that_began_while_the_table_was_gone_is_served_when_it_is_back(
-    ground: Ground, vip: Vip, servers: dict[str, Identity]
+    ground: Ground, vip: Vip, servers: dict[str, BackendId]
 ) -> None:
     ground.nft(
         "table inet firewall { chain input { type filter hook input priority 0; ct state established accept; }; }"
     )
     announced = str(vip).rpartition(":")[0].strip("[]")
-    wanted = [change(Key(vip), Settings()), *(change(Key(vip, one), Entry(100)) for one in servers.values())]
+    wanted = [
+        change(VipKey(vip), VipSettings()),
+        *(change(VipKey(vip, one), BackendEntry(100)) for one in servers.values()),
+    ]
     try:
         with ground.having(announced):
             ground.make(*wanted)
@@ -117,5 +120,5 @@ def test_a_flow_that_somebody_answers_is_not_cut_by_a_new_vip(ground: Ground) ->
     (flow,) = ground.connect(Vip(4, WEB4["web-1"].address, 17, PORT))
     assert flow.server() == "web-1"
     taken = Vip(4, WEB4["web-1"].address, 17, PORT)
-    ground.make(change(Key(taken), Settings()), change(Key(taken, WEB4["web-2"]), Entry(100)))
+    ground.make(change(VipKey(taken), VipSettings()), change(VipKey(taken, WEB4["web-2"]), BackendEntry(100)))
     assert flow.server() == "web-1"

@@ -13,15 +13,15 @@ from holdfast.balancer.dataplane.nftables import ruleset as structure
 from holdfast.balancer.dataplane.nftables.elements import Element, Transaction
 from holdfast.balancer.dataplane.nftables.flow_hash import bucket, jhash
 from holdfast.balancer.dataplane.nftables.layout import VIP_MAPS, backend_map, mark_of, vip_map
-from holdfast.balancer.dataplane.nftables.ruleset import Shape
-from holdfast.balancer.dataplane.nftables.snapshot import Picture, Placed, Service, table_of
-from holdfast.balancer.dataplane.nftables.vip_update import Steps, Turn, steps
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import Entry, Key, Settings, Vip, backend
+from holdfast.balancer.dataplane.nftables.ruleset import TableShape
+from holdfast.balancer.dataplane.nftables.snapshot import PlacedBackend, TableSnapshot, VipContent, table_of
+from holdfast.balancer.dataplane.nftables.vip_update import UpdateSteps, VipUpdate, steps
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings, backend
 from holdfast.netlink import wire
 from tests.balancer.conformance import ONE, SIX, TWO, V4, change
 
-SHAPE = Shape("holdfast", 251)
+SHAPE = TableShape("holdfast", 251)
 
 
 def addresses(family: int) -> st.SearchStrategy[int]:
@@ -37,9 +37,9 @@ VIPS = FAMILIES.flatmap(
     )
 )
 KEYS = VIPS.flatmap(
-    lambda vip: st.builds(Key, st.just(vip), st.builds(Identity, st.just(vip.family), addresses(vip.family), PORTS))
+    lambda vip: st.builds(VipKey, st.just(vip), st.builds(BackendId, st.just(vip.family), addresses(vip.family), PORTS))
 )
-ENTRIES = st.builds(Entry, st.integers(0, 100), st.booleans())
+ENTRIES = st.builds(BackendEntry, st.integers(0, 100), st.booleans())
 
 
 @given(VIPS)
@@ -57,7 +57,7 @@ def test_a_key_that_is_nobodys_is_refused_and_not_misread(where: layout.VipMap, 
 
 
 @given(KEYS, ENTRIES)
-def test_the_comment_of_an_entry_is_read_back(key: Key, entry: Entry) -> None:
+def test_the_comment_of_an_entry_is_read_back(key: VipKey, entry: BackendEntry) -> None:
     comment = layout.entry_comment(key, entry)
     assert layout.entry_from(comment) == (key, entry)
     assert len(comment.encode()) < 128, "the tool shows no longer ones"
@@ -89,7 +89,7 @@ def test_names_are_what_the_tool_takes_and_of_one_vip(vip: Vip) -> None:
 
 
 @given(KEYS)
-def test_a_mark_is_ours_the_same_every_time_and_nobody_elses(key: Key) -> None:
+def test_a_mark_is_ours_the_same_every_time_and_nobody_elses(key: VipKey) -> None:
     first = mark_of(key, ())
     assert layout.is_mark(first)
     assert mark_of(key, ()) == first
@@ -97,8 +97,8 @@ def test_a_mark_is_ours_the_same_every_time_and_nobody_elses(key: Key) -> None:
 
 
 def test_a_changed_rule_has_another_fingerprint() -> None:
-    plain, sticky = (structure.vip_fingerprints(SHAPE, V4, Settings(sticky)) for sticky in (False, True))
-    other = structure.vip_fingerprints(Shape("holdfast", 509), V4, Settings())
+    plain, sticky = (structure.vip_fingerprints(SHAPE, V4, VipSettings(sticky)) for sticky in (False, True))
+    other = structure.vip_fingerprints(TableShape("holdfast", 509), V4, VipSettings())
     assert len({plain, sticky, other}) == 3
 
 
@@ -111,73 +111,74 @@ def test_the_hash_of_nothing_is_the_published_one(seed: int, expected: int) -> N
 def test_a_bucket_is_in_the_table_and_sticky_ones_do_not_look_at_the_port(
     address: int, port: int, sticky: bool
 ) -> None:
-    found = bucket(Client(6, address, port), Settings(sticky), 251)
+    found = bucket(Client(6, address, port), VipSettings(sticky), 251)
     assert 0 <= found < 251
     if sticky:
-        assert found == bucket(Client(6, address, 0), Settings(), 251)
+        assert found == bucket(Client(6, address, 0), VipSettings(), 251)
 
 
-def settled(*entries: tuple[Identity, Entry]) -> Picture:
+def settled(*entries: tuple[BackendId, BackendEntry]) -> TableSnapshot:
     """A picture in which V4 is served by these."""
-    picture = Picture(SHAPE)
+    picture = TableSnapshot(SHAPE)
     picture.put_frame()
-    placed = {one: Placed(mark_of(Key(V4, one), ()), entry) for one, entry in entries}
-    picture.put(V4, Service(Settings(), placed))
+    placed = {one: PlacedBackend(mark_of(VipKey(V4, one), ()), entry) for one, entry in entries}
+    picture.put(V4, VipContent(VipSettings(), placed))
     picture.maps.add(layout.buckets_of(V4, 251))
-    picture.put_chains([(V4, Settings())])
+    picture.put_chains([(V4, VipSettings())])
     return picture
 
 
-def planned(picture: Picture, turn: Turn) -> Steps:
+def planned(picture: TableSnapshot, turn: VipUpdate) -> UpdateSteps:
     entries = picture.services[V4].entries.items()
     before = table_of(((one, placed.mark, placed.entry.weight) for one, placed in entries), 251)
     return steps(turn, picture, before, set(picture.marks()))
 
 
 def test_what_is_as_wanted_costs_no_write() -> None:
-    picture = settled((ONE, Entry(100)), (TWO, Entry(0, kill=True)))
-    told = planned(picture, Turn.of(V4, picture.services[V4]))
+    picture = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(0, kill=True)))
+    told = planned(picture, VipUpdate.of(V4, picture.services[V4]))
     assert not told.first
     assert not told.then
     assert list(told.ended) == []
 
 
 def test_flows_are_said_to_be_ended_only_after_they_were() -> None:
-    picture = settled((ONE, Entry(100)), (TWO, Entry(100)))
-    turn = Turn.of(V4, picture.services[V4])
-    assert turn.take(change(Key(V4, ONE), Entry(0, kill=True))) is None
+    picture = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(100)))
+    turn = VipUpdate.of(V4, picture.services[V4])
+    assert turn.take(change(VipKey(V4, ONE), BackendEntry(0, kill=True))) is None
     told = planned(picture, turn)
     assert b"weight 0\0" in told.first.packed()
     assert b"ended" not in told.first.packed()
-    assert list(told.ended) == [mark_of(Key(V4, ONE), ())]
+    assert list(told.ended) == [mark_of(VipKey(V4, ONE), ())]
     assert b"weight 0 ended\0" in told.then.packed()
-    assert mark_of(Key(V4, ONE), ()) not in told.after
+    assert mark_of(VipKey(V4, ONE), ()) not in told.after
 
 
 def test_an_entry_that_goes_is_removed_only_after_its_flows_were_ended() -> None:
-    picture = settled((ONE, Entry(100)), (TWO, Entry(100)))
-    turn = Turn.of(V4, picture.services[V4])
-    turn.take(change(Key(V4, ONE), None))
+    picture = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(100)))
+    turn = VipUpdate.of(V4, picture.services[V4])
+    turn.take(change(VipKey(V4, ONE), None))
     told = planned(picture, turn)
-    where = backend_map(Key(V4, ONE)).name.encode()
+    where = backend_map(VipKey(V4, ONE)).name.encode()
     assert where not in told.first.packed()
     assert where in told.then.packed()
-    assert told.service == Service(Settings(), {TWO: picture.services[V4].entries[TWO]})
+    assert told.service == VipContent(VipSettings(), {TWO: picture.services[V4].entries[TWO]})
 
 
 def test_a_vip_that_goes_ends_all_its_flows() -> None:
-    picture = settled((ONE, Entry(100)), (TWO, Entry(0)))
-    turn = Turn.of(V4, picture.services[V4])
-    turn.take(change(Key(V4), None))
+    picture = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(0)))
+    turn = VipUpdate.of(V4, picture.services[V4])
+    turn.take(change(VipKey(V4), None))
     assert set(planned(picture, turn).ended) == set(picture.marks())
 
 
 @pytest.mark.parametrize(
-    ("key", "word"), [(Key(V4, SIX), "not of the family"), (Key(Vip.of("192.0.2.9", "tcp", 1), ONE), "no such VIP")]
+    ("key", "word"),
+    [(VipKey(V4, SIX), "not of the family"), (VipKey(Vip.of("192.0.2.9", "tcp", 1), ONE), "no such VIP")],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(key: Key, word: str) -> None:
-    turn = Turn.of(key.vip, settled((ONE, Entry(1))).services.get(key.vip, Service()))
-    assert word in (turn.take(change(key, Entry(1))) or "")
+def test_what_cannot_be_is_refused_in_a_sentence(key: VipKey, word: str) -> None:
+    turn = VipUpdate.of(key.vip, settled((ONE, BackendEntry(1))).services.get(key.vip, VipContent()))
+    assert word in (turn.take(change(key, BackendEntry(1))) or "")
 
 
 @given(st.integers(0, 2**16), st.integers(0, 2**16))
@@ -200,7 +201,9 @@ def test_a_transaction_asks_for_one_answer_to_its_last_request() -> None:
     transaction = Transaction("t")
     transaction.add("m", Element(b"\1\0\0\0"))
     transaction.delete("m", Element(b"\2\0\0\0"))
-    asking = [message.sequence for message in wire.messages(transaction.packed()) if message.flags & wire.Flag.ACK]
+    asking = [
+        message.sequence for message in wire.messages(transaction.packed()) if message.flags & wire.MessageFlag.ACK
+    ]
     assert asking == [transaction.last]
 
 
@@ -213,6 +216,6 @@ def test_ending_flows_always_names_a_whole_mark() -> None:
 
 def test_a_backend_without_a_port_or_for_all_protocols_is_known_by_its_address() -> None:
     wide = Vip.of("192.0.2.1", "any", 0)
-    assert not backend_map(Key(wide, backend("10.0.0.1", 80))).has_port
-    assert not backend_map(Key(V4, backend("10.0.0.1", 0))).has_port
-    assert backend_map(Key(V4, ONE)).has_port
+    assert not backend_map(VipKey(wide, backend("10.0.0.1", 80))).has_port
+    assert not backend_map(VipKey(V4, backend("10.0.0.1", 0))).has_port
+    assert backend_map(VipKey(V4, ONE)).has_port

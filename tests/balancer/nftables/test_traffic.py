@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Shape
-from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip, backend
+from holdfast.balancer.dataplane.nftables import TableShape
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Change
 from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
 from tests.balancer.conformance import change
@@ -30,10 +30,13 @@ from tests.balancer.nftables.traffic import (
 U4, U6 = Vip.of("192.0.2.1", "udp", 53), Vip.of("2001:db8::1", "udp", 53)
 
 
-def served(vip: Vip, *, sticky: bool = False, weight: int = 100) -> list[Change[Key, Value]]:
+def served(vip: Vip, *, sticky: bool = False, weight: int = 100) -> list[Change[VipKey, Value]]:
     """All three servers behind it."""
     web = WEB4 if vip.family == 4 else WEB6
-    return [change(Key(vip), Settings(sticky)), *(change(Key(vip, one), Entry(weight)) for one in web.values())]
+    return [
+        change(VipKey(vip), VipSettings(sticky)),
+        *(change(VipKey(vip, one), BackendEntry(weight)) for one in web.values()),
+    ]
 
 
 @pytest.mark.parametrize("vip", [V4, V6, U4, U6], ids=str)
@@ -54,7 +57,10 @@ def test_all_flows_of_a_client_go_to_one_backend_of_a_sticky_vip(ground: Ground,
 def test_new_flows_are_spread_by_weight(ground: Ground) -> None:
     web = list(WEB4.values())
     weights = dict(zip(web, (100, 25, 0), strict=True))
-    ground.make(change(Key(V4), Settings()), *(change(Key(V4, one), Entry(weight)) for one, weight in weights.items()))
+    ground.make(
+        change(VipKey(V4), VipSettings()),
+        *(change(VipKey(V4, one), BackendEntry(weight)) for one, weight in weights.items()),
+    )
     flows = ground.connect(V4, 200)
     found = spread(flows)
     assert found == Counter(predicted(flow, weights) for flow in flows)
@@ -81,7 +87,7 @@ def test_a_vip_that_is_gone_is_no_longer_answered_for(ground: Ground) -> None:
     ground.make(*served(V4))
     (flow,) = ground.connect(V4)
     assert flow.lives()
-    ground.make(change(Key(V4), None))
+    ground.make(change(VipKey(V4), None))
     flow.socket.settimeout(0.5)  # nobody answers, however long one waits
     assert not flow.lives()
     assert "192.0.2.1" not in ground.nft("list", "table", "inet", ground.shape.table)
@@ -89,7 +95,9 @@ def test_a_vip_that_is_gone_is_no_longer_answered_for(ground: Ground) -> None:
 
 def test_a_backend_without_a_port_gets_the_port_that_the_client_used(ground: Ground) -> None:
     wide = Vip.of("192.0.2.7", "tcp", 0)
-    ground.make(change(Key(wide), Settings()), change(Key(wide, backend(address("web-2"), 0)), Entry(100)))
+    ground.make(
+        change(VipKey(wide), VipSettings()), change(VipKey(wide, backend(address("web-2"), 0)), BackendEntry(100))
+    )
     for port in (PORT, PORT + 1):
         assert [flow.server() for flow in ground.connect(wide, 3, port=port)] == ["web-2"] * 3
 
@@ -102,7 +110,7 @@ def test_the_narrower_vip_wins(ground: Ground) -> None:
         Vip.of("192.0.2.8", "any", 0): three,
     }
     for vip, behind in vips.items():
-        ground.make(change(Key(vip), Settings()), change(Key(vip, behind), Entry(100)))
+        ground.make(change(VipKey(vip), VipSettings()), change(VipKey(vip, behind), BackendEntry(100)))
     narrow, wide, _ = vips
     assert ground.connect(narrow)[0].server() == "web-1"
     assert ground.connect(wide, port=PORT + 1)[0].server() == "web-2"
@@ -113,7 +121,10 @@ def test_the_narrower_vip_wins(ground: Ground) -> None:
 def test_a_vip_for_all_protocols_is_also_answered_when_it_is_pinged(ground: Ground, family: int) -> None:
     host = "192.0.2.9" if family == 4 else "2001:db8::9"
     vip = Vip.of(host, "any", 0)
-    ground.make(change(Key(vip), Settings()), change(Key(vip, backend(address("web-1", family), PORT)), Entry(100)))
+    ground.make(
+        change(VipKey(vip), VipSettings()),
+        change(VipKey(vip, backend(address("web-1", family), PORT)), BackendEntry(100)),
+    )
     assert is_pinged(host, ground.site.client)
     assert ground.connect(vip, port=PORT)[0].server() == "web-1"
 
@@ -149,14 +160,14 @@ def test_what_passes_is_counted_by_backend(ground: Ground) -> None:
     flows = by_server(ground.connect(V4, 30))
     counted = ground.do(lambda plane: plane.counters())
     for name, mine in flows.items():
-        found = counted[Key(V4, WEB4[name])]
+        found = counted[VipKey(V4, WEB4[name])]
         assert found.flows == len(mine)
         assert found.packets >= 5 * len(mine)
         assert found.bytes > 52 * found.packets
 
 
 def test_with_snat_servers_see_the_balancer(site: AnycastSite) -> None:
-    ground = Ground(site, Shape(TABLE, SIZE, snat=True))
+    ground = Ground(site, TableShape(TABLE, SIZE, snat=True))
     try:
         ground.make(*served(V4), *served(V6))
         for vip in (V4, V6):

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from holdfast.balancer.dataplane.nftables import Nftables, Shape, elements
-from holdfast.balancer.dataplane.nftables.connection import Kernel
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape, elements
+from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.dataplane.nftables.layout import belongs_to_a_vip, buckets_of, chain_of
 from holdfast.balancer.dataplane.nftables.snapshot import table_of
-from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, backend
+from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Change
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from tests.balancer.conformance import change, made
@@ -54,13 +54,13 @@ class Walk:
         self._ground = ground
         self._chance = random.Random(seed)
         self.model = FakeDataplane(SIZE, live=frozenset({"sticky"}))
-        self.plane = Nftables(Shape(TABLE, SIZE))
+        self.plane = NftablesDataplane(TableShape(TABLE, SIZE))
 
     async def step(self) -> None:
         what = self._chance.random()
         if what < 0.1:
             self.plane.close()
-            self.plane = Nftables(Shape(TABLE, SIZE))
+            self.plane = NftablesDataplane(TableShape(TABLE, SIZE))
         elif what < 0.25 and f"table inet {TABLE}" in self._ground.nft("list", "tables"):
             self._ground.nft(*self._chance.choice(TAMPERING))
             await self._repair()
@@ -70,19 +70,19 @@ class Walk:
             assert list(answers) == list(await self.model.apply(changes))
         assert await self.plane.read() == self.model.objects
 
-    def _change(self) -> Change[Key, Value]:
+    def _change(self) -> Change[VipKey, Value]:
         vip = self._chance.choice(VIPS)
         kind = self._chance.random()
         if kind < 0.1:
-            return change(Key(vip), None)
+            return change(VipKey(vip), None)
         if kind < 0.3:
-            return change(Key(vip), Settings(sticky=self._chance.random() < 0.3))
+            return change(VipKey(vip), VipSettings(sticky=self._chance.random() < 0.3))
         number = self._chance.randint(1, 5)
         one = backend(f"10.0.0.{number}" if vip.family == 4 else f"fd00::{number}", self._chance.choice([0, 80, 81]))
         if kind < 0.45:
-            return change(Key(vip, one), None)
+            return change(VipKey(vip, one), None)
         weight = self._chance.choice([0, 1, 50, 100])
-        return change(Key(vip, one), Entry(weight, kill=not weight and self._chance.random() < 0.5))
+        return change(VipKey(vip, one), BackendEntry(weight, kill=not weight and self._chance.random() < 0.5))
 
     async def _repair(self) -> None:
         """As a full comparison does it: what is missing or different is made, what is too much goes."""
@@ -98,7 +98,7 @@ class Walk:
 
     def prove(self) -> None:
         """The kernel's tables are those of the model, and there is nothing else."""
-        kernel = Kernel(TABLE)
+        kernel = NftConnection(TABLE)
         try:
             rules, maps = kernel.rules(), kernel.maps()
             vips = [key.vip for key in self.model.objects if key.backend == NO_BACKEND]
@@ -126,7 +126,7 @@ def test_the_kernel_holds_what_was_told_over_long_walks(ground: Ground, seed: in
 
 
 def walk_on(ground: Ground, seed: int, steps: int) -> None:
-    async def walk(_plane: Nftables) -> None:
+    async def walk(_plane: NftablesDataplane) -> None:
         taken = Walk(ground, seed)
         try:
             for _ in range(steps):

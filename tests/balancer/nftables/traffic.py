@@ -15,12 +15,12 @@ from ipaddress import ip_address
 from typing import TypeVar
 
 from holdfast.balancer.dataplane.api import Client
-from holdfast.balancer.dataplane.nftables import Nftables, Shape
-from holdfast.balancer.dataplane.nftables.connection import Kernel
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape
+from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.dataplane.nftables.flow_hash import bucket
 from holdfast.balancer.maglev import table as maglev
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import Key, Settings, Value, Vip, backend
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import Value, Vip, VipKey, VipSettings, backend
 from holdfast.netlink.netns import inside
 from holdfast.reconcile import Change
 from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
@@ -151,20 +151,20 @@ class Flow:
 class Ground:
     """The site, its servers, and one balancer on the kernel of `lb-1`."""
 
-    def __init__(self, site: AnycastSite, shape: Shape) -> None:
+    def __init__(self, site: AnycastSite, shape: TableShape) -> None:
         self.site = site
         self.namespace = site.balancers[0]
         self.shape = shape
-        self.plane = Nftables(shape)
+        self.plane = NftablesDataplane(shape)
         self._flows: list[Flow] = []
         self._knocking: list[socket.socket] = []
 
     def restart(self) -> None:
         """Another process would know no more than this one does now."""
         self.plane.close()
-        self.plane = Nftables(self.shape)
+        self.plane = NftablesDataplane(self.shape)
 
-    def do(self, work: Callable[[Nftables], Awaitable[T]]) -> T:
+    def do(self, work: Callable[[NftablesDataplane], Awaitable[T]]) -> T:
         """Has the dataplane do it, where the balancer is."""
 
         async def run() -> T:
@@ -172,10 +172,10 @@ class Ground:
 
         return inside(self.namespace.system_name, lambda: asyncio.run(run()))
 
-    def make(self, *changes: Change[Key, Value]) -> None:
+    def make(self, *changes: Change[VipKey, Value]) -> None:
         self.do(lambda plane: made(plane, *changes))
 
-    def read(self) -> dict[Key, Value]:
+    def read(self) -> dict[VipKey, Value]:
         return dict(self.do(lambda plane: plane.read()))
 
     def nft(self, *words: str) -> str:
@@ -226,7 +226,7 @@ class Ground:
             # more, in a later test, it would be a flow.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             one.close()
-        self.make(*(change(Key(vip), None) for vip in {key.vip for key in self.read()}))  # ends its flows, too
+        self.make(*(change(VipKey(vip), None) for vip in {key.vip for key in self.read()}))  # ends its flows, too
         if f"table inet {self.shape.table}" in self.nft("list", "tables"):
             self.nft("delete", "table", "inet", self.shape.table)
         inside(self.namespace.system_name, self._end_flows)
@@ -235,7 +235,7 @@ class Ground:
     def _end_flows(self) -> None:
         """Also those to a VIP that nobody removes because the test has deleted its table: in the next test they would
         have the same marks."""
-        kernel = Kernel(self.shape.table)
+        kernel = NftConnection(self.shape.table)
         try:
             for mark in kernel.count_flows():
                 kernel.end_flows(mark)
@@ -285,12 +285,12 @@ def spread(flows: Sequence[Flow]) -> Counter[str]:
     return Counter(flow.server() for flow in flows)
 
 
-def predicted(flow: Flow, weights: Mapping[Identity, int], *, sticky: bool = False, size: int = SIZE) -> str:
+def predicted(flow: Flow, weights: Mapping[BackendId, int], *, sticky: bool = False, size: int = SIZE) -> str:
     """The server that a flow must get, by the hash of where it comes from."""
     host, port = flow.source
     found = ip_address(host)
     serving, table = maglev.table(weights, size)
-    return named(serving[table[bucket(Client(found.version, int(found), port), Settings(sticky), size)]])
+    return named(serving[table[bucket(Client(found.version, int(found), port), VipSettings(sticky), size)]])
 
 
 def is_served(ground: Ground, vip: Vip = V4, size: int = SIZE) -> bool:
@@ -313,6 +313,6 @@ def stage() -> Iterator[tuple[AnycastSite, Servers]]:
             servers.close()
 
 
-def named(identity: Identity) -> str:
+def named(identity: BackendId) -> str:
     """The server behind a backend."""
     return next(name for name in SERVERS if identity in (WEB4[name], WEB6[name]))

@@ -6,7 +6,7 @@ import select
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from holdfast.balancer.probing.messages import Pace, Result, Settings, Target
+from holdfast.balancer.probing.messages import CheckSettings, ProbeInterval, ProbeResult, TargetSpec
 from holdfast.balancer.probing.prober import Prober
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.runtime.clock import SystemClock
@@ -21,11 +21,11 @@ class Hand:
     """Turns a prober by hand, and keeps what it finds."""
 
     def __init__(self, now: Callable[[], Instant] = NOW) -> None:
-        self.results: list[Result] = []
+        self.results: list[ProbeResult] = []
         self.lateness: list[int] = []
         self.prober = Prober(lambda: now().ns, lambda: 0.0, self.results.append, self.lateness.append)
 
-    def assign(self, *targets: Target, paces: Mapping[str, Pace] | None = None) -> None:
+    def assign(self, *targets: TargetSpec, paces: Mapping[str, ProbeInterval] | None = None) -> None:
         self.prober.assign(targets, paces or {})
 
     def turn(self, most: float = 0.02) -> None:
@@ -41,7 +41,7 @@ class Hand:
 
         wait_until(turned, what)
 
-    def collect(self, count: int) -> Sequence[Result]:
+    def collect(self, count: int) -> Sequence[ProbeResult]:
         """The next so many results."""
         before = len(self.results)
         self.until(lambda: len(self.results) >= before + count, f"{count} results")
@@ -57,10 +57,10 @@ def hand(now: Callable[[], Instant] = NOW) -> Iterator[Hand]:
         made.prober.close()
 
 
-def probe(address: str, port: int, *, timeout: Duration = PATIENT, **settings: object) -> Result:
+def probe(address: str, port: int, *, timeout: Duration = PATIENT, **settings: object) -> ProbeResult:
     """One probe of one target."""
-    check = Settings(timeout=timeout, interval=Duration(milliseconds=1), **settings)  # type: ignore[arg-type]
+    check = CheckSettings(timeout=timeout, interval=Duration(milliseconds=1), **settings)  # type: ignore[arg-type]
     with hand() as prober:
-        prober.assign(Target("backend", address, port, check))
+        prober.assign(TargetSpec("backend", address, port, check))
         (result,) = prober.collect(1)
     return result

@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.balancer.probing import schedule as cadence
-from holdfast.balancer.probing.messages import Pace, Settings
-from holdfast.balancer.probing.schedule import Absences, first, hastened, interval, moved, resumed, spread, tolerance
+from holdfast.balancer.probing.messages import CheckSettings, ProbeInterval
+from holdfast.balancer.probing.schedule import (
+    ProberStalls,
+    first,
+    hastened,
+    interval,
+    moved,
+    resumed,
+    spread,
+    tolerance,
+)
 from holdfast.model.base.time import seconds
 from holdfast.testing.fault import fault
 
@@ -96,9 +105,9 @@ def test_first_probes_are_spread_over_the_interval(count: int) -> None:
 
 
 def test_the_pace_chooses_the_interval() -> None:
-    check = Settings(interval=seconds(1), fast_interval=seconds(0.1), down_interval=seconds(5))
-    assert [interval(check, pace) for pace in Pace] == [SECOND, TENTH, 5 * SECOND]
-    assert {interval(Settings(), pace) for pace in Pace} == {SECOND}
+    check = CheckSettings(interval=seconds(1), fast_interval=seconds(0.1), down_interval=seconds(5))
+    assert [interval(check, pace) for pace in ProbeInterval] == [SECOND, TENTH, 5 * SECOND]
+    assert {interval(CheckSettings(), pace) for pace in ProbeInterval} == {SECOND}
 
 
 def test_a_faster_pace_does_not_wait_for_the_slow_one_to_come_round() -> None:
@@ -118,7 +127,7 @@ def test_after_an_absence_every_target_keeps_its_place_in_the_interval(away: int
 
 
 def test_a_prober_that_wakes_in_time_is_never_late() -> None:
-    absences = Absences()
+    absences = ProberStalls()
     now = START
     for _ in range(100):
         assert absences.woke(now) == 0
@@ -127,14 +136,14 @@ def test_a_prober_that_wakes_in_time_is_never_late() -> None:
 
 
 def test_the_prober_looks_up_often_enough_to_notice_its_own_absence() -> None:
-    absences = Absences()
+    absences = ProberStalls()
     absences.woke(START)
     assert absences.sleeps(START, None) - START <= TENTH
     assert absences.woke(START + 5 * SECOND) >= 4900 * MS
 
 
 def test_B14_a_probe_under_way_while_the_prober_was_away_is_late_and_the_next_is_not() -> None:
-    absences, bound = Absences(), tolerance(SECOND)
+    absences, bound = ProberStalls(), tolerance(SECOND)
     absences.woke(START)
     absences.sleeps(START, START + 10 * MS)
     back = START + 5 * SECOND
@@ -146,13 +155,13 @@ def test_B14_a_probe_under_way_while_the_prober_was_away_is_late_and_the_next_is
 
 def test_B14_a_probe_that_started_too_late_is_late() -> None:
     bound = tolerance(SECOND)
-    assert Absences().late(START, START + 2 * bound, bound)
-    assert not Absences().late(START, START + bound // 2, bound)
+    assert ProberStalls().late(START, START + 2 * bound, bound)
+    assert not ProberStalls().late(START, START + bound // 2, bound)
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=40), st.integers(0, 10_000))
 def test_forgetting_short_absences_forgets_no_lateness(sleeps: list[tuple[int, int]], began: int) -> None:
-    absences, every, bound = Absences(), [], 100 * MS
+    absences, every, bound = ProberStalls(), [], 100 * MS
     now = START
     absences.woke(now)
     for planned, over in sleeps:

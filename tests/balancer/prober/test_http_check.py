@@ -9,31 +9,31 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.balancer.probing.checks import Unusable, Verdict, find, registry
-from holdfast.balancer.probing.messages import Code, Settings, Target
+from holdfast.balancer.probing.checks import ProbeVerdict, UncheckableTarget, find, registry
+from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, TargetSpec
 
 HEAD = b"HTTP/1.1 200 OK\r\nServer: x\r\n"
 EMPTY = HEAD + b"Content-Length: 0\r\n\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
-def target(**settings: object) -> Target:
-    return Target("web1", "192.0.2.1", 8080, Settings(type="http", **settings))  # type: ignore[arg-type]
+def target(**settings: object) -> TargetSpec:
+    return TargetSpec("web1", "192.0.2.1", 8080, CheckSettings(type="http", **settings))  # type: ignore[arg-type]
 
 
-def verdict(*said: bytes, **settings: object) -> Verdict | None:
+def verdict(*said: bytes, **settings: object) -> ProbeVerdict | None:
     """What becomes of a backend that says this, piece by piece; an empty piece means that it closes."""
     conversation = find(target(**settings)).prepare(target(**settings))()
     conversation.start()
     for piece in said:
         answer = conversation.feed(piece)
-        if isinstance(answer, Verdict):
+        if isinstance(answer, ProbeVerdict):
             return answer
         assert answer == b"", "everything was said with the request"
     return None
 
 
-def code(*said: bytes, **settings: object) -> Code | None:
+def code(*said: bytes, **settings: object) -> ProbeCode | None:
     found = verdict(*said, **settings)
     return None if found is None else found.code
 
@@ -43,8 +43,10 @@ def test_the_registry_knows_the_modules_by_name() -> None:
 
 
 def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(Unusable, match=r"web1: there is no check type 'smtp'; there are: http, https, icmp, tcp"):
-        find(Target("web1", "192.0.2.1", 25, Settings(type="smtp")))
+    with pytest.raises(
+        UncheckableTarget, match=r"web1: there is no check type 'smtp'; there are: http, https, icmp, tcp"
+    ):
+        find(TargetSpec("web1", "192.0.2.1", 25, CheckSettings(type="smtp")))
 
 
 def test_the_request_names_the_host_and_asks_to_close() -> None:
@@ -61,7 +63,7 @@ def test_the_request_names_the_host_and_asks_to_close() -> None:
     [("192.0.2.1", 80, "192.0.2.1"), ("192.0.2.1", 81, "192.0.2.1:81"), ("2001:db8::1", 8080, "[2001:db8::1]:8080")],
 )
 def test_without_a_host_the_address_is_named(address: str, port: int, host: str) -> None:
-    plain = Target("web1", address, port, Settings(type="http"))
+    plain = TargetSpec("web1", address, port, CheckSettings(type="http"))
     said = find(plain).prepare(plain)().start()
     assert isinstance(said, bytes)
     assert f"\r\nHost: {host}\r\n".encode() in said
@@ -69,39 +71,39 @@ def test_without_a_host_the_address_is_named(address: str, port: int, host: str)
 
 @pytest.mark.parametrize("value", ["/a b", "/a\r\nX: y", "no-slash", ""])
 def test_a_path_that_would_break_the_request_is_refused(value: str) -> None:
-    with pytest.raises(Unusable, match="web1: path"):
+    with pytest.raises(UncheckableTarget, match="web1: path"):
         find(target()).prepare(target(path=value))
 
 
 def test_a_body_that_is_no_regular_expression_is_refused() -> None:
-    with pytest.raises(Unusable, match=r"web1: body '\(' is not a regular expression"):
+    with pytest.raises(UncheckableTarget, match=r"web1: body '\(' is not a regular expression"):
         find(target()).prepare(target(body="("))
 
 
 @pytest.mark.parametrize(
     ("status", "statuses", "expected"),
     [
-        (200, ((200, 299),), Code.L7OK),
-        (299, ((200, 299),), Code.L7OK),
-        (300, ((200, 299),), Code.L7STS),
-        (404, ((200, 200), (404, 404)), Code.L7OK),
-        (503, ((200, 399),), Code.L7STS),
-        (101, ((101, 101),), Code.L7OK),
+        (200, ((200, 299),), ProbeCode.L7OK),
+        (299, ((200, 299),), ProbeCode.L7OK),
+        (300, ((200, 299),), ProbeCode.L7STS),
+        (404, ((200, 200), (404, 404)), ProbeCode.L7OK),
+        (503, ((200, 399),), ProbeCode.L7STS),
+        (101, ((101, 101),), ProbeCode.L7OK),
     ],
 )
-def test_the_status_decides(status: int, statuses: tuple[tuple[int, int], ...], expected: Code) -> None:
+def test_the_status_decides(status: int, statuses: tuple[tuple[int, int], ...], expected: ProbeCode) -> None:
     assert code(b"HTTP/1.1 %d Whatever\r\n\r\n" % status, statuses=statuses) is expected
 
 
 def test_B20_a_redirect_fails_unless_it_is_expected_and_says_where_to() -> None:
     said = b"HTTP/1.1 302 Found\r\nLocation: https://www.example.org/login\r\n\r\n"
     found = verdict(said)
-    assert found == Verdict(False, Code.L7STS, "302 Found to https://www.example.org/login, expected 200–299")
-    assert code(said, statuses=((200, 399),)) is Code.L7OK
+    assert found == ProbeVerdict(False, ProbeCode.L7STS, "302 Found to https://www.example.org/login, expected 200–299")
+    assert code(said, statuses=((200, 399),)) is ProbeCode.L7OK
 
 
 def test_interim_answers_are_skipped_however_many_come() -> None:
-    assert code(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 5_000 + EMPTY) is Code.L7OK
+    assert code(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 5_000 + EMPTY) is ProbeCode.L7OK
 
 
 def test_who_answered_is_told_when_asked_for() -> None:
@@ -125,52 +127,52 @@ def test_who_answered_is_told_when_asked_for() -> None:
 def test_garbage_is_named_as_such_without_waiting_for_more(said: bytes) -> None:
     found = verdict(said)
     assert found is not None
-    assert found.code is Code.L7RSP
+    assert found.code is ProbeCode.L7RSP
     assert "not HTTP" in found.detail
 
 
 def test_a_head_without_end_is_cut_off() -> None:
     found = verdict(HEAD, *[b"X-Padding: " + b"y" * 1_000 + b"\r\n"] * 70)
-    assert found == Verdict(False, Code.L7RSP, "the head is longer than 64 KiB")
+    assert found == ProbeVerdict(False, ProbeCode.L7RSP, "the head is longer than 64 KiB")
 
 
 def test_a_head_of_60_kib_is_read() -> None:
-    assert code(HEAD + b"X-Padding: " + b"y" * 60_000 + b"\r\n\r\n") is Code.L7OK
+    assert code(HEAD + b"X-Padding: " + b"y" * 60_000 + b"\r\n\r\n") is ProbeCode.L7OK
 
 
 @pytest.mark.parametrize(("said", "where"), [((), "without an answer"), ((HEAD,), "in the middle of the head")])
 def test_a_backend_that_closes_early_has_given_no_answer(said: Sequence[bytes], where: str) -> None:
-    assert verdict(*said, b"") == Verdict(False, Code.L7RSP, f"closed {where}")
+    assert verdict(*said, b"") == ProbeVerdict(False, ProbeCode.L7RSP, f"closed {where}")
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ((HEAD + b"Content-Length: 2\r\n\r\nOK",), Code.L7OK),
-        ((HEAD + b"Content-Length: 2\r\n\r\nNO",), Code.L7RSP),
-        ((HEAD + b"Content-Length: 1\r\n\r\nOK",), Code.L7RSP),
-        ((HEAD + b"\r\nall is O", b"K here"), Code.L7OK),
-        ((HEAD + b"\r\nall is O", b""), Code.L7RSP),
-        ((HEAD + b"Content-Length: 100\r\n\r\nshort", b""), Code.L7RSP),
-        ((CHUNKED + b"1\r\nO\r\n1;name=value\r\nK\r\n0\r\n\r\n",), Code.L7OK),
-        ((CHUNKED + b"1\r\nO\r\n0\r\n\r\n",), Code.L7RSP),
-        ((CHUNKED + b"zz\r\n",), Code.L7RSP),
-        ((CHUNKED + b"1\r\nOK\r\n",), Code.L7RSP),
-        ((CHUNKED + b"5\r\nO", b""), Code.L7RSP),
-        ((EMPTY,), Code.L7RSP),
+        ((HEAD + b"Content-Length: 2\r\n\r\nOK",), ProbeCode.L7OK),
+        ((HEAD + b"Content-Length: 2\r\n\r\nNO",), ProbeCode.L7RSP),
+        ((HEAD + b"Content-Length: 1\r\n\r\nOK",), ProbeCode.L7RSP),
+        ((HEAD + b"\r\nall is O", b"K here"), ProbeCode.L7OK),
+        ((HEAD + b"\r\nall is O", b""), ProbeCode.L7RSP),
+        ((HEAD + b"Content-Length: 100\r\n\r\nshort", b""), ProbeCode.L7RSP),
+        ((CHUNKED + b"1\r\nO\r\n1;name=value\r\nK\r\n0\r\n\r\n",), ProbeCode.L7OK),
+        ((CHUNKED + b"1\r\nO\r\n0\r\n\r\n",), ProbeCode.L7RSP),
+        ((CHUNKED + b"zz\r\n",), ProbeCode.L7RSP),
+        ((CHUNKED + b"1\r\nOK\r\n",), ProbeCode.L7RSP),
+        ((CHUNKED + b"5\r\nO", b""), ProbeCode.L7RSP),
+        ((EMPTY,), ProbeCode.L7RSP),
     ],
 )
-def test_the_body_must_match(said: Sequence[bytes], expected: Code) -> None:
+def test_the_body_must_match(said: Sequence[bytes], expected: ProbeCode) -> None:
     assert code(*said, body="OK") is expected
 
 
 def test_a_body_that_floods_is_looked_at_no_further_than_64_kib() -> None:
-    assert code(HEAD + b"\r\n", *[b"x" * 8_192] * 8, body="OK") is Code.L7RSP
-    assert code(HEAD + b"\r\n", *[b"x" * 8_192] * 7, b"x" * 8_000 + b"OK", body="OK") is Code.L7OK
+    assert code(HEAD + b"\r\n", *[b"x" * 8_192] * 8, body="OK") is ProbeCode.L7RSP
+    assert code(HEAD + b"\r\n", *[b"x" * 8_192] * 7, b"x" * 8_000 + b"OK", body="OK") is ProbeCode.L7OK
 
 
 def test_without_a_body_to_match_the_head_is_enough() -> None:
-    assert code(HEAD + b"Content-Length: 1000000000\r\n\r\n") is Code.L7OK
+    assert code(HEAD + b"Content-Length: 1000000000\r\n\r\n") is ProbeCode.L7OK
 
 
 answers = st.sampled_from(

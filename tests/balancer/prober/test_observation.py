@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.balancer.probing.external import WINDOW, Observation, Url
-from holdfast.balancer.probing.messages import Code, Result, Settings
+from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, ProbeResult
 from holdfast.model.base.time import Duration, Instant
 
 
-def passed(milliseconds: int, by: str = "") -> Result:
-    return Result("vip", True, Code.L7OK, Duration(milliseconds=milliseconds), Instant(1), answered_by=by)
+def passed(milliseconds: int, by: str = "") -> ProbeResult:
+    return ProbeResult("vip", True, ProbeCode.L7OK, Duration(milliseconds=milliseconds), Instant(1), answered_by=by)
 
 
-def failed(code: Code, *, late: bool = False) -> Result:
-    return Result("vip", False, code, Duration(0), Instant(1), late, "as expected")
+def failed(code: ProbeCode, *, late: bool = False) -> ProbeResult:
+    return ProbeResult("vip", False, code, Duration(0), Instant(1), late, "as expected")
 
 
-def observed(*results: Result) -> Observation:
+def observed(*results: ProbeResult) -> Observation:
     seen = Observation("vip")
     for result in results:
         seen.note(result)
@@ -39,12 +39,16 @@ def test_quantiles_are_in_order_and_of_the_answers(latencies: list[int]) -> None
 
 
 def test_without_an_answer_there_is_no_latency() -> None:
-    assert observed(failed(Code.L4TOUT)).latencies() == {}
+    assert observed(failed(ProbeCode.L4TOUT)).latencies() == {}
 
 
 def test_errors_are_counted_by_kind_and_a_late_one_proves_nothing() -> None:
     seen = observed(
-        passed(1), failed(Code.L4CON), failed(Code.L4CON), failed(Code.L7STS), failed(Code.L4TOUT, late=True)
+        passed(1),
+        failed(ProbeCode.L4CON),
+        failed(ProbeCode.L4CON),
+        failed(ProbeCode.L7STS),
+        failed(ProbeCode.L4TOUT, late=True),
     )
     assert seen.errors == {"L4CON": 2, "L7STS": 1}
     assert (seen.probes, seen.passed, seen.failed, seen.late) == (5, 1, 3, 1)
@@ -68,12 +72,12 @@ def test_who_answered_is_tallied() -> None:
     ],
 )
 def test_a_url_says_what_to_probe(text: str, host: str, port: int, asked: str, path: str) -> None:
-    url = Url.parse(text, Settings())
+    url = Url.parse(text, CheckSettings())
     assert (url.host, url.port, url.check.host, url.check.path) == (host, port, asked, path)
     assert url.check.type == text.partition(":")[0]
 
 
 def test_a_host_of_many_addresses_is_many_targets() -> None:
-    url = Url.parse("tcp://www.example.org:80", Settings())
+    url = Url.parse("tcp://www.example.org:80", CheckSettings())
     assert url.at("192.0.2.1", only=True).id == "tcp://www.example.org:80"
     assert url.at("192.0.2.1", only=False).id == "tcp://www.example.org:80 [192.0.2.1]"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from holdfast.balancer.probing.messages import Code, Pace, Result, Settings, Target
+from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, ProbeInterval, ProbeResult, TargetSpec
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from tests.balancer.prober import backends
@@ -75,12 +75,12 @@ class Backend:
         prober.collect(1)
 
 
-def web(port: int, name: str = "web", **settings: object) -> Target:
-    check = Settings(**{"type": "http", "timeout": PATIENT, "jitter": 0.0, **settings})  # type: ignore[arg-type]
-    return Target(name, HERE, port, check)
+def web(port: int, name: str = "web", **settings: object) -> TargetSpec:
+    check = CheckSettings(**{"type": "http", "timeout": PATIENT, "jitter": 0.0, **settings})  # type: ignore[arg-type]
+    return TargetSpec(name, HERE, port, check)
 
 
-def distances(results: list[Result]) -> list[Duration]:
+def distances(results: list[ProbeResult]) -> list[Duration]:
     return [later.started - earlier.started for earlier, later in pairwise(results)]
 
 
@@ -146,19 +146,21 @@ def test_a_changed_check_replaces_the_probe_under_way() -> None:
         prober.assign(web(mute, interval=Duration(milliseconds=1)))
         prober.until(lambda: bool(prober.lateness), "the first probe starts")
         prober.assign(web(mute, type="tcp", interval=Duration(milliseconds=1)))
-        assert prober.collect(1)[0].code is Code.L4OK
+        assert prober.collect(1)[0].code is ProbeCode.L4OK
 
 
 def test_a_faster_pace_takes_effect_at_once() -> None:
     with backends.server(backends.slow) as port, hand() as prober:
-        prober.assign(web(port, interval=HOUR, fast_interval=Duration(milliseconds=50)), paces={"web": Pace.FAST})
+        prober.assign(
+            web(port, interval=HOUR, fast_interval=Duration(milliseconds=50)), paces={"web": ProbeInterval.FAST}
+        )
         prober.collect(2)
-        prober.prober.pace({"web": Pace.NORMAL})
+        prober.prober.pace({"web": ProbeInterval.NORMAL})
         prober.collect(1)
         for _ in range(10):
             prober.turn()
         assert len(prober.results) == 3
-        prober.prober.pace({"web": Pace.FAST})
+        prober.prober.pace({"web": ProbeInterval.FAST})
         prober.collect(2)
 
 
@@ -168,7 +170,7 @@ def gone_away(peer: socket.socket) -> None:
     time.sleep(0.05)
 
 
-@fault("B14", without="holdfast.balancer.probing.schedule:Absences.late", returns=False)
+@fault("B14", without="holdfast.balancer.probing.schedule:ProberStalls.late", returns=False)
 def test_B14_what_failed_while_the_prober_was_away_does_not_count() -> None:
     clock, is_away = MovableClock(), threading.Event()
 
@@ -247,7 +249,7 @@ def test_B14_an_answer_that_came_while_the_prober_was_away_is_an_answer() -> Non
 def test_after_an_absence_nothing_is_caught_up_and_targets_stay_spread() -> None:
     clock = MovableClock()
     with hand(clock.now) as prober:
-        targets = [Target(str(index), HERE, 1, Settings(interval=HOUR)) for index in range(100)]
+        targets = [TargetSpec(str(index), HERE, 1, CheckSettings(interval=HOUR)) for index in range(100)]
         prober.assign(*targets)
         prober.turn()
         clock.ahead += 5 * HOUR
@@ -259,14 +261,17 @@ def test_after_an_absence_nothing_is_caught_up_and_targets_stay_spread() -> None
 def test_thousands_of_targets_each_get_their_turn() -> None:
     with backends.server(lambda _peer: None) as port, hand() as prober:
         targets = [
-            Target(
-                str(index), f"127.0.{index // 250}.{index % 250 + 1}", 1, Settings(interval=seconds(2), timeout=PATIENT)
+            TargetSpec(
+                str(index),
+                f"127.0.{index // 250}.{index % 250 + 1}",
+                1,
+                CheckSettings(interval=seconds(2), timeout=PATIENT),
             )
             for index in range(2_000)
         ]
         prober.assign(*targets, web(port))
         prober.until(lambda: len({result.target for result in prober.results}) == 2_001, "everybody is probed")
-    assert {result.code for result in prober.results} <= {Code.L4CON, Code.L7RSP}
+    assert {result.code for result in prober.results} <= {ProbeCode.L4CON, ProbeCode.L7RSP}
 
 
 def test_a_flood_from_one_backend_does_not_keep_the_others_waiting() -> None:
@@ -274,4 +279,4 @@ def test_a_flood_from_one_backend_does_not_keep_the_others_waiting() -> None:
         prober.assign(web(loud, "loud", interval=Duration(milliseconds=1)), web(quiet, "quiet", interval=TENTH))
         prober.until(lambda: sum(result.target == "quiet" for result in prober.results) >= 10, "the quiet one is heard")
     assert all(result.passed for result in prober.results if result.target == "quiet")
-    assert {result.code for result in prober.results if result.target == "loud"} == {Code.L7RSP}
+    assert {result.code for result in prober.results if result.target == "loud"} == {ProbeCode.L7RSP}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.probing.messages import Code, Settings, Target
+from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, TargetSpec
 from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.netns import Network
+from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import reserved_ports
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE, Authority
@@ -44,25 +44,25 @@ def nginx(home: Path, authority: Authority) -> Iterator[tuple[int, int]]:
 def test_tcp_an_open_port_passes(nginx: tuple[int, int]) -> None:
     result = probe(HERE, nginx[0], type="tcp")
     assert result.passed
-    assert result.code is Code.L4OK
+    assert result.code is ProbeCode.L4OK
 
 
 def test_tcp_over_ipv6(nginx: tuple[int, int]) -> None:
-    assert probe("::1", nginx[0], type="tcp").code is Code.L4OK
+    assert probe("::1", nginx[0], type="tcp").code is ProbeCode.L4OK
 
 
 def test_tcp_a_closed_port_is_refused() -> None:
     with reserved_ports(1) as (nobody,):
         result = probe(HERE, nobody, type="tcp")
     assert result.failed
-    assert result.code is Code.L4CON
+    assert result.code is ProbeCode.L4CON
     assert result.detail == "Connection refused"
 
 
 def test_tcp_a_full_queue_times_out() -> None:
     with backends.black_hole() as port:
         result = probe(HERE, port, type="tcp", timeout=IMPATIENT)
-    assert result.code is Code.L4TOUT
+    assert result.code is ProbeCode.L4TOUT
     assert result.latency >= IMPATIENT
 
 
@@ -80,7 +80,7 @@ def test_tcp_the_application_is_not_bothered() -> None:
     assert bothered <= 10
 
 
-def test_tcp_a_socket_that_reaches_itself_has_reached_nobody(namespaces: Network) -> None:
+def test_tcp_a_socket_that_reaches_itself_has_reached_nobody(namespaces: NamespaceNetwork) -> None:
     port = "40000"
     home = namespaces.namespace("self")
     home.run("sysctl", "-qw", f"net.ipv4.ip_local_port_range={port} {port}")
@@ -91,7 +91,7 @@ print(probe("127.0.0.1", {port}, type="tcp").code.value)
     assert home.run(*_python(script)).strip() == "L4CON"
 
 
-def test_no_route_is_our_fault_and_does_not_count(namespaces: Network) -> None:
+def test_no_route_is_our_fault_and_does_not_count(namespaces: NamespaceNetwork) -> None:
     island = namespaces.namespace("island")
     script = """
 from tests.balancer.prober.probing import PATIENT, hand, probe
@@ -102,7 +102,7 @@ for type in ("tcp", "icmp"):
     assert island.run(*_python(script)).split("\n")[:2] == ["SOCKERR False False"] * 2
 
 
-def test_an_address_that_nobody_has_fails(namespaces: Network) -> None:
+def test_an_address_that_nobody_has_fails(namespaces: NamespaceNetwork) -> None:
     here, there = namespaces.namespace("here"), namespaces.namespace("there")
     namespaces.cable(here, there, "10.9.0.1/24", "10.9.0.2/24")
     script = """
@@ -129,7 +129,7 @@ def test_the_source_address_is_used() -> None:
 
 def test_a_source_address_that_we_do_not_have_is_our_fault() -> None:
     result = probe(HERE, 80, type="tcp", source="192.0.2.200")
-    assert result.code is Code.SOCKERR
+    assert result.code is ProbeCode.SOCKERR
     assert not result.failed
 
 
@@ -137,10 +137,10 @@ def test_a_source_address_that_we_do_not_have_is_our_fault() -> None:
 def test_icmp_somebody_answers(address: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("raw ICMP needs root here")
-    assert probe(address, 0, type="icmp").code is Code.L3OK
+    assert probe(address, 0, type="icmp").code is ProbeCode.L3OK
 
 
-def test_icmp_a_router_that_gives_up_is_heard(namespaces: Network) -> None:
+def test_icmp_a_router_that_gives_up_is_heard(namespaces: NamespaceNetwork) -> None:
     here, router = namespaces.namespace("here"), namespaces.namespace("router")
     namespaces.cable(here, router, "10.9.0.1/24", "10.9.0.2/24")
     here.run("ip", "route", "add", "default", "via", "10.9.0.2")
@@ -160,7 +160,7 @@ print(result.code.value, result.detail)
 
 @pytest.mark.parametrize("groups", ["1 0", "0 100"])
 @pytest.mark.parametrize("address", [HERE, "::1"])
-def test_icmp_over_raw_and_over_ping_sockets(namespaces: Network, groups: str, address: str) -> None:
+def test_icmp_over_raw_and_over_ping_sockets(namespaces: NamespaceNetwork, groups: str, address: str) -> None:
     home = namespaces.namespace("home")
     home.run("sysctl", "-qw", f"net.ipv4.ping_group_range={groups}")
     script = f"""
@@ -170,7 +170,7 @@ print(probe({address!r}, 0, type="icmp").code.value)
     assert home.run(*_python(script)).strip() == "L3OK"
 
 
-def test_icmp_that_is_not_allowed_says_what_would_allow_it(namespaces: Network) -> None:
+def test_icmp_that_is_not_allowed_says_what_would_allow_it(namespaces: NamespaceNetwork) -> None:
     home = namespaces.namespace("home")
     script = """
 import os
@@ -189,11 +189,11 @@ print(result.code.value, result.failed, result.detail)
 
 def test_http_a_good_answer_passes(nginx: tuple[int, int]) -> None:
     result = probe(HERE, nginx[0], type="http", path="/health", body="all is well$", tally="X-Backend")
-    assert (result.code, result.detail, result.answered_by) == (Code.L7OK, "200", "web-1")
+    assert (result.code, result.detail, result.answered_by) == (ProbeCode.L7OK, "200", "web-1")
 
 
 def test_http_over_ipv6(nginx: tuple[int, int]) -> None:
-    assert probe("::1", nginx[0], type="http", path="/health").code is Code.L7OK
+    assert probe("::1", nginx[0], type="http", path="/health").code is ProbeCode.L7OK
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_http_over_ipv6(nginx: tuple[int, int]) -> None:
 )
 def test_http_a_bad_status_fails(nginx: tuple[int, int], path: str, detail: str) -> None:
     result = probe(HERE, nginx[0], type="http", path=path)
-    assert (result.code, result.detail) == (Code.L7STS, detail)
+    assert (result.code, result.detail) == (ProbeCode.L7STS, detail)
 
 
 def any_status(*_: object) -> bool:
@@ -216,28 +216,28 @@ def any_status(*_: object) -> bool:
 @fault("B20", without="holdfast.balancer.probing.checks.http:Expectation.accepts", by=f"{__name__}:any_status")
 def test_B20_a_redirect_passes_only_where_it_is_expected(nginx: tuple[int, int]) -> None:
     surprise = probe(HERE, nginx[0], type="http", path="/moved")
-    assert surprise.code is Code.L7STS
+    assert surprise.code is ProbeCode.L7STS
     assert surprise.detail.startswith("302 Moved Temporarily to http")
     assert probe(HERE, nginx[0], type="http", path="/moved", statuses=((302, 302),)).passed
 
 
 def test_http_to_a_tls_port_is_an_answer_that_does_not_please(nginx: tuple[int, int]) -> None:
-    assert probe(HERE, nginx[1], type="http").code is Code.L7STS
+    assert probe(HERE, nginx[1], type="http").code is ProbeCode.L7STS
 
 
 @pytest.mark.parametrize(
     ("manners", "expected"),
     [
-        (backends.flood, Code.L7RSP),
-        (backends.saying(b"SSH-2.0-OpenSSH_9.2\r\n"), Code.L7RSP),
-        (backends.saying(b""), Code.L7RSP),
-        (backends.saying(b"HTTP/1.1 200 OK\r\nX: "), Code.L7RSP),
-        (backends.saying(os.urandom(100_000)), Code.L7RSP),
-        (backends.slow, Code.L7OK),
-        (backends.body_flood, Code.L7OK),
+        (backends.flood, ProbeCode.L7RSP),
+        (backends.saying(b"SSH-2.0-OpenSSH_9.2\r\n"), ProbeCode.L7RSP),
+        (backends.saying(b""), ProbeCode.L7RSP),
+        (backends.saying(b"HTTP/1.1 200 OK\r\nX: "), ProbeCode.L7RSP),
+        (backends.saying(os.urandom(100_000)), ProbeCode.L7RSP),
+        (backends.slow, ProbeCode.L7OK),
+        (backends.body_flood, ProbeCode.L7OK),
     ],
 )
-def test_http_servers_without_manners(manners: backends.Manners, expected: Code) -> None:
+def test_http_servers_without_manners(manners: backends.Manners, expected: ProbeCode) -> None:
     with backends.server(manners) as port:
         assert probe(HERE, port, type="http").code is expected
 
@@ -245,16 +245,16 @@ def test_http_servers_without_manners(manners: backends.Manners, expected: Code)
 def test_http_a_flood_is_not_swallowed_in_search_of_a_word() -> None:
     with backends.server(backends.body_flood) as port:
         result = probe(HERE, port, type="http", body="OK")
-    assert result.code is Code.L7RSP
+    assert result.code is ProbeCode.L7RSP
     assert result.detail == "nothing in the body's first 65,536 bytes matches"
 
 
 @pytest.mark.parametrize("manners", [backends.mute, backends.trickle])
-@pytest.mark.parametrize(("kind", "expected"), [("http", Code.L7TOUT), ("https", Code.L6TOUT)])
-def test_who_never_finishes_an_answer_times_out(manners: backends.Manners, kind: str, expected: Code) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [("http", ProbeCode.L7TOUT), ("https", ProbeCode.L6TOUT)])
+def test_who_never_finishes_an_answer_times_out(manners: backends.Manners, kind: str, expected: ProbeCode) -> None:
     timeout = IMPATIENT
     if (manners, kind) == (backends.trickle, "https"):
-        expected, timeout = Code.L6RSP, PATIENT  # what trickles in is no TLS
+        expected, timeout = ProbeCode.L6RSP, PATIENT  # what trickles in is no TLS
     with backends.server(manners) as port:
         result = probe(HERE, port, type=kind, timeout=timeout)
     assert result.code is expected
@@ -265,10 +265,10 @@ def test_https_with_the_right_name_passes(nginx: tuple[int, int], authority: Aut
     result = probe(
         HERE, nginx[1], type="https", path="/health", host="www.example.org", ca_file=str(authority.file), body="well"
     )
-    assert (result.code, result.detail) == (Code.L7OK, "200")
+    assert (result.code, result.detail) == (ProbeCode.L7OK, "200")
 
 
-def only_the_address(target: Target) -> str:
+def only_the_address(target: TargetSpec) -> str:
     """B20 as it was: the host is asked for in HTTP, and nobody in TLS."""
     return target.address
 
@@ -281,20 +281,20 @@ def test_B20_the_name_is_asked_for_in_the_handshake(tmp_path: Path) -> None:
     second = ("-servername", "www.example.org", "-cert2", str(chain), "-key2", str(key))
     with or_skip(backends.s_server(tmp_path, *authority.certificate("default.example.org"), *second)) as port:
         result = probe(HERE, port, type="https", host="www.example.org:8443", ca_file=str(authority.file))
-    assert (result.code, result.detail) == (Code.L7OK, "200")
+    assert (result.code, result.detail) == (ProbeCode.L7OK, "200")
 
 
 def test_https_the_sni_goes_before_the_host(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with or_skip(backends.s_server(tmp_path, *authority.certificate("other.example.org"))) as port:
         asked = {"type": "https", "host": "www.example.org", "ca_file": str(authority.file)}
-        assert probe(HERE, port, sni="other.example.org", **asked).code is Code.L7OK  # type: ignore[arg-type]
-        assert probe(HERE, port, **asked).code is Code.L6RSP  # type: ignore[arg-type]
+        assert probe(HERE, port, sni="other.example.org", **asked).code is ProbeCode.L7OK  # type: ignore[arg-type]
+        assert probe(HERE, port, **asked).code is ProbeCode.L6RSP  # type: ignore[arg-type]
 
 
 def test_https_to_a_server_without_tls_fails_in_the_handshake(nginx: tuple[int, int]) -> None:
     result = probe(HERE, nginx[0], type="https", verify=False)
-    assert result.code is Code.L6RSP
+    assert result.code is ProbeCode.L6RSP
     assert "handshake" in result.detail
 
 
@@ -315,10 +315,10 @@ def test_https_a_bad_certificate_is_refused_and_accepted_without_verification(
         asked = {"type": "https", "host": "www.example.org", "ca_file": str(authority.file)}
         refused = probe(HERE, port, **asked)  # type: ignore[arg-type]
         accepted = probe(HERE, port, verify=False, **asked)  # type: ignore[arg-type]
-    assert refused.code is Code.L6RSP
+    assert refused.code is ProbeCode.L6RSP
     assert words in refused.detail
     assert "www.example.org" in refused.detail
-    assert accepted.code is Code.L7OK
+    assert accepted.code is ProbeCode.L7OK
 
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
@@ -332,10 +332,10 @@ def test_https_new_authorities_count_from_the_next_probe_on(tmp_path: Path) -> N
     (tmp_path / "old").mkdir()
     authority, trusted = Authority(tmp_path), tmp_path / "trusted.pem"
     trusted.write_bytes(Authority(tmp_path / "old").file.read_bytes())
-    check = Settings(type="https", host="www.example.org", ca_file=str(trusted), timeout=PATIENT, interval=TENTH)
+    check = CheckSettings(type="https", host="www.example.org", ca_file=str(trusted), timeout=PATIENT, interval=TENTH)
     with or_skip(backends.s_server(tmp_path, *authority.certificate("www.example.org"))) as port, hand() as prober:
-        prober.assign(Target("web", HERE, port, check))
-        assert prober.collect(1)[0].code is Code.L6RSP
+        prober.assign(TargetSpec("web", HERE, port, check))
+        assert prober.collect(1)[0].code is ProbeCode.L6RSP
         trusted.with_suffix(".new").write_bytes(authority.file.read_bytes())
         trusted.with_suffix(".new").replace(trusted)
         prober.until(lambda: prober.results[-1].passed, "the new authority is trusted")
@@ -361,7 +361,7 @@ def test_https_an_address_in_the_certificate_is_enough_without_a_name(tmp_path: 
 )
 def test_a_target_that_cannot_be_checked_says_why_and_is_not_down(settings: dict[str, str], sentence: str) -> None:
     result = probe(HERE, 80, **settings)  # type: ignore[arg-type]
-    assert result.code is Code.SOCKERR
+    assert result.code is ProbeCode.SOCKERR
     assert not result.failed
     assert sentence in result.detail
 

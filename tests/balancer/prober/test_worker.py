@@ -12,11 +12,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.balancer.probing.channel import frame
-from holdfast.balancer.probing.messages import Assignment, Code, Pace, Result, Settings, Target
+from holdfast.balancer.probing.messages import (
+    Assignment,
+    CheckSettings,
+    ProbeCode,
+    ProbeInterval,
+    ProbeResult,
+    TargetSpec,
+)
 from holdfast.balancer.probing.worker import Overload
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
-from holdfast.testing.real.netns import Network
+from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import run, tool
 from tests.balancer.prober import backends
 from tests.balancer.prober.backends import HERE, Authority
@@ -34,18 +41,18 @@ def with_prober(folder: Path, scenario: Callable[[ProberWorker], Awaitable[None]
     asyncio.run(run())
 
 
-def web(port: int, name: str = "web", **settings: object) -> Target:
-    check = Settings(**{"type": "http", "timeout": PATIENT, "interval": TENTH, **settings})  # type: ignore[arg-type]
-    return Target(name, HERE, port, check)
+def web(port: int, name: str = "web", **settings: object) -> TargetSpec:
+    check = CheckSettings(**{"type": "http", "timeout": PATIENT, "interval": TENTH, **settings})  # type: ignore[arg-type]
+    return TargetSpec(name, HERE, port, check)
 
 
 def test_it_probes_what_it_is_told_and_reports(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
-        prober.line.assign(Assignment((web(port), web(1, "closed", type="tcp")), {"web": Pace.FAST}))
+        prober.line.assign(Assignment((web(port), web(1, "closed", type="tcp")), {"web": ProbeInterval.FAST}))
         await prober.until(lambda: len({result.target for result in prober.results}) == 2, "both are reported")
         await prober.until(lambda: prober.state == "probing 2 targets", "the board tells")
         codes = {result.target: result.code for result in prober.results}
-        assert codes == {"web": Code.L7OK, "closed": Code.L4CON}
+        assert codes == {"web": ProbeCode.L7OK, "closed": ProbeCode.L4CON}
         assert prober.reports[-1].targets == 2
 
     with backends.server(backends.slow) as port:
@@ -75,7 +82,7 @@ def test_it_reports_also_when_there_is_nothing_to_say(tmp_path: Path) -> None:
 def test_a_paced_order_changes_the_interval(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
         prober.line.assign(Assignment((web(port, interval=seconds(3_600), fast_interval=TENTH),)))
-        prober.line.pace({"web": Pace.FAST})
+        prober.line.pace({"web": ProbeInterval.FAST})
         await prober.until(lambda: len(prober.results) >= 3, "it is probed at the fast pace")
 
     with backends.server(backends.slow) as port:
@@ -137,8 +144,8 @@ def test_while_nobody_listens_the_newest_result_of_each_target_waits(tmp_path: P
         with_prober(tmp_path, scenario)
 
 
-def late_results(count: int, late: int) -> list[Result]:
-    return [Result("web", True, Code.L4OK, Duration(0), Instant(1), number < late) for number in range(count)]
+def late_results(count: int, late: int) -> list[ProbeResult]:
+    return [ProbeResult("web", True, ProbeCode.L4OK, Duration(0), Instant(1), number < late) for number in range(count)]
 
 
 def test_a_prober_that_does_not_keep_up_says_so_until_it_does() -> None:
@@ -169,13 +176,13 @@ def hesitant_tls(authority: Authority) -> Callable[[socket.socket], None]:
     return manners
 
 
-@fault("B14", without="holdfast.balancer.probing.schedule:Absences.late", returns=False)
+@fault("B14", without="holdfast.balancer.probing.schedule:ProberStalls.late", returns=False)
 def test_B14_a_prober_that_was_frozen_for_seconds_fails_nobody(tmp_path: Path) -> None:
     """Half of the probes are under way when it is stopped, and their servers have given up when it goes on."""
 
     async def scenario(prober: ProberWorker) -> None:
-        check = Settings(type="https", verify=False, interval=seconds(0.4), timeout=seconds(2))
-        targets = tuple(Target(f"web{index}", HERE, port, check) for index in range(20))
+        check = CheckSettings(type="https", verify=False, interval=seconds(0.4), timeout=seconds(2))
+        targets = tuple(TargetSpec(f"web{index}", HERE, port, check) for index in range(20))
         prober.line.assign(Assignment(targets))
         await prober.until(lambda: len({result.target for result in prober.results}) == 20, "all are probed")
         before = len(prober.results)
@@ -191,7 +198,9 @@ def test_B14_a_prober_that_was_frozen_for_seconds_fails_nobody(tmp_path: Path) -
         with_prober(tmp_path, scenario)
 
 
-def test_B14_it_probes_from_inside_a_namespace_and_follows_its_name(tmp_path: Path, namespaces: Network) -> None:
+def test_B14_it_probes_from_inside_a_namespace_and_follows_its_name(
+    tmp_path: Path, namespaces: NamespaceNetwork
+) -> None:
     """A namespace that was deleted and made again is another one: from the old one everything would look dead."""
     home = namespaces.namespace("home")
     name = home.system_name

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from holdfast.balancer.probing.channel import BalancerEnd
-from holdfast.balancer.probing.messages import Report, Result
+from holdfast.balancer.probing.channel import ProberClient
+from holdfast.balancer.probing.messages import ProbeReport, ProbeResult
 from holdfast.balancer.probing.worker import LINE, PROBER
 from holdfast.config.root import Config, dump
-from holdfast.config.sections.paths import Paths as Folders
+from holdfast.config.sections.paths import PathSettings as Folders
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.paths import RolePaths
 from holdfast.testing.real.processes import Process
 
 ROLE = "balancer"
@@ -26,7 +26,7 @@ class ProberWorker:
     """The process, and what it has reported so far."""
 
     def __init__(self, folder: Path) -> None:
-        self.paths = Paths(ROLE, folder / "run", folder / "state")
+        self.paths = RolePaths(ROLE, folder / "run", folder / "state")
         self.paths.prepare()
         folders = Folders(state=str(self.paths.state), runtime=str(self.paths.runtime))
         self.paths.config.write_bytes(dump(Config(paths=folders)))
@@ -35,11 +35,11 @@ class ProberWorker:
         self.process = Process(
             [sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words], log=folder / "log"
         )
-        self.line = BalancerEnd(self.paths.socket(LINE))
-        self.reports: list[Report] = []
+        self.line = ProberClient(self.paths.socket(LINE))
+        self.reports: list[ProbeReport] = []
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[ProbeResult]:
         return [result for report in self.reports for result in report.results]
 
     @property

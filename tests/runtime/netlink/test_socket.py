@@ -12,13 +12,13 @@ import pytest
 from holdfast.netlink import links, nexthops
 from holdfast.netlink import socket as netlink
 from holdfast.netlink.netns import inside
-from holdfast.testing.real.netns import Network
+from holdfast.testing.real.netns import NamespaceNetwork
 
 MANY = 2_000
 
 
 @pytest.fixture
-def narrow(namespaces: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[netlink.Netlink]:
+def narrow(namespaces: NamespaceNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[netlink.Netlink]:
     """One that may not force its buffers larger, as in a container: it has room for a few hundred refusals."""
     monkeypatch.setattr(netlink, "_BUFFER", 64 << 10)
     made = inside(namespaces.namespace("narrow").system_name, lambda: netlink.Netlink(socket.NETLINK_ROUTE))
@@ -54,7 +54,7 @@ def test_refusals_that_found_no_room_are_not_taken_for_the_next_answers(narrow: 
 
 
 def test_a_dump_that_is_given_up_half_way_leaves_nothing_for_the_next_question(
-    namespaces: Network, monkeypatch: pytest.MonkeyPatch
+    namespaces: NamespaceNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(netlink, "_IN_ONE_STEP", 1)
     host = namespaces.namespace("many")

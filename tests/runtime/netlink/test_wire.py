@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from holdfast.netlink import wire
 from holdfast.netlink.columns import columns, runs
-from holdfast.netlink.socket import Interrupted, Netlink, NetlinkError
-from holdfast.netlink.wire import Attribute, Flag, Layout
+from holdfast.netlink.socket import DumpInterrupted, Netlink, NetlinkError
+from holdfast.netlink.wire import Attribute, MessageFlag, RequestLayout
 
 KIND = 24
 FIXED = np.dtype([*wire.HEADER, ("number", "=u4")])
@@ -36,7 +36,7 @@ def done(flags: int = 0) -> bytes:
 
 
 def refusal(number: int, sequence: int) -> bytes:
-    return struct.pack("=IHHIIi", 36, wire.NLMSG_ERROR, Flag.CAPPED, sequence, 0, -number) + bytes(16)
+    return struct.pack("=IHHIIi", 36, wire.NLMSG_ERROR, MessageFlag.CAPPED, sequence, 0, -number) + bytes(16)
 
 
 attribute_lists = st.lists(
@@ -78,9 +78,9 @@ def test_an_address_or_mac_in_a_column_is_its_number(size: int) -> None:
 
 
 def test_a_batch_is_numbered_from_one_and_carries_its_attributes() -> None:
-    batch = Layout((("number", "=u4"),), (Attribute("mac", 2, "V6"),)).batch(2, KIND, Flag.CREATE)
+    batch = RequestLayout((("number", "=u4"),), (Attribute("mac", 2, "V6"),)).batch(2, KIND, MessageFlag.CREATE)
     first, second = wire.messages(batch.tobytes())
-    assert (first.sequence, second.sequence, first.flags) == (1, 2, Flag.REQUEST | Flag.CREATE)
+    assert (first.sequence, second.sequence, first.flags) == (1, 2, MessageFlag.REQUEST | MessageFlag.CREATE)
     assert {kind: bytes(value) for kind, value in wire.attributes(second.body, 4).items()} == {2: bytes(6)}
 
 
@@ -110,7 +110,7 @@ class Scripted(Netlink):
         self._kernel.close()
 
 
-INTERRUPTED = message(1, flags=Flag.DUMP_INTERRUPTED)
+INTERRUPTED = message(1, flags=MessageFlag.DUMP_INTERRUPTED)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ INTERRUPTED = message(1, flags=Flag.DUMP_INTERRUPTED)
     [
         [INTERRUPTED + message(2), done()],
         [message(1) + INTERRUPTED + message(2), done()],
-        [message(1), message(2), done(Flag.DUMP_INTERRUPTED)],
-        [message(1) + done(Flag.DUMP_INTERRUPTED)],
+        [message(1), message(2), done(MessageFlag.DUMP_INTERRUPTED)],
+        [message(1) + done(MessageFlag.DUMP_INTERRUPTED)],
     ],
     ids=["first message", "one in the middle", "its end", "an end in the same datagram"],
 )
@@ -133,7 +133,7 @@ def test_a_dump_that_was_interrupted_is_taken_again_and_its_first_part_is_not_us
 
 def test_a_dump_that_never_holds_still_is_no_dump() -> None:
     kernel = Scripted(*[INTERRUPTED, done()] * 20)
-    with pytest.raises(Interrupted):
+    with pytest.raises(DumpInterrupted):
         kernel.dump(b"dump")
     kernel.close()
 
@@ -146,7 +146,7 @@ def test_a_dump_that_is_refused_says_why() -> None:
 
 
 def test_refusals_name_the_places_of_their_requests_in_the_batch() -> None:
-    batch = Layout((("number", "=u4"),), ()).batch(5, KIND, 0)
+    batch = RequestLayout((("number", "=u4"),), ()).batch(5, KIND, 0)
     kernel = Scripted(refusal(errno.EEXIST, 2) + refusal(errno.ENOENT, 4), refusal(0, 5))
     assert [(one.index, one.errno) for one in kernel.transact(batch)] == [(1, errno.EEXIST), (3, errno.ENOENT)]
     kernel.close()
@@ -154,7 +154,9 @@ def test_refusals_name_the_places_of_their_requests_in_the_batch() -> None:
 
 def test_the_kernels_own_words_come_with_a_refusal() -> None:
     text = wire.attribute(1, b"Nexthop id does not exist\0")
-    head = struct.pack("=IHHIIi", 36 + len(text), wire.NLMSG_ERROR, Flag.CAPPED | Flag.EXPLAINED, 1, 0, -errno.EINVAL)
+    head = struct.pack(
+        "=IHHIIi", 36 + len(text), wire.NLMSG_ERROR, MessageFlag.CAPPED | MessageFlag.EXPLAINED, 1, 0, -errno.EINVAL
+    )
     kernel = Scripted(head + bytes(16) + text)
     with pytest.raises(NetlinkError, match="Nexthop id does not exist"):
         kernel.ask(b"please")

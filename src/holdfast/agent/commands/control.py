@@ -9,27 +9,27 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
-from holdfast.agent.claims import Claim, Key
+from holdfast.agent.claims import Claim, ClaimKey
 from holdfast.agent.commands.trace_route import trace
-from holdfast.agent.commands.views import Picture
+from holdfast.agent.commands.views import AgentView
 from holdfast.agent.desired.migrations import Arrival
-from holdfast.agent.reconciler import Keeper
+from holdfast.agent.reconciler import AgentReconciler
 from holdfast.agent.report.endpoint_states import states
-from holdfast.agent.report.summary import About, Moment, Standing
+from holdfast.agent.report.summary import AgentDetails, AgentSummary, Moment
 from holdfast.model.base.address import AddressRefused, interface
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.endpoint import Endpoint, EndpointName
-from holdfast.model.calico.endpoint_status import State
-from holdfast.reconcile import Owned, Story
+from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.reconcile import Outstanding, Owned
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
-from holdfast.store.identity import Verdict
+from holdfast.store.identity import StoreVerdict
 
 _COUNT_EVERY = Duration(seconds=10)
 
 
-class Commands:
-    def __init__(self, keeper: Keeper, host: str, boot_id: str, clock: Clock) -> None:
+class AgentCommands:
+    def __init__(self, keeper: AgentReconciler, host: str, boot_id: str, clock: Clock) -> None:
         self._keeper = keeper
         self._host = host
         self._boot_id = boot_id
@@ -51,7 +51,7 @@ class Commands:
             "explain": self._explain,
         }
 
-    def endpoints(self) -> Mapping[EndpointName, State] | None:
+    def endpoints(self) -> Mapping[EndpointName, EndpointState] | None:
         """How this host's endpoints are; None while not every source has said which there are, or is known as ours."""
         keeper = self._keeper
         complete = all(one.synced.revision is not None for one in keeper.followings)
@@ -77,9 +77,9 @@ class Commands:
     async def _about(self, _request: Request, _who: Who) -> Any:
         return msgspec.to_builtins(self._told(self._clock.now()))
 
-    def _told(self, now: Instant) -> About:
+    def _told(self, now: Instant) -> AgentDetails:
         keeper, standing = self._keeper, self._standing(now)
-        return About(
+        return AgentDetails(
             host=self._host,
             dataplane=keeper.kernel.dataplane.describe().name,
             sources=standing.keeping(now),
@@ -134,13 +134,13 @@ class Commands:
             raise Declined(str(refused)) from refused
         return {"host": self._host, "trace": msgspec.to_builtins(found)}
 
-    def _standing(self, now: Instant) -> Standing:
+    def _standing(self, now: Instant) -> AgentSummary:
         keeper = self._keeper
         if self._registered() is not False:
             self._unregistered = NEVER
         elif not self._unregistered:
             self._unregistered = now
-        return Standing(
+        return AgentSummary(
             version=__version__,
             boot_id=self._boot_id,
             host=self._host,
@@ -161,13 +161,15 @@ class Commands:
     def _is_ours(self) -> bool:
         """Whether every store is known to be the one that this host belongs to."""
         verdicts = [one.judgement and one.judgement.verdict for one in self._keeper.belonging.known.values()]
-        return set(verdicts) == {Verdict.OURS}
+        return set(verdicts) == {StoreVerdict.OURS}
 
-    def _picture(self) -> Picture:
+    def _picture(self) -> AgentView:
         keeper = self._keeper
-        wanted: Mapping[Key, Owned[Claim]] = keeper.sources.among(keeper.sources.keys())
-        stories: Mapping[Key, Story[Key, Claim]] = {story.change.key: story for story in keeper.reconciler.ledger}
-        return Picture(keeper.present.claims, wanted, stories, self._clock.now(), self._arrivals())
+        wanted: Mapping[ClaimKey, Owned[Claim]] = keeper.sources.among(keeper.sources.keys())
+        stories: Mapping[ClaimKey, Outstanding[ClaimKey, Claim]] = {
+            story.change.key: story for story in keeper.reconciler.ledger
+        }
+        return AgentView(keeper.present.claims, wanted, stories, self._clock.now(), self._arrivals())
 
     def _arrivals(self) -> Mapping[str, Arrival]:
         found = [one for following in self._keeper.followings for one in following.demand.arrivals()]

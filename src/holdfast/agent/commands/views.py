@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.agent.claims import Claim, Key, Local, Mode, Nexthop, Sort
+from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, LocalRoute, Mode, NexthopEntry
 from holdfast.agent.desired.migrations import Arrival, hostless
-from holdfast.agent.pending_deletes import Status
+from holdfast.agent.pending_deletes import HandlerStatus
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Op, Owned, Story
+from holdfast.reconcile import Op, Outstanding, Owned
 
-AgentStory = Story[Key, Claim]
+AgentStory = Outstanding[ClaimKey, Claim]
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingChange(msgspec.Struct, frozen=True):
     """A change that has not been made: which, since when, and what stands in its way."""
 
     op: str
@@ -57,7 +57,7 @@ class ObjectRow(msgspec.Struct, frozen=True):
     revision: int
     wanted: bool
     missing: bool
-    waiting: Waiting | None = None
+    waiting: WaitingChange | None = None
     arrival: str = ""
     """That its workload arrives here by a migration, and from where."""
 
@@ -68,25 +68,25 @@ class PendingRow(msgspec.Struct, frozen=True):
     key: str
     host: str
     endpoint: str
-    waiting: Waiting | None
-    handlers: list[Status] = []
+    waiting: WaitingChange | None
+    handlers: list[HandlerStatus] = []
     arrival: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class AgentView:
     """All that is told from: what is present, what is wanted, what is outstanding."""
 
-    present: Mapping[Key, Owned[Claim]]
-    wanted: Mapping[Key, Owned[Claim]]
-    stories: Mapping[Key, AgentStory]
+    present: Mapping[ClaimKey, Owned[Claim]]
+    wanted: Mapping[ClaimKey, Owned[Claim]]
+    stories: Mapping[ClaimKey, AgentStory]
     now: Instant
     arrivals: Mapping[str, Arrival] = field(default_factory=dict)
     """The workloads on their way to this host, by the names of their endpoints without a host."""
 
     def peers(self, own: str) -> list[PeerRow]:
         """Every other host of which something is present or wanted, by name."""
-        keys: dict[str, set[Key]] = {}
+        keys: dict[str, set[ClaimKey]] = {}
         for objects in (self.present, self.wanted):
             for key, owned in objects.items():
                 if (host := owned.value.owner.host) and host != own:
@@ -99,26 +99,26 @@ class Picture:
         keys = sorted(key for key, owned in both.items() if owned.value.owner.host == host)
         return [self._object(key, both[key]) for key in keys]
 
-    def row(self, key: Key) -> ObjectRow:
+    def row(self, key: ClaimKey) -> ObjectRow:
         """One object, also one that is neither present nor wanted and that something leans on all the same."""
         known = self.present.get(key) or self.wanted.get(key)
         if known is None:
             return ObjectRow(str(key), "", "", 0, wanted=False, missing=True, waiting=self._waiting(key))
         return self._object(key, known)
 
-    def pending(self, begun: Mapping[Key, Sequence[Status]]) -> list[PendingRow]:
+    def pending(self, begun: Mapping[ClaimKey, Sequence[HandlerStatus]]) -> list[PendingRow]:
         """Deletions that wait for a gate or a handler, the oldest first."""
         going = {key for key, story in self.stories.items() if story.change.op is Op.DELETE} | begun.keys()
         rows = [self._pending(key, begun.get(key, ())) for key in sorted(going)]
         return sorted(rows, key=lambda row: -row.waiting.since_s if row.waiting else 0.0)
 
-    def _peer(self, host: str, keys: Sequence[Key]) -> PeerRow:
+    def _peer(self, host: str, keys: Sequence[ClaimKey]) -> PeerRow:
         both = [(key, self.present.get(key) or self.wanted[key]) for key in keys]
         stories = [story for key in keys if (story := self.stories.get(key)) is not None]
         return PeerRow(
             host=host,
             reached=list(_reached(both)),
-            routes=sum(key.sort is Sort.ROUTE for key in keys),
+            routes=sum(key.sort is ClaimKind.ROUTE for key in keys),
             objects=len(keys),
             source=both[0][1].source,
             wanted=any(key in self.wanted and self.wanted[key].value.owner.host == host for key in keys),
@@ -128,7 +128,7 @@ class Picture:
             arriving=sum(arrival.source == host for arrival in self.arrivals.values()),
         )
 
-    def _object(self, key: Key, owned: Owned[Claim]) -> ObjectRow:
+    def _object(self, key: ClaimKey, owned: Owned[Claim]) -> ObjectRow:
         wanted = self.wanted.get(key)
         return ObjectRow(
             key=_shown(key, owned.value),
@@ -141,27 +141,27 @@ class Picture:
             arrival=self._arrival(key),
         )
 
-    def _pending(self, key: Key, handlers: Sequence[Status]) -> PendingRow:
+    def _pending(self, key: ClaimKey, handlers: Sequence[HandlerStatus]) -> PendingRow:
         story = self.stories.get(key)
         owned = self.present.get(key) or (story.change.old if story else None)
         owner = owned.value.owner if owned else None
         host, endpoint = (owner.host, owner.endpoint) if owner else ("", "")
         return PendingRow(str(key), host, endpoint, self._waiting(key), list(handlers), self._arrival(key))
 
-    def _arrival(self, key: Key) -> str:
+    def _arrival(self, key: ClaimKey) -> str:
         """Also of a route that leads to where it comes from as long as the workload's interface is not there."""
         owners = [owned.value.owner for owned in (self.wanted.get(key), self.present.get(key)) if owned is not None]
         whose = [hostless(owner.endpoint, owner.host) for owner in owners if owner.endpoint]
         return next((str(self.arrivals[one]) for one in whose if one in self.arrivals), "")
 
-    def _waiting(self, key: Key) -> Waiting | None:
+    def _waiting(self, key: ClaimKey) -> WaitingChange | None:
         story = self.stories.get(key)
         return None if story is None else waiting(story, self.now)
 
 
-def waiting(story: AgentStory, now: Instant) -> Waiting:
+def waiting(story: AgentStory, now: Instant) -> WaitingChange:
     closed = story.closed
-    return Waiting(
+    return WaitingChange(
         op=story.change.op.name.lower(),
         key=str(story.change.key),
         since_s=round((now - story.since).total_seconds(), 3),
@@ -176,13 +176,13 @@ def _is_held(story: AgentStory) -> bool:
     return story.closed is not None and story.error is None
 
 
-def _reached(objects: Iterable[tuple[Key, Owned[Claim]]]) -> Iterable[str]:
+def _reached(objects: Iterable[tuple[ClaimKey, Owned[Claim]]]) -> Iterable[str]:
     for key, owned in objects:
-        if isinstance(owned.value.shape, Nexthop):
+        if isinstance(owned.value.shape, NexthopEntry):
             mode = "vxlan" if owned.value.shape.mode is Mode.VXLAN else "direct"
             yield f"{mode} {key.text}"
 
 
-def _shown(key: Key, claim: Claim) -> str:
-    local = f" dev {claim.shape.interface}" if isinstance(claim.shape, Local) else ""
+def _shown(key: ClaimKey, claim: Claim) -> str:
+    local = f" dev {claim.shape.interface}" if isinstance(claim.shape, LocalRoute) else ""
     return f"{key}{local}"

@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.agent.claims import Claim, Key, Shape
+from holdfast.agent.claims import Claim, ClaimKey, Shape
 from holdfast.reconcile import Away, Change
 
-ClaimChange = Change[Key, Claim]
+ClaimChange = Change[ClaimKey, Claim]
 
 
-class Interrupted(Away):
+class ReadInterrupted(Away):
     """The kernel changed while it was being read, again and again: what came is not all there is, and is not used."""
 
     def __init__(self, what: str = "the kernel", why: str = "it changed while it was read, try again") -> None:
@@ -26,11 +26,11 @@ class Interrupted(Away):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class HostDataplaneInfo:
     """What a dataplane is, and what it needs of its own."""
 
     name: str
-    own: Mapping[Key, Shape] = field(default_factory=dict)
+    own: Mapping[ClaimKey, Shape] = field(default_factory=dict)
     """Objects that no peer asks for and that must be there all the same, such as the `ip rule` of each family."""
 
 
@@ -53,23 +53,24 @@ class Handler(Protocol):
         ...
 
 
-class Dataplane(Handler, Protocol):
+class HostDataplane(Handler, Protocol):
     """The handler that holds what can be read back."""
 
-    async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
-        """What carries our tag: all of it, or what there is of these keys. Raises `Interrupted` or `Away` instead of
+    async def read(self, keys: Collection[ClaimKey] | None = None) -> Mapping[ClaimKey, Shape]:
+        """What carries our tag: all of it, or what there is of these keys. Raises `ReadInterrupted` or `Away`
+        instead of
         ever answering with a part."""
         ...
 
-    def obstacle(self, key: Key, shape: Shape) -> str | None:
+    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
         """Why this cannot be there now although nothing is wrong (its interface does not exist); then it waits.
 
         When an obstacle may have come or gone, `disturbed` tells.
         """
         ...
 
-    async def disturbed(self) -> Collection[Key] | None:
+    async def disturbed(self) -> Collection[ClaimKey] | None:
         """Returns when objects may have changed behind our back, or obstacles gone: which; None means any."""
         ...
 
-    def describe(self) -> Description: ...
+    def describe(self) -> HostDataplaneInfo: ...

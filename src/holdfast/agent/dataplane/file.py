@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from google_crc32c import extend
 
-from holdfast.agent.claims import Key, Local, Remote, Shape, Sort, nexthop
-from holdfast.agent.dataplane.api import ClaimChange, Description
+from holdfast.agent.claims import ClaimKey, ClaimKind, LocalRoute, RemoteRoute, Shape, nexthop
+from holdfast.agent.dataplane.api import ClaimChange, HostDataplaneInfo
 from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away
 from holdfast.runtime.paths import write_atomically
@@ -22,24 +22,24 @@ from holdfast.runtime.paths import write_atomically
 LOOK = Duration(milliseconds=500)
 
 
-class Held(msgspec.Struct, frozen=True):
+class FileObject(msgspec.Struct, frozen=True):
     """One object, with its name for people."""
 
     name: str
-    key: Key
+    key: ClaimKey
     shape: Shape
 
 
-class Content(msgspec.Struct, frozen=True):
+class FileContent(msgspec.Struct, frozen=True):
     """The file. `changes` counts every change that was ever made, so that none goes unseen."""
 
     changes: int = 0
     absent: tuple[str, ...] = ()
     """Interfaces that do not exist now."""
-    objects: tuple[Held, ...] = ()
+    objects: tuple[FileObject, ...] = ()
 
 
-def load(path: Path) -> Content:
+def load(path: Path) -> FileContent:
     """What the file holds; no file is an empty kernel. Raises `Away`."""
     return _decoded(path, _bytes(path))
 
@@ -53,9 +53,9 @@ def _bytes(path: Path) -> bytes:
         raise _unreadable(path, error) from error
 
 
-def _decoded(path: Path, data: bytes) -> Content:
+def _decoded(path: Path, data: bytes) -> FileContent:
     try:
-        return msgspec.json.decode(data, type=Content)
+        return msgspec.json.decode(data, type=FileContent)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
 
@@ -64,12 +64,12 @@ def _unreadable(path: Path, error: Exception) -> Away:
     return Away("dataplane", f"{path}: {error}; delete it for an empty one")
 
 
-def save(path: Path, content: Content) -> None:
+def save(path: Path, content: FileContent) -> None:
     """Raises `Away`."""
     _write(path, content.changes, content.absent, content.objects)
 
 
-def _write(path: Path, changes: int, absent: Sequence[str], objects: Iterable[Held]) -> int:
+def _write(path: Path, changes: int, absent: Sequence[str], objects: Iterable[FileObject]) -> int:
     """One line for each object: for people, and because all of them at once would take as much memory as the agent.
     Returns the checksum of what is there now."""
     lines = b",\n".join(map(msgspec.json.encode, objects))
@@ -82,7 +82,7 @@ def _write(path: Path, changes: int, absent: Sequence[str], objects: Iterable[He
     return int(extend(0, data))
 
 
-class MemoryDataplane:
+class FileDataplane:
     name = "memory"
 
     def __init__(self, path: Path) -> None:
@@ -95,7 +95,7 @@ class MemoryDataplane:
     def ready(self) -> str | None:
         return None
 
-    async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
+    async def read(self, keys: Collection[ClaimKey] | None = None) -> Mapping[ClaimKey, Shape]:
         found = self._look()
         wanted = None if keys is None else set(keys)
         return {one.key: one.shape for one in found.objects if wanted is None or one.key in wanted}
@@ -104,15 +104,15 @@ class MemoryDataplane:
         found = self._look()
         objects = {one.key: one.shape for one in found.objects}
         answers = [self._apply(objects, change) for change in changes]
-        held = (Held(str(key), key, objects[key]) for key in sorted(objects))
+        held = (FileObject(str(key), key, objects[key]) for key in sorted(objects))
         self._checksum = _write(self._path, found.changes + answers.count(None), found.absent, held)
         self._stamp = _stamp(self._path)
         return answers
 
-    def obstacle(self, key: Key, shape: Shape) -> str | None:
+    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
         return _missing(shape, self._absent)
 
-    async def disturbed(self) -> Collection[Key] | None:
+    async def disturbed(self) -> Collection[ClaimKey] | None:
         while True:
             await asyncio.sleep(LOOK.total_seconds())
             if _stamp(self._path) == self._stamp:
@@ -125,7 +125,7 @@ class MemoryDataplane:
             if self._checksum != before:
                 return None
 
-    def _look(self) -> Content:
+    def _look(self) -> FileContent:
         """Nothing of it is kept: it is as much again as what the agent remembers itself. Raises `Away`."""
         self._stamp = _stamp(self._path)
         data = _bytes(self._path)
@@ -134,10 +134,10 @@ class MemoryDataplane:
         self._absent = found.absent
         return found
 
-    def describe(self) -> Description:
-        return Description("memory")
+    def describe(self) -> HostDataplaneInfo:
+        return HostDataplaneInfo("memory")
 
-    def _apply(self, objects: dict[Key, Shape], change: ClaimChange) -> str | None:
+    def _apply(self, objects: dict[ClaimKey, Shape], change: ClaimChange) -> str | None:
         if change.new is None:
             _remove(objects, change.key)
             return None
@@ -148,17 +148,17 @@ class MemoryDataplane:
         return refusal
 
 
-def _remove(objects: dict[Key, Shape], key: Key) -> None:
+def _remove(objects: dict[ClaimKey, Shape], key: ClaimKey) -> None:
     """A nexthop takes its routes with it, as it does in a kernel."""
     objects.pop(key, None)
-    if key.sort is Sort.NEXTHOP:
-        by_it = [one for one, shape in objects.items() if isinstance(shape, Remote) and nexthop(shape.via) == key]
+    if key.sort is ClaimKind.NEXTHOP:
+        by_it = [one for one, shape in objects.items() if isinstance(shape, RemoteRoute) and nexthop(shape.via) == key]
         for route in by_it:
             del objects[route]
 
 
-def _without_nexthop(shape: Shape, objects: Mapping[Key, Shape]) -> str | None:
-    if isinstance(shape, Remote) and nexthop(shape.via) not in objects:
+def _without_nexthop(shape: Shape, objects: Mapping[ClaimKey, Shape]) -> str | None:
+    if isinstance(shape, RemoteRoute) and nexthop(shape.via) not in objects:
         return f"its nexthop {shape.via} is not there"
     return None
 
@@ -173,6 +173,6 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _missing(shape: Shape, absent: Collection[str]) -> str | None:
-    if isinstance(shape, Local) and shape.interface in absent:
+    if isinstance(shape, LocalRoute) and shape.interface in absent:
         return f"interface {shape.interface} does not exist"
     return None

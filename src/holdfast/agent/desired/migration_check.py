@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 
-from holdfast.agent.claims import Key
-from holdfast.agent.desired.migration_query import Question
-from holdfast.agent.desired.source_claims import Demand
+from holdfast.agent.claims import ClaimKey
+from holdfast.agent.desired.migration_query import MigrationQuery
+from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.calico.endpoint import EndpointName
@@ -35,13 +35,13 @@ AT_ONCE = 40
 class _Open:
     """A question without an answer."""
 
-    question: Question
+    question: MigrationQuery
     since: Instant
     again: Instant
     pause: Duration = MOMENT
 
 
-class Arrivals:
+class MigrationCheck:
     def __init__(self, store: Store, region: Region, clock: Clock, chance: Random) -> None:
         """By `chance` not all hosts ask at one moment."""
         self._store = store
@@ -49,13 +49,13 @@ class Arrivals:
         self._clock = clock
         self._chance = chance
         self._open: dict[bytes, _Open] = {}
-        self._answered: list[Question] = []
+        self._answered: list[MigrationQuery] = []
         self._asked = asyncio.Event()
 
-    def weigh(self, demand: Demand, touched: Collection[Key]) -> set[Key]:
+    def weigh(self, demand: SourceClaims, touched: Collection[ClaimKey]) -> set[ClaimKey]:
         """Has the demand doubt what is not known to have moved, and act on what is; the claims that this touches."""
         answered, self._answered = self._answered, []
-        news = set[Key]().union(*map(demand.settle, answered))
+        news = set[ClaimKey]().union(*map(demand.settle, answered))
         while found := doubtful(demand, {*touched, *news}):
             for by in found:
                 demand.doubt(by)
@@ -74,7 +74,7 @@ class Arrivals:
                     self._answered += answered
                     wake()
 
-    def _note(self, questions: Collection[Question]) -> None:
+    def _note(self, questions: Collection[MigrationQuery]) -> None:
         now, before = self._clock.now(), self._open
         self._open = {
             one.by: old if (old := before.get(one.by)) and one.is_still(old.question) else _Open(one, now, now)
@@ -85,7 +85,7 @@ class Arrivals:
         else:
             self._asked.clear()
 
-    async def _ask(self, asked: Sequence[_Open]) -> list[Question]:
+    async def _ask(self, asked: Sequence[_Open]) -> list[MigrationQuery]:
         """Those that are answered; the others are asked again, later and later."""
         keys = [one.question.keys(self._region) for one in asked]
         there = await self._read([key for some in keys for key in some])
@@ -107,6 +107,6 @@ class Arrivals:
         return {key for key, entries in zip(keys, read.results, strict=True) if entries}
 
 
-def doubtful(demand: Demand, touched: Collection[Key]) -> dict[bytes, EndpointName]:
+def doubtful(demand: SourceClaims, touched: Collection[ClaimKey]) -> dict[bytes, EndpointName]:
     """The endpoints that would take one of these claims from the same workload on another host."""
     return dict(demand.twins(touched))

@@ -22,7 +22,7 @@ from holdfast.model.calico.migration import MIGRATION
 PATIENCE = Duration(seconds=30)
 
 
-class Question(msgspec.Struct, frozen=True, eq=False):
+class MigrationQuery(msgspec.Struct, frozen=True, eq=False):
     """About one object in the store, as it is known here."""
 
     by: bytes
@@ -33,7 +33,7 @@ class Question(msgspec.Struct, frozen=True, eq=False):
     stand: tuple[bool, ...]
     """Which of them are known here."""
 
-    def is_still(self, other: Question | None) -> bool:
+    def is_still(self, other: MigrationQuery | None) -> bool:
         """Whether that is the same question: an answer to an earlier one answers nothing, however alike they are."""
         return other is not None and self.subject is other.subject and self.stand == other.stand
 

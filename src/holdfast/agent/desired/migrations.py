@@ -35,7 +35,7 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
         return f"arrives here by migration from {self.source}{asked}"
 
 
-class Moves:
+class Migrations:
     """Store keys stand for migrations."""
 
     def __init__(self) -> None:

@@ -11,10 +11,10 @@ from enum import IntEnum
 
 import msgspec
 
-from holdfast.agent.claims import Claim, Key
+from holdfast.agent.claims import Claim, ClaimKey
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class SourcedClaim(msgspec.Struct, frozen=True, gc=False):
     """A claim with the store's object that makes it."""
 
     claim: Claim
@@ -40,10 +40,10 @@ class Presence(IntEnum):
 ON_THEIR_WAY = (Presence.EXPECTED, Presence.LEFT, Presence.AWAITED)
 
 
-class Rival(msgspec.Struct, frozen=True):
+class Claimant(msgspec.Struct, frozen=True):
     """One of several who claim a key: as whom, since when, and whether it could take packets on this host now."""
 
-    wanted: Wanted
+    wanted: SourcedClaim
     who: Hashable
     presence: Presence
     revision: int
@@ -55,66 +55,66 @@ class Rival(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class ClaimConflict:
     """Several live objects claim one key; all but the first lose."""
 
-    key: Key
-    winner: Rival
-    losers: tuple[Rival, ...]
+    key: ClaimKey
+    winner: Claimant
+    losers: tuple[Claimant, ...]
 
     def __str__(self) -> str:
         others = " and ".join(_who(loser.wanted.claim) for loser in self.losers)
         return f"{self.key} is claimed by {_who(self.winner.wanted.claim)} and also by {others}; the newest object wins"
 
-    def dispute(self) -> Contest | None:
+    def dispute(self) -> ClaimConflict | None:
         """What is worth naming of it: that a workload on its way claims its addresses twice is as it must be."""
         losers = tuple(loser for loser in self.losers if not self._must_be(loser))
-        return Contest(self.key, self.winner, losers) if losers else None
+        return ClaimConflict(self.key, self.winner, losers) if losers else None
 
-    def _must_be(self, loser: Rival) -> bool:
+    def _must_be(self, loser: Claimant) -> bool:
         if loser.who != self.winner.who:
             return loser.presence is Presence.EXPECTED
         return loser.is_on_its_way or self.winner.is_on_its_way
 
 
-def contest(key: Key, rivals: Iterable[Rival]) -> Contest:
+def contest(key: ClaimKey, rivals: Iterable[Claimant]) -> ClaimConflict:
     """Whose a key is, everybody decides alike: a workload counts where it is most surely, and of several the newest
     wins. Only then it matters where we are: who arrives here with what he has already gets it here."""
     surest = sorted(rivals, key=lambda one: (one.presence, one.revision, one.wanted.by), reverse=True)
-    places: dict[Hashable, Rival] = {}
+    places: dict[Hashable, Claimant] = {}
     for rival in surest:
         places.setdefault(rival.who, rival)
     ranked = sorted(surest, key=lambda one: _weight(places[one.who]), reverse=True)
     owner = ranked[0].who
     winner = next((one for one in ranked if one.arrives and one.who == owner), ranked[0])
-    return Contest(key, winner, tuple(one for one in ranked if one is not winner))
+    return ClaimConflict(key, winner, tuple(one for one in ranked if one is not winner))
 
 
-def _weight(place: Rival) -> tuple[bool, int, bytes]:
+def _weight(place: Claimant) -> tuple[bool, int, bytes]:
     return place.presence not in (Presence.EXPECTED, Presence.LEFT), place.revision, place.wanted.by
 
 
-class Rivals:
+class ClaimOwners:
     def __init__(self) -> None:
-        self.made: dict[bytes, tuple[Key, ...]] = {}
+        self.made: dict[bytes, tuple[ClaimKey, ...]] = {}
         """Of each object that makes any, what it claims."""
-        self.sole: dict[Key, Wanted] = {}
+        self.sole: dict[ClaimKey, SourcedClaim] = {}
         """What one object claims alone."""
-        self.contested: dict[Key, dict[bytes, Claim]] = {}
+        self.contested: dict[ClaimKey, dict[bytes, Claim]] = {}
         """What several claim."""
 
     def __len__(self) -> int:
         return len(self.sole) + len(self.contested)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[ClaimKey]:
         yield from self.sole
         yield from self.contested
 
-    def of(self, key: Key) -> list[Wanted]:
+    def of(self, key: ClaimKey) -> list[SourcedClaim]:
         """Those who claim a contested key."""
-        return [Wanted(claim, by) for by, claim in self.contested[key].items()]
+        return [SourcedClaim(claim, by) for by, claim in self.contested[key].items()]
 
-    def make(self, by: bytes, claims: Iterable[tuple[Key, Claim]]) -> set[Key]:
+    def make(self, by: bytes, claims: Iterable[tuple[ClaimKey, Claim]]) -> set[ClaimKey]:
         """From now on that object makes exactly these claims; all that may have changed by that."""
         made = dict(claims)
         before = self.made.pop(by, ())
@@ -126,7 +126,7 @@ class Rivals:
             self._enter(key, by, claim)
         return {*before, *made}
 
-    def _withdraw(self, key: Key, by: bytes) -> None:
+    def _withdraw(self, key: ClaimKey, by: bytes) -> None:
         rivals = self.contested.get(key)
         if rivals is None:
             del self.sole[key]
@@ -135,15 +135,15 @@ class Rivals:
         if len(rivals) == 1:
             del self.contested[key]
             [(last, claim)] = rivals.items()
-            self.sole[key] = Wanted(claim, last)
+            self.sole[key] = SourcedClaim(claim, last)
 
-    def _enter(self, key: Key, by: bytes, claim: Claim) -> None:
+    def _enter(self, key: ClaimKey, by: bytes, claim: Claim) -> None:
         if key in self.contested:
             self.contested[key][by] = claim
         elif (sole := self.sole.pop(key, None)) is not None:
             self.contested[key] = {sole.by: sole.claim, by: claim}
         else:
-            self.sole[key] = Wanted(claim, by)
+            self.sole[key] = SourcedClaim(claim, by)
 
 
 def _who(claim: Claim) -> str:

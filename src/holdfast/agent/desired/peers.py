@@ -16,14 +16,14 @@ import msgspec
 
 from holdfast.agent.claims import (
     Claim,
-    Forwarding,
-    Key,
-    Local,
+    ClaimKey,
+    FdbEntry,
+    LocalRoute,
     Mode,
-    Neighbour,
-    Nexthop,
+    NeighbourEntry,
+    NexthopEntry,
     Owner,
-    Remote,
+    RemoteRoute,
     Shape,
     forwarding,
     neighbour,
@@ -47,7 +47,7 @@ class Encapsulation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalHost:
     """This host, as far as it decides how others are reached."""
 
     host: str
@@ -57,15 +57,15 @@ class Here:
     networks: tuple[str, ...] = ()
     """The segments that it is on, as `192.0.2.0/24`."""
 
-    def at(self, own: Host | None) -> Here:
+    def at(self, own: Host | None) -> LocalHost:
         """This host with what its own Node says of it."""
         if own is None:
-            return Here(self.host, self.encapsulation)
+            return LocalHost(self.host, self.encapsulation)
         known = [text for text in _underlays(own) if text]
         tunnels = [own.spec.tunnel_ipv4, own.spec.tunnel_ipv6]
         addresses = frozenset(text.partition("/")[0] for text in (*known, *tunnels) if text)
         networks = tuple(str(ip_interface(text).network) for text in known if "/" in text)
-        return Here(self.host, self.encapsulation, addresses, networks)
+        return LocalHost(self.host, self.encapsulation, addresses, networks)
 
     def mode(self, underlay: str) -> Mode:
         if self.encapsulation is Encapsulation.ALWAYS:
@@ -75,21 +75,21 @@ class Here:
         return Mode.VXLAN
 
 
-class Reach(msgspec.Struct, frozen=True, gc=False):
+class PeerReach(msgspec.Struct, frozen=True, gc=False):
     """How a peer is reached in one family: the gateway of its routes, and what it occupies for that."""
 
     gateway: str
-    shapes: tuple[tuple[Key, Shape], ...]
+    shapes: tuple[tuple[ClaimKey, Shape], ...]
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False):
     """Another host. `reach` has the families in which it can be reached; `refusal` says why it has none."""
 
     owner: Owner
-    reach: tuple[tuple[int, Reach], ...] = ()
+    reach: tuple[tuple[int, PeerReach], ...] = ()
     refusal: str = ""
 
-    def claims(self) -> Iterator[tuple[Key, Claim]]:
+    def claims(self) -> Iterator[tuple[ClaimKey, Claim]]:
         for _, reach in self.reach:
             for key, shape in reach.shapes:
                 yield key, Claim(shape, self.owner)
@@ -98,7 +98,7 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
         return next((reach.gateway for known, reach in self.reach if known == version), None)
 
 
-def peer(host: Host, here: Here) -> Peer:
+def peer(host: Host, here: LocalHost) -> Peer:
     """What that host is to this one."""
     name = host.metadata.name
     owner = Owner(name, host.metadata.uid)
@@ -110,40 +110,40 @@ def peer(host: Host, here: Here) -> Peer:
     return Peer(owner, reach, "" if reach else f"host {name} has no address to reach it by")
 
 
-def remote_routes(endpoint: Endpoint, to: Peer) -> Iterator[tuple[Key, Claim]]:
+def remote_routes(endpoint: Endpoint, to: Peer) -> Iterator[tuple[ClaimKey, Claim]]:
     """The routes to an endpoint on another host, in the families in which that host is reached."""
     owner = Owner(to.owner.host, to.owner.incarnation, endpoint.metadata.name)
     for prefix in endpoint.spec.ip_networks:
         gateway = to.gateway(family(prefix))
         if gateway is not None:
-            yield route(prefix), Claim(Remote(gateway), owner)
+            yield route(prefix), Claim(RemoteRoute(gateway), owner)
 
 
-def local_routes(endpoint: Endpoint) -> Iterator[tuple[Key, Claim]]:
+def local_routes(endpoint: Endpoint) -> Iterator[tuple[ClaimKey, Claim]]:
     """The routes to an endpoint of this host."""
     spec = endpoint.spec
     owner = Owner(spec.node, "", endpoint.metadata.name)
     for prefix in spec.ip_networks if spec.interface_name else ():
-        yield route(prefix), Claim(Local(spec.interface_name), owner)
+        yield route(prefix), Claim(LocalRoute(spec.interface_name), owner)
 
 
-def _reach(host: Host, version: int, here: Here) -> Reach | None:
+def _reach(host: Host, version: int, here: LocalHost) -> PeerReach | None:
     underlay = host.underlay(version)
     if underlay is None:
         return None
     if here.mode(underlay) is Mode.DIRECT:
-        return Reach(underlay, ((nexthop(underlay), Nexthop(Mode.DIRECT)),))
+        return PeerReach(underlay, ((nexthop(underlay), NexthopEntry(Mode.DIRECT)),))
     mac = mac_of(host, version)
     tunnel = host.spec.tunnel_ipv4 if version == 4 else host.spec.tunnel_ipv6
     # Where nobody has chosen one, any address will do that Linux takes for a gateway inside the tunnel: of IPv6 none
     # that is routed elsewhere, as the underlay's is.
     tunnel = tunnel or (underlay if version == 4 else link_local(mac))
-    return Reach(
+    return PeerReach(
         tunnel,
         (
-            (forwarding(version, mac), Forwarding(underlay)),
-            (neighbour(tunnel), Neighbour(mac)),
-            (nexthop(tunnel), Nexthop(Mode.VXLAN)),
+            (forwarding(version, mac), FdbEntry(underlay)),
+            (neighbour(tunnel), NeighbourEntry(mac)),
+            (nexthop(tunnel), NexthopEntry(Mode.VXLAN)),
         ),
     )
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 
-from holdfast.agent.claims import Claim, Key, Local, Shape, Sort, route
-from holdfast.agent.desired.migration_query import Question
-from holdfast.agent.desired.migrations import Arrival, Move, Moves, hostless, moved
-from holdfast.agent.desired.ownership import Contest, Presence, Rival, Rivals, Wanted, contest
-from holdfast.agent.desired.peers import FAMILIES, Here, Peer, local_routes, peer, remote_routes
+from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, LocalRoute, Shape, route
+from holdfast.agent.desired.migration_query import MigrationQuery
+from holdfast.agent.desired.migrations import Arrival, Migrations, Move, hostless, moved
+from holdfast.agent.desired.ownership import Claimant, ClaimConflict, ClaimOwners, Presence, SourcedClaim, contest
+from holdfast.agent.desired.peers import FAMILIES, LocalHost, Peer, local_routes, peer, remote_routes
 from holdfast.agent.tunnel_mac import mac_of, tunnel_mac
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
@@ -25,16 +25,16 @@ from holdfast.reconcile import Owned
 
 Revision = Callable[[bytes], int]
 """The mod_revision of a store key."""
-Obstacle = Callable[[Key, Shape], str | None]
+Obstacle = Callable[[ClaimKey, Shape], str | None]
 """Why something cannot be in the kernel now."""
-Holder = Callable[[Key], str]
+Holder = Callable[[ClaimKey], str]
 """The name of the endpoint that has something now; none, where nobody has it."""
 
 
-class Demand:
+class SourceClaims:
     """Store keys stand for objects."""
 
-    def __init__(self, here: Here, region: Region, revision: Revision = lambda _by: 0) -> None:
+    def __init__(self, here: LocalHost, region: Region, revision: Revision = lambda _by: 0) -> None:
         self._given = here
         self._region = region
         self._here = here
@@ -49,16 +49,16 @@ class Demand:
         self._hosts: dict[bytes, Host] = {}
         self._endpoints: dict[bytes, Endpoint] = {}
         self._on: dict[str, list[bytes]] = {}
-        self._moves = Moves()
+        self._moves = Migrations()
         self._unread: frozenset[EndpointName] = frozenset()
         self._recalled: dict[bytes, tuple[Endpoint, int]] = {}
         """Endpoints that cannot be read, as far as it is remembered what they were, and as of which revision."""
-        self._kept: dict[str, set[Key]] = {}
+        self._kept: dict[str, set[ClaimKey]] = {}
         """What earlier lives have programmed here for workloads of which a migration that cannot be read says that they
         come here: from where is known once that can be read."""
         self._prefix = ENDPOINT.prefix(region)
-        self._rivals = Rivals()
-        self._doubted: dict[bytes, set[Key]] = {}
+        self._rivals = ClaimOwners()
+        self._doubted: dict[bytes, set[ClaimKey]] = {}
         """Of each endpoint that is doubted, what it gets only if nobody else claims it: not what it had already."""
         self._believed: set[bytes] = set()
         self._rewritten: dict[bytes, int] = {}
@@ -67,17 +67,17 @@ class Demand:
     def __len__(self) -> int:
         return len(self._rivals)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[ClaimKey]:
         return iter(self._rivals)
 
-    def wanted(self, key: Key) -> Wanted | None:
+    def wanted(self, key: ClaimKey) -> SourcedClaim | None:
         """Who owns that claim."""
         sole = self._rivals.sole.get(key)
         if sole is not None or key not in self._rivals.contested:
             return sole
         return self._contest(key).winner.wanted
 
-    def contests(self) -> list[Contest]:
+    def contests(self) -> list[ClaimConflict]:
         """Those worth naming."""
         found = [self._contest(key) for key in sorted(self._rivals.contested)]
         return [dispute for each in found if (dispute := each.dispute()) is not None]
@@ -108,7 +108,7 @@ class Demand:
         coming = [(by, move) for by, move in self._moves if move.target in known]
         return [Arrival(known[move.target], move.source.node, by in self._moves.over) for by, move in coming]
 
-    def host(self, by: bytes, host: Host | None) -> set[Key]:
+    def host(self, by: bytes, host: Host | None) -> set[ClaimKey]:
         """That host has changed, or is gone."""
         known = self._hosts.pop(by, None) if host is None else host
         if known is None:
@@ -118,7 +118,7 @@ class Demand:
         name = known.metadata.name
         return self._readdressed(host) if name == self._given.host else self._reached(by, name, host)
 
-    def endpoint(self, by: bytes, endpoint: Endpoint | None) -> set[Key]:
+    def endpoint(self, by: bytes, endpoint: Endpoint | None) -> set[ClaimKey]:
         old = self._endpoints.pop(by, None)
         if old is not None:
             self._on[old.spec.node].remove(by)
@@ -134,7 +134,7 @@ class Demand:
             self._moves.leave(known.name)
         return self._route(by).union(*(self._along(each) for each in about))
 
-    def migration(self, by: bytes, migration: Migration | None) -> set[Key]:
+    def migration(self, by: bytes, migration: Migration | None) -> set[ClaimKey]:
         """A workload is on its way to another host, or not any more. Whether it has arrived or turned back is told by
         the endpoints, of which the word may be late: until then nothing of it changes (`settle`)."""
         if migration is None and self._is_in_question(by):
@@ -145,18 +145,18 @@ class Demand:
         self._moves.put(by, Move(migration.source, migration.target))
         return self._along(by)
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[MigrationQuery]:
         """What the store has to be asked: about endpoints that are doubted, and migrations that are gone of which
         nobody knows how they ended."""
         doubted = [(by, self._endpoints[by]) for by in sorted(self._doubted)]
         unknown = [(by, one) for by, one in doubted if not self._moves.is_expected(one.name)]
         gone = [(by, move) for by in sorted(self._moves.over) if (move := self._moves.get(by)) is not None]
         return [
-            *(Question(by, one, (one.name,), (True,)) for by, one in unknown),
-            *(Question(by, move, (move.target, move.source), self._stand(move)) for by, move in gone),
+            *(MigrationQuery(by, one, (one.name,), (True,)) for by, one in unknown),
+            *(MigrationQuery(by, move, (move.target, move.source), self._stand(move)) for by, move in gone),
         ]
 
-    def settle(self, question: Question) -> set[Key]:
+    def settle(self, question: MigrationQuery) -> set[ClaimKey]:
         """The store has said that what is known here is so, if it is still what was asked about."""
         by, subject = question.by, question.subject
         if isinstance(subject, Move):
@@ -164,26 +164,26 @@ class Demand:
             return self._end(by).union(*map(self._believe, self._named(subject.target))) if is_it else set()
         return self._believe(by) if self._endpoints.get(by) is subject else set()
 
-    def recall(self, claims: Iterable[tuple[Key, Owned[Claim]]]) -> set[Key]:
+    def recall(self, claims: Iterable[tuple[ClaimKey, Owned[Claim]]]) -> set[ClaimKey]:
         """What earlier lives have programmed. Of workloads of this host that are seen elsewhere too the migrations may
         be over while the word of their arrival is late. And what cannot be read now had been read (C39): as far as it
         is remembered, it counts, as old as it is."""
-        kept: dict[str, set[Key]] = {}
+        kept: dict[str, set[ClaimKey]] = {}
         unread = self._unread_owners()
-        known: dict[EndpointName, dict[Key, Owned[Claim]]] = {}
+        known: dict[EndpointName, dict[ClaimKey, Owned[Claim]]] = {}
         for key, owned in claims:
             claim = owned.value
-            if isinstance(claim.shape, Local):
+            if isinstance(claim.shape, LocalRoute):
                 kept.setdefault(hostless(claim.owner.endpoint, self._here.host), set()).add(key)
             if claim.owner.endpoint in unread and self.holder(key) == claim.owner.endpoint:
                 known.setdefault(unread[claim.owner.endpoint], {})[key] = owned
         self._kept = kept
-        touched = set[Key]().union(*(self._recall(name, routes) for name, routes in known.items()))
+        touched = set[ClaimKey]().union(*(self._recall(name, routes) for name, routes in known.items()))
         return touched | self._keep()
 
-    def _keep(self) -> set[Key]:
+    def _keep(self) -> set[ClaimKey]:
         """What was kept here stays as if it arrived, until the store has said how its migration ended."""
-        touched: set[Key] = set()
+        touched: set[ClaimKey] = set()
         for source in self._elsewhere(self._kept):
             move = Move(source, source._replace(node=self._here.host))
             by = MIGRATION.key(self._region, move.target)
@@ -200,9 +200,9 @@ class Demand:
         brought = [move for move in here if move.source in self._unread and not self._named(move.target)]
         return {str(move.target): move.source for move in brought} | {str(name): name for name in self._unread}
 
-    def _recall(self, name: EndpointName, routes: Mapping[Key, Owned[Claim]]) -> set[Key]:
+    def _recall(self, name: EndpointName, routes: Mapping[ClaimKey, Owned[Claim]]) -> set[ClaimKey]:
         shapes = [owned.value.shape for owned in routes.values()]
-        interface = next((shape.interface for shape in shapes if isinstance(shape, Local)), "")
+        interface = next((shape.interface for shape in shapes if isinstance(shape, LocalRoute)), "")
         prefixes = tuple(key.text for key in routes)
         endpoint = Endpoint.of(
             self._region, EndpointSpec(**name._asdict(), interface_name=interface, ip_networks=prefixes)
@@ -211,9 +211,9 @@ class Demand:
         self._recalled[by] = endpoint, max(owned.revision for owned in routes.values())
         return self.endpoint(by, endpoint)
 
-    def unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[Key]:
+    def unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[ClaimKey]:
         """These are there, and nobody knows what they say (C39)."""
-        touched: set[Key] = set()
+        touched: set[ClaimKey] = set()
         if endpoints != self._unread:
             self._unread = endpoints
             for by in [by for by, (one, _) in self._recalled.items() if one.name not in endpoints]:
@@ -235,7 +235,7 @@ class Demand:
         """When that object was last written, so that it could be read."""
         return self._recalled[by][1] if self._recalled and self._is_recalled(by) else self._written(by)
 
-    def rewritten(self) -> set[Key]:
+    def rewritten(self) -> set[ClaimKey]:
         """What is contested by objects that were written anew just as they were: nothing of them has changed, but they
         are newer now; or of which that is not known."""
         rivals = {by for claims in self._rivals.contested.values() for by in claims}
@@ -243,7 +243,7 @@ class Demand:
         newer = [by for by, revision in self._rewritten.items() if before.get(by) != revision]
         return {key for by in newer for key in self._rivals.made[by] if key in self._rivals.contested}
 
-    def twins(self, keys: Iterable[Key]) -> Iterator[tuple[bytes, EndpointName]]:
+    def twins(self, keys: Iterable[ClaimKey]) -> Iterator[tuple[bytes, EndpointName]]:
         """Endpoints that would take one of these claims from an older one of the same workload on another host, and are
         neither doubted nor believed nor known to be on their way."""
         for key in keys:
@@ -262,24 +262,24 @@ class Demand:
         made = self._rivals.made.get(by, ())
         self._doubted[by] = {key for key in made if not (self._has(key, by) and self._wins(key, by))}
 
-    def disbelieve(self, keys: Iterable[Key]) -> None:
+    def disbelieve(self, keys: Iterable[ClaimKey]) -> None:
         """Whoever has lost one of these to another place of his workload is asked again before he takes it back."""
         for found in (self._contest(key) for key in keys if self._believed and key in self._rivals.contested):
             if found.winner.presence is Presence.SETTLED:
                 lost = [one for one in found.losers if one.who == found.winner.who]
                 self._believed.difference_update(one.wanted.by for one in lost if one.presence is Presence.SETTLED)
 
-    def _believe(self, by: bytes) -> set[Key]:
+    def _believe(self, by: bytes) -> set[ClaimKey]:
         """That endpoint is what it says, and is not doubted again unless it loses to another place of its workload."""
         self._doubted.pop(by, None)
         self._believed.add(by)
         return set(self._rivals.made.get(by, ()))
 
-    def _wins(self, key: Key, by: bytes) -> bool:
+    def _wins(self, key: ClaimKey, by: bytes) -> bool:
         wanted = self.wanted(key)
         return wanted is not None and wanted.by == by
 
-    def _has(self, key: Key, by: bytes) -> bool:
+    def _has(self, key: ClaimKey, by: bytes) -> bool:
         return by == self._prefix + self.holder(key).encode()
 
     def _stand(self, move: Move) -> tuple[bool, bool]:
@@ -293,14 +293,14 @@ class Demand:
             return False
         return move.target.node == self._here.host or bool(self._named(move.target))
 
-    def _end(self, by: bytes) -> set[Key]:
+    def _end(self, by: bytes) -> set[ClaimKey]:
         move = self._moves.get(by)
         if move is None:
             return set()
         self._moves.put(by, None)
         return self._arrive(by).union(*map(self._route, self._named(move.target)))
 
-    def _along(self, by: bytes) -> set[Key]:
+    def _along(self, by: bytes) -> set[ClaimKey]:
         """One end of that migration has changed."""
         move = self._moves.get(by)
         if move is None:
@@ -309,7 +309,7 @@ class Demand:
             return self._end(by)
         return self._arrive(by).union(*map(self._route, self._named(move.target)))
 
-    def _arrive(self, by: bytes) -> set[Key]:
+    def _arrive(self, by: bytes) -> set[ClaimKey]:
         coming = self._coming(by)
         return self._rivals.make(by, () if coming is None else local_routes(coming))
 
@@ -320,7 +320,7 @@ class Demand:
             return None
         return next((moved(self._endpoints[each], move.target) for each in self._named(move.source)), None)
 
-    def _elsewhere(self, routes: Mapping[str, Set[Key]]) -> list[EndpointName]:
+    def _elsewhere(self, routes: Mapping[str, Set[ClaimKey]]) -> list[EndpointName]:
         """Those endpoints of other hosts that are one of these individuals, with one of its routes."""
         others = [one for one in self._endpoints.values() if one.spec.node != self._here.host]
         found = [(one, routes.get(hostless(one.metadata.name, one.spec.node))) for one in others]
@@ -331,7 +331,7 @@ class Demand:
         by = ENDPOINT.key(self._region, name)
         return [by] if by in self._endpoints else []
 
-    def _readdressed(self, own: Host | None) -> set[Key]:
+    def _readdressed(self, own: Host | None) -> set[ClaimKey]:
         """Our own addresses decide how every other host is reached, our own MACs whether our tunnels are as they must
         be: with another one everything on them has to be made again. Without our Node, what was known of us last still
         holds: one deleted by mistake must not move every route of this host."""
@@ -339,7 +339,7 @@ class Demand:
             return set()
         macs = self.macs()
         self.own = own
-        touched = set() if self.macs() == macs else {key for key in self if key.sort is Sort.FORWARDING}
+        touched = set() if self.macs() == macs else {key for key in self if key.sort is ClaimKind.FORWARDING}
         here = self._given.at(own)
         if here == self._here:
             return touched
@@ -347,7 +347,7 @@ class Demand:
         others = [(by, host) for by, host in self._hosts.items() if host.metadata.name != here.host]
         return touched.union(*(self._reached(by, host.metadata.name, host) for by, host in others))
 
-    def _reached(self, by: bytes, name: str, host: Host | None) -> set[Key]:
+    def _reached(self, by: bytes, name: str, host: Host | None) -> set[ClaimKey]:
         before = self._peers.pop(name, None)
         after = None if host is None else peer(host, self._here)
         if after is not None:
@@ -357,26 +357,26 @@ class Demand:
         touched = self._rivals.make(by, () if after is None else after.claims())
         return touched.union(*(self._route(endpoint) for endpoint in self._on.get(name, ())))
 
-    def _route(self, by: bytes) -> set[Key]:
+    def _route(self, by: bytes) -> set[ClaimKey]:
         endpoint = self._endpoints.get(by)
         return self._rivals.make(by, () if endpoint is None else self._routes(endpoint))
 
-    def _routes(self, endpoint: Endpoint) -> Iterable[tuple[Key, Claim]]:
+    def _routes(self, endpoint: Endpoint) -> Iterable[tuple[ClaimKey, Claim]]:
         node = endpoint.spec.node
         if node == self._here.host:
             return local_routes(endpoint)
         return remote_routes(endpoint, self._peers[node]) if node in self._peers else ()
 
-    def _contest(self, key: Key) -> Contest:
+    def _contest(self, key: ClaimKey) -> ClaimConflict:
         return contest(key, (self._rival(key, wanted) for wanted in self._rivals.of(key)))
 
-    def _rival(self, key: Key, wanted: Wanted) -> Rival:
+    def _rival(self, key: ClaimKey, wanted: SourcedClaim) -> Claimant:
         presence, shape = self._presence(wanted.by), wanted.claim.shape
         if presence is Presence.SETTLED and key in self._doubted.get(wanted.by, ()):
             presence = Presence.HELD if self._has(key, wanted.by) else Presence.DOUBTED
-        is_coming = isinstance(shape, Local) and presence is not Presence.SETTLED  # also who is only doubted
+        is_coming = isinstance(shape, LocalRoute) and presence is not Presence.SETTLED  # also who is only doubted
         arrives = is_coming and self.obstacle(key, shape) is None
-        return Rival(wanted, self._who(wanted.by), presence, self.revision(wanted.by), arrives)
+        return Claimant(wanted, self._who(wanted.by), presence, self.revision(wanted.by), arrives)
 
     def _who(self, by: bytes) -> Hashable:
         """What stays the same wherever it is."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.agent.claims import Claim, Key, Owner, Shape
-from holdfast.agent.desired.source_claims import Demand
+from holdfast.agent.claims import Claim, ClaimKey, Owner, Shape
+from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Change, Closed, Op, Owned, Reason, Sync
+from holdfast.reconcile import Change, Closed, Op, Owned, Reason, SyncGate
 
 OWN = "agent"
 """The source of what the dataplane needs itself."""
@@ -29,15 +29,15 @@ class Sources:
     """`demands` are in order of precedence. A source counts from its first complete list on (`complete`)."""
 
     host: str
-    demands: Mapping[str, Demand] = field(default_factory=dict)
-    own: Mapping[Key, Shape] = field(default_factory=dict)
+    demands: Mapping[str, SourceClaims] = field(default_factory=dict)
+    own: Mapping[ClaimKey, Shape] = field(default_factory=dict)
     complete: set[str] = field(default_factory=set)
 
-    def keys(self) -> set[Key]:
+    def keys(self) -> set[ClaimKey]:
         """Every claim that is wanted."""
         return set(self.own).union(*(demand for _, demand in self._speaking()))
 
-    def among(self, keys: Collection[Key]) -> dict[Key, Owned[Claim]]:
+    def among(self, keys: Collection[ClaimKey]) -> dict[ClaimKey, Owned[Claim]]:
         """Those of these claims that are wanted, in the order given: by whom, and how."""
         speaking = self._speaking()
         return {key: owned for key in keys if (owned := self._wanted(key, speaking)) is not None}
@@ -53,7 +53,7 @@ class Sources:
     def peers(self) -> int:
         return sum(demand.peers() for _, demand in self._speaking())
 
-    def _wanted(self, key: Key, speaking: Sequence[tuple[str, Demand]]) -> Owned[Claim] | None:
+    def _wanted(self, key: ClaimKey, speaking: Sequence[tuple[str, SourceClaims]]) -> Owned[Claim] | None:
         if key in self.own:
             return Owned(Claim(self.own[key], Owner(self.host)), OWN, 0)
         for name, demand in speaking:
@@ -62,18 +62,18 @@ class Sources:
                 return Owned(found.claim, name, demand.revision(found.by))
         return None
 
-    def _speaking(self) -> Sequence[tuple[str, Demand]]:
+    def _speaking(self) -> Sequence[tuple[str, SourceClaims]]:
         return [(name, demand) for name, demand in self.demands.items() if name in self.complete]
 
 
 @dataclass(slots=True)
-class Precedence:
+class PrecedenceGate:
     """The gate that keeps a claim with an owner that cannot speak for itself yet."""
 
     order: tuple[str, ...]
-    sync: Sync
+    sync: SyncGate
 
-    def judge(self, change: Change[Key, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+    def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         if change.op is not Op.REPLACE or change.old is None or change.new is None:
             return None
         old, new = change.old.source, change.new.source

@@ -14,10 +14,10 @@ from typing import Any
 
 import structlog
 
-from holdfast.agent.claims import Claim, Key
-from holdfast.agent.desired.migration_check import Arrivals
-from holdfast.agent.desired.peers import Here
-from holdfast.agent.desired.source_claims import Demand
+from holdfast.agent.claims import Claim, ClaimKey
+from holdfast.agent.desired.migration_check import MigrationCheck
+from holdfast.agent.desired.peers import LocalHost
+from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
@@ -26,7 +26,7 @@ from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.control.allowance import ALLOWANCE
-from holdfast.model.control.scope import Target
+from holdfast.model.control.scope import ScopeKind
 from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import OwnKey, Store
@@ -35,16 +35,16 @@ from holdfast.store.mirror.verify import agree
 
 log = structlog.get_logger(__name__)
 
-Remembered = Callable[[], Iterable[tuple[Key, Owned[Claim]]]]
+Remembered = Callable[[], Iterable[tuple[ClaimKey, Owned[Claim]]]]
 
 LOOK_AGAIN = Duration(seconds=5)
 GONE_KEPT = 100_000
 """Claims of which it is remembered since when nobody wants them; beyond that, since now."""
 
 
-class Following:
+class SourceWatcher:
     def __init__(
-        self, name: str, store: Store, region: Region, here: Here, clock: Clock, own: OwnKey | None = None
+        self, name: str, store: Store, region: Region, here: LocalHost, clock: Clock, own: OwnKey | None = None
     ) -> None:
         """`own` is a key that this host writes anyway: a watch on which it does not come back is dead (C38)."""
         self.name = name
@@ -55,14 +55,14 @@ class Following:
         self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
         self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
         self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
-        self.demand = Demand(here, region, self._revision)
-        self._arrivals = Arrivals(store, region, clock, Random(f"{here.host} {name}"))
+        self.demand = SourceClaims(here, region, self._revision)
+        self._arrivals = MigrationCheck(store, region, clock, Random(f"{here.host} {name}"))
         self.lists = 0
         """How many lists its state comes from: one more may be that of a restored store, or of another."""
         self._heads: list[int] = []
         """By which revision what is taken over is known, of each prefix."""
         self._named: set[bytes] = set()
-        self._gone: dict[Key, int] = {}
+        self._gone: dict[ClaimKey, int] = {}
         """By which revision a claim was not wanted any more that had been wanted before."""
         self._listed = 0
         """The same of all others."""
@@ -78,7 +78,7 @@ class Following:
             tasks.create_task(self._follow(self._allowances))
             tasks.create_task(self._arrivals.run(wake))
 
-    async def catch_up(self, remembered: Remembered = tuple) -> set[Key]:
+    async def catch_up(self, remembered: Remembered = tuple) -> set[ClaimKey]:
         """Takes over all that the mirrors show, as a whole; the claims that it may have touched. `remembered` tells
         what earlier lives have programmed."""
         while any(not mirror.settled or mirror.backlog for mirror in self._mirrors()):  # noqa: ASYNC110
@@ -98,19 +98,19 @@ class Following:
         for mirror, prefix in zip(self._mirrors(), self._prefixes(), strict=True):
             await agree(self.store, prefix, mirror)
 
-    def is_allowed(self, change: Change[Key, Claim]) -> bool:
+    def is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
         """Whether an operator has let the syncer's brake open for what this deletion follows from."""
         since = self._gone.get(change.key, self._listed)
         now = self._clock.wall()
         allowances = self._allowances.objects.values()
-        return any(one.scope.target is Target.SYNCER and one.covers(since, now) for one in allowances)
+        return any(one.scope.target is ScopeKind.SYNCER and one.covers(since, now) for one in allowances)
 
     def host(self, name: str) -> bool | None:
         """Whether the source knows a host of that name; None before it has spoken."""
         return HOST.key(self.region, name) in self._hosts.objects if self._hosts.synced else None
 
-    def _take_over(self) -> set[Key]:
-        touched: set[Key] = set()
+    def _take_over(self) -> set[ClaimKey]:
+        touched: set[ClaimKey] = set()
         for key in self._taken(self._migrations):
             touched |= self.demand.migration(key, self._migrations.objects.get(key))
         for key in self._taken(self._hosts):
@@ -151,7 +151,7 @@ class Following:
             log.error(f"{bad[key]}; it counts as present, with its last good object where one is known")
         self._named = set(bad)
 
-    def _note_gone(self, touched: Iterable[Key]) -> None:
+    def _note_gone(self, touched: Iterable[ClaimKey]) -> None:
         revision = self.synced.revision or 0
         self._listed = self._listed or revision
         for key in touched:

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from holdfast.agent.claims import Claim, Key
+from holdfast.agent.claims import Claim, ClaimKey
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Brake, Change, Closed, Kinds, Limits, Op, Outcome, Plan
+from holdfast.reconcile import Brake, BrakeLimits, Change, Closed, Kinds, Op, Outcome, Plan
 
-Allowed = Callable[[Change[Key, Claim]], bool]
+Allowed = Callable[[Change[ClaimKey, Claim]], bool]
 
 
-class AllowedBrake(Brake[Key, Claim]):
+class AgentBrake(Brake[ClaimKey, Claim]):
     """`allowed` tells whether an operator has looked at what this change follows from."""
 
-    def __init__(self, name: str, kinds: Kinds[Key], limits: Limits, allowed: Allowed) -> None:
+    def __init__(self, name: str, kinds: Kinds[ClaimKey], limits: BrakeLimits, allowed: Allowed) -> None:
         super().__init__(name, kinds, limits)
         self._is_allowed = allowed
 
-    def judge(self, change: Change[Key, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+    def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         closed = super().judge(change, tally, have, now)
         return None if closed is not None and self._is_allowed(change) else closed
 
-    def note(self, event: Plan[Key, Claim] | Outcome[Key, Claim], now: Instant) -> None:
+    def note(self, event: Plan[ClaimKey, Claim] | Outcome[ClaimKey, Claim], now: Instant) -> None:
         # What was allowed does not count against what comes after it.
         if isinstance(event, Plan) or event.change.op is not Op.DELETE or not self._is_allowed(event.change):
             super().note(event, now)

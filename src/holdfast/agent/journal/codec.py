@@ -11,11 +11,11 @@ from sys import intern
 
 import msgspec
 
-from holdfast.agent.claims import NOBODY, Claim, Key, Owner, Shape, Sort
+from holdfast.agent.claims import NOBODY, Claim, ClaimKey, ClaimKind, Owner, Shape
 from holdfast.reconcile import Owned
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class JournalRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The object under one key of the journal. What a later release adds comes behind, and is not looked at here."""
 
     shape: Shape
@@ -25,33 +25,33 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Record).decode
-_NAMES = {sort: sort.name.lower() for sort in Sort}
+_decode = msgspec.json.Decoder(JournalRecord).decode
+_NAMES = {sort: sort.name.lower() for sort in ClaimKind}
 _PLACES = {f"{name} {family}".encode(): (sort, family) for sort, name in _NAMES.items() for family in (4, 6)}
 _LENGTHS = {b"%d" % number: number for number in range(129)}
 """Looked up, not parsed: a restart reads a hundred thousand keys."""
 
 
-def write_key(key: Key) -> bytes:
+def write_key(key: ClaimKey) -> bytes:
     sort, family, number, length = key
     return f"{_NAMES[sort]} {family} {number:x} {length}".encode()
 
 
-def read_key(text: bytes) -> Key | None:
+def read_key(text: bytes) -> ClaimKey | None:
     """None: not a key of this release."""
     try:
         place, number, length = text.rsplit(b" ", 2)
-        return Key(*_PLACES[place], int(number, 16), _LENGTHS[length])
+        return ClaimKey(*_PLACES[place], int(number, 16), _LENGTHS[length])
     except (KeyError, ValueError):
         return None
 
 
-def read_keys(texts: Iterable[bytes]) -> list[Key | None]:
+def read_keys(texts: Iterable[bytes]) -> list[ClaimKey | None]:
     """The same of many."""
     texts, new = list(texts), tuple.__new__  # a named tuple's own takes longer than all the rest of it
     try:
         return [
-            new(Key, (*_PLACES[place], int(number, 16), _LENGTHS[length]))
+            new(ClaimKey, (*_PLACES[place], int(number, 16), _LENGTHS[length]))
             for place, number, length in map(bytes.rsplit, texts, repeat(b" "), repeat(2))
         ]
     except (KeyError, ValueError):
@@ -60,7 +60,7 @@ def read_keys(texts: Iterable[bytes]) -> list[Key | None]:
 
 def write(owned: Owned[Claim]) -> bytes:
     """What is missing now is not worth remembering: that is found out again."""
-    return _encode(Record(owned.value.shape, owned.value.owner, owned.source, owned.revision))
+    return _encode(JournalRecord(owned.value.shape, owned.value.owner, owned.source, owned.revision))
 
 
 def read(body: bytes) -> Owned[Claim] | None:

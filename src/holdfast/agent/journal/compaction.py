@@ -11,16 +11,16 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from holdfast.agent.journal.files import Files
-from holdfast.agent.journal.frames import Entry, Op
-from holdfast.agent.journal.replay import Remembered
+from holdfast.agent.journal.frames import EntryKind, JournalEntry
+from holdfast.agent.journal.replay import JournalContents
 from holdfast.agent.journal.segment import Segment
 
 SLICE = 128
 """Objects per slice: well under a millisecond for objects of 1 kB."""
 
 
-class Compaction:
-    def __init__(self, files: Files, path: Path, boot: bytes, remembered: Remembered) -> None:
+class JournalCompaction:
+    def __init__(self, files: Files, path: Path, boot: bytes, remembered: JournalContents) -> None:
         """Begins the new file. Raises `OSError`."""
         self._files = files
         self._boot = boot
@@ -39,9 +39,9 @@ class Compaction:
             self.segment.write([self._remembered.entry(key) for key in keys])
             yield
         self._check()
-        self.segment.write([Entry(Op.END, self._boot)])
+        self.segment.write([JournalEntry(EntryKind.END, self._boot)])
 
-    def follow(self, entries: Sequence[Entry]) -> None:
+    def follow(self, entries: Sequence[JournalEntry]) -> None:
         """An event, already in the journal, goes behind what is written here."""
         if self.error is None:
             try:
@@ -75,6 +75,6 @@ def unfinished(path: Path) -> Path:
     return path.with_name(path.name + ".new")
 
 
-def walk_over(remembered: Remembered) -> Generator[Sequence[bytes], None, None]:
+def walk_over(remembered: JournalContents) -> Generator[Sequence[bytes], None, None]:
     # N15: what is written between two events is bounded, however much is known.
     return remembered.roll.walk(SLICE)

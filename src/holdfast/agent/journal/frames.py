@@ -48,7 +48,7 @@ _STRETCH = 1 << 16
 """Bytes that are looked at together: few enough for a processor's cache."""
 
 
-class Op(IntEnum):
+class EntryKind(IntEnum):
     ADD = 1
     """The object may be in the kernel from now on."""
     INTENT = 2
@@ -61,27 +61,27 @@ class Op(IntEnum):
     """All that was known when the file was begun is above. The key is the boot id again."""
 
 
-_OPS = {int(op): op for op in Op}
+_OPS = {int(op): op for op in EntryKind}
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """What is written down about one object."""
 
-    op: Op
+    op: EntryKind
     key: bytes
     body: bytes = b""
 
 
-class Record(NamedTuple):
+class FoundEntry(NamedTuple):
     """An entry as it was found."""
 
-    op: Op
+    op: EntryKind
     key: bytes
     body: bytes
     sequence: int
 
 
-class Run(NamedTuple):
+class EntryColumns(NamedTuple):
     """Records one behind the other, as columns: fifty thousand hosts are read like this."""
 
     ops: Sequence[int]
@@ -89,7 +89,7 @@ class Run(NamedTuple):
     bodies: Sequence[bytes]
 
 
-class Bad(NamedTuple):
+class Damage(NamedTuple):
     """Bytes that are no record of ours."""
 
     start: int
@@ -104,7 +104,7 @@ class NotWhole(Exception):
     """The bytes are not what `read_whole` is for: `scan` knows what to make of them."""
 
 
-class Newer(Exception):
+class NewerFrame(Exception):
     """A whole frame that only a newer release understands."""
 
     def __init__(self, version: int) -> None:
@@ -112,7 +112,7 @@ class Newer(Exception):
         self.version = version
 
 
-def pack(entries: Iterable[Entry], sequence: int) -> bytes:
+def pack(entries: Iterable[JournalEntry], sequence: int) -> bytes:
     """The frames of these entries, the first with that sequence. Raises `TooLong`."""
     frames: list[bytes] = []
     for op, key, body in entries:
@@ -127,8 +127,8 @@ def pack(entries: Iterable[Entry], sequence: int) -> bytes:
     return b"".join(frames)
 
 
-def scan(data: bytes) -> Iterator[Record | Bad]:
-    """All of `data`, as records and bad ranges in order. Raises `Newer`."""
+def scan(data: bytes) -> Iterator[FoundEntry | Damage]:
+    """All of `data`, as records and bad ranges in order. Raises `NewerFrame`."""
     at = good_until = last = 0
     size = len(data)
     while at < size:
@@ -137,15 +137,15 @@ def scan(data: bytes) -> Iterator[Record | Bad]:
             at = next_start(data, at)
             continue
         if good_until < at:
-            yield Bad(good_until, at)
+            yield Damage(good_until, at)
         yield record
         _, key, body, last = record
         at = good_until = at + OVERHEAD + len(key) + len(body)
     if good_until < size:
-        yield Bad(good_until, size)
+        yield Damage(good_until, size)
 
 
-def read_whole(data: bytes) -> Iterator[Run]:
+def read_whole(data: bytes) -> Iterator[EntryColumns]:
     """What `scan` yields of bytes that are nothing but records without a gap, in runs. Raises `NotWhole` where they are
     not, at any point."""
     at = last = 0
@@ -156,7 +156,7 @@ def read_whole(data: bytes) -> Iterator[Run]:
         at, last = end, last + len(run.ops)
 
 
-def _run(stretch: bytes, last: int) -> Run:
+def _run(stretch: bytes, last: int) -> EntryColumns:
     """Everything stands between two magics, so that one cut finds all frames. A magic inside a frame leaves two pieces
     that are not intact."""
     first, *pieces = stretch.split(MAGIC)
@@ -173,7 +173,7 @@ def _run(stretch: bytes, last: int) -> Run:
     ):
         raise NotWhole
     middles = [_START + key for key in keys]
-    return Run(
+    return EntryColumns(
         ops,
         [piece[_START:middle] for piece, middle in zip(pieces, middles, strict=True)],
         [piece[middle:_END] for piece, middle in zip(pieces, middles, strict=True)],
@@ -204,7 +204,7 @@ def are_intact(pieces: Iterable[bytes]) -> bool:
     return not set(map(extend, repeat(_AFTER_MAGIC), pieces)) - {_RESIDUE}
 
 
-def _record_at(data: bytes, at: int, size: int, last: int) -> Record | None:
+def _record_at(data: bytes, at: int, size: int, last: int) -> FoundEntry | None:
     """The record that begins there, if one does that may follow the sequence `last`."""
     if size - at < OVERHEAD:
         return None
@@ -217,7 +217,7 @@ def _record_at(data: bytes, at: int, size: int, last: int) -> Record | None:
     if end + _CHECKSUM.size > size or not intact(data[at:end], _CHECKSUM.unpack_from(data, end)[0]):
         return None
     if version > READS or op not in _OPS:
-        raise Newer(version)
+        raise NewerFrame(version)
     if sequence <= last:
         return None  # a copy of what was true once
-    return Record(_OPS[op], data[start:middle], data[middle:end], sequence)
+    return FoundEntry(_OPS[op], data[start:middle], data[middle:end], sequence)

@@ -24,11 +24,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from holdfast.agent.journal.compaction import Compaction
+from holdfast.agent.journal.compaction import JournalCompaction
 from holdfast.agent.journal.files import Files
-from holdfast.agent.journal.frames import Entry, Newer, Op
-from holdfast.agent.journal.open import Opening, open_segment
-from holdfast.agent.journal.replay import Remembered
+from holdfast.agent.journal.frames import EntryKind, JournalEntry, NewerFrame
+from holdfast.agent.journal.open import OpenedJournal, open_segment
+from holdfast.agent.journal.replay import JournalContents
 from holdfast.agent.journal.segment import Segment
 
 SMALLEST_TO_COMPACT = 1 << 20
@@ -48,7 +48,13 @@ class JournalUnwritable(Exception):
 
 class Journal:
     def __init__(
-        self, files: Files, path: Path, boot: bytes, segment: Segment, remembered: Remembered, opening: Opening
+        self,
+        files: Files,
+        path: Path,
+        boot: bytes,
+        segment: Segment,
+        remembered: JournalContents,
+        opening: OpenedJournal,
     ) -> None:
         """Made by `open`."""
         self._files = files
@@ -56,7 +62,7 @@ class Journal:
         self._boot = boot
         self._segment = segment
         self._remembered = remembered
-        self._compaction: Compaction | None = None
+        self._compaction: JournalCompaction | None = None
         self._compact_above = SMALLEST_TO_COMPACT
         self.opening = opening
 
@@ -68,7 +74,7 @@ class Journal:
         files, boot = files or Files(), boot_id.encode()
         try:
             return cls(files, path, boot, *open_segment(files, path, boot))
-        except Newer as newer:
+        except NewerFrame as newer:
             raise JournalUnreadable(
                 f"the journal {path} was written by a newer release ({newer}): run that release again, or move the "
                 "file away and let the kernel's own tags tell what is ours"
@@ -95,17 +101,17 @@ class Journal:
 
     def add(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         """These may be in the kernel from now on. A removal that was begun is called off by it."""
-        self.write([Entry(Op.ADD, key, body) for key, body in objects])
+        self.write([JournalEntry(EntryKind.ADD, key, body) for key, body in objects])
 
     def intend(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         """These are about to be removed, also if they are known only from the kernel's own tags."""
-        self.write([Entry(Op.INTENT, key, body) for key, body in objects])
+        self.write([JournalEntry(EntryKind.INTENT, key, body) for key, body in objects])
 
     def done(self, keys: Iterable[bytes]) -> None:
         """The kernel has let go of these: every handler said so."""
-        self.write([Entry(Op.DONE, key) for key in keys])
+        self.write([JournalEntry(EntryKind.DONE, key) for key in keys])
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[JournalEntry]) -> None:
         """Any mix of the three, in this order, as one write. Raises `JournalUnwritable` or `frames.TooLong`."""
         news = self._remembered.news(entries)
         if not news:
@@ -136,7 +142,7 @@ class Journal:
         if self._compaction is not None:
             return
         try:
-            self._compaction = Compaction(self._files, self._path, self._boot, self._remembered)
+            self._compaction = JournalCompaction(self._files, self._path, self._boot, self._remembered)
             await self._replace_with(self._compaction, offload)
         except OSError as error:
             self._compact_above = self.size + self.size // 4
@@ -149,7 +155,7 @@ class Journal:
         """Changes nothing of what is remembered. End a compaction first, by cancelling it."""
         self._segment.close()
 
-    async def _replace_with(self, compaction: Compaction, offload: Offload) -> None:
+    async def _replace_with(self, compaction: JournalCompaction, offload: Offload) -> None:
         installed = False
         try:
             for _ in compaction.slices():

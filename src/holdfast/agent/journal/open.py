@@ -12,17 +12,17 @@ from pathlib import Path
 
 from google_crc32c import extend
 
-from holdfast.agent.journal.compaction import Compaction, unfinished
+from holdfast.agent.journal.compaction import JournalCompaction, unfinished
 from holdfast.agent.journal.files import Files
-from holdfast.agent.journal.replay import Found, Recalled, Remembered, judge, recall
+from holdfast.agent.journal.replay import JournalCondition, JournalContents, Replay, judge, recall
 from holdfast.agent.journal.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpenedJournal:
     """What was found at the start. Anything but WHOLE is worth a log line, and DAMAGED a warning."""
 
-    found: Found
+    found: JournalCondition
     sentence: str
     aside: Path | None = None
     """Where the bytes are that could not be understood."""
@@ -30,39 +30,41 @@ class Opening:
     """Records that are known to be gone; there may be more."""
 
 
-def open_segment(files: Files, path: Path, boot: bytes) -> tuple[Segment, Remembered, Opening]:
+def open_segment(files: Files, path: Path, boot: bytes) -> tuple[Segment, JournalContents, OpenedJournal]:
     """Raises `OSError`, or `Newer`; then nothing was changed."""
     data = files.read(path)
-    told = Recalled() if data is None else recall(data)
-    found = Found.ABSENT if data is None else judge(told, boot)
+    told = Replay() if data is None else recall(data)
+    found = JournalCondition.ABSENT if data is None else judge(told, boot)
     remembered = what_counts(told, found)
     files.remove(unfinished(path))
-    if found is Found.TORN or found is Found.DAMAGED:
+    if found is JournalCondition.TORN or found is JournalCondition.DAMAGED:
         segment, opening = _repaired(files, path, boot, data or b"", told, found)
-    elif found is Found.WHOLE:
+    elif found is JournalCondition.WHOLE:
         segment = _as_it_is(files, path, data or b"", told)
-        opening = Opening(found, f"{path} tells of {_count(remembered)}")
+        opening = OpenedJournal(found, f"{path} tells of {_count(remembered)}")
     else:
         segment = _anew(files, path, boot, remembered)
-        opening = Opening(found, f"{path}: {found.value}; one is begun, and the kernel's own tags tell what is there")
-    if found is not Found.WHOLE:
+        opening = OpenedJournal(
+            found, f"{path}: {found.value}; one is begun, and the kernel's own tags tell what is there"
+        )
+    if found is not JournalCondition.WHOLE:
         files.sync_folder(path.parent)
     return segment, remembered, opening
 
 
-def what_counts(told: Recalled, found: Found) -> Remembered:
+def what_counts(told: Replay, found: JournalCondition) -> JournalContents:
     # N2, N3: what an earlier run put into the kernel stays known to this one, and to every file that it writes.
-    return Remembered() if found is Found.OTHER_BOOT else told.remembered
+    return JournalContents() if found is JournalCondition.OTHER_BOOT else told.remembered
 
 
 def _repaired(
-    files: Files, path: Path, boot: bytes, data: bytes, told: Recalled, found: Found
-) -> tuple[Segment, Opening]:
+    files: Files, path: Path, boot: bytes, data: bytes, told: Replay, found: JournalCondition
+) -> tuple[Segment, OpenedJournal]:
     segment = _as_it_is(files, path, data, told)
     aside, left = None, ""
     try:
         aside = _put_aside(files, path, b"".join(data[bad.start : bad.end] for bad in told.bad))
-        if found is Found.TORN:
+        if found is JournalCondition.TORN:
             cut_at_the_tear(segment, told)
         else:
             mended = _anew(files, path, boot, told.remembered)
@@ -73,15 +75,15 @@ def _repaired(
     kept = f"; the bad bytes are kept in {aside}" if aside else ""
     counts = f"{_count(told.remembered)} still count, and the kernel's own tags tell more"
     sentence = f"{path}: {found.value} ({_damage(data, told)}): {counts}{kept}{left}"
-    return segment, Opening(found, sentence, aside, told.missing)
+    return segment, OpenedJournal(found, sentence, aside, told.missing)
 
 
-def cut_at_the_tear(segment: Segment, told: Recalled) -> None:
+def cut_at_the_tear(segment: Segment, told: Replay) -> None:
     # N7: nothing is ever written behind half a record.
     segment.truncate(told.bad[0].start)
 
 
-def _damage(data: bytes, told: Recalled) -> str:
+def _damage(data: bytes, told: Replay) -> str:
     if not data:
         return "it is empty"
     bad = sum(bad.end - bad.start for bad in told.bad)
@@ -89,7 +91,7 @@ def _damage(data: bytes, told: Recalled) -> str:
     return f"{bad:,} of {len(data):,} bytes cannot be read{gone}"
 
 
-def _count(remembered: Remembered) -> str:
+def _count(remembered: JournalContents) -> str:
     return f"{len(remembered):,} objects, {len(remembered.going):,} of them being removed"
 
 
@@ -112,12 +114,12 @@ def _put_aside(files: Files, path: Path, bad: bytes) -> Path | None:
     return aside
 
 
-def _as_it_is(files: Files, path: Path, data: bytes, told: Recalled) -> Segment:
+def _as_it_is(files: Files, path: Path, data: bytes, told: Replay) -> Segment:
     return Segment(files, files.append_to(path), len(data), told.last)
 
 
-def _anew(files: Files, path: Path, boot: bytes, remembered: Remembered) -> Segment:
-    compaction = Compaction(files, path, boot, remembered)
+def _anew(files: Files, path: Path, boot: bytes, remembered: JournalContents) -> Segment:
+    compaction = JournalCompaction(files, path, boot, remembered)
     try:
         for _ in compaction.slices():
             pass

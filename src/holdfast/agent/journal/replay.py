@@ -15,10 +15,19 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from holdfast.agent.journal.frames import OVERHEAD, Bad, Entry, NotWhole, Op, cut_short, read_whole, scan
+from holdfast.agent.journal.frames import (
+    OVERHEAD,
+    Damage,
+    EntryKind,
+    JournalEntry,
+    NotWhole,
+    cut_short,
+    read_whole,
+    scan,
+)
 
 
-class Roll:
+class KeyRegister:
     """Every key stands on it once. Whoever calls `enter` and `leave` knows which are present."""
 
     def __init__(self, keys: Iterable[bytes] = ()) -> None:
@@ -58,7 +67,7 @@ class Roll:
             del keys[kept:passed]
 
 
-class Found(Enum):
+class JournalCondition(Enum):
     """In which state a journal was when it was opened."""
 
     ABSENT = "there was no journal"
@@ -69,7 +78,7 @@ class Found(Enum):
 
 
 @dataclass(slots=True)
-class Remembered:
+class JournalContents:
     """What may be in the kernel: a key is in one of the two, and leaves only when the kernel has let go.
 
     The newest object under a key stands for whatever occupies that place in the kernel.
@@ -81,12 +90,12 @@ class Remembered:
     """Key → object of those that were being removed when last heard of."""
     size: int = 0
     """Bytes that it takes to write all this down."""
-    roll: Roll = field(default_factory=Roll)
+    roll: KeyRegister = field(default_factory=KeyRegister)
     """The keys of both, for a compaction."""
 
-    def news(self, entries: Iterable[Entry]) -> list[Entry]:
+    def news(self, entries: Iterable[JournalEntry]) -> list[JournalEntry]:
         """Those of a batch that change what is remembered."""
-        news: list[Entry] = []
+        news: list[JournalEntry] = []
         touched: set[bytes] = set()
         for entry in entries:
             if entry.key in touched or not self._holds(entry):
@@ -94,19 +103,19 @@ class Remembered:
                 news.append(entry)
         return news
 
-    def take(self, op: Op, key: bytes, body: bytes) -> None:
+    def take(self, op: EntryKind, key: bytes, body: bytes) -> None:
         old = self.live.pop(key, None)
         if old is None:
             old = self.going.pop(key, None)
         if old is not None:
             self.size -= OVERHEAD + len(key) + len(old)
-        if op is Op.DONE:
+        if op is EntryKind.DONE:
             if old is not None:
                 self.roll.leave(key)
             return
         if old is None:
             self.roll.enter(key)
-        (self.live if op is Op.ADD else self.going)[key] = body
+        (self.live if op is EntryKind.ADD else self.going)[key] = body
         self.size += OVERHEAD + len(key) + len(body)
 
     def add_all(self, keys: Sequence[bytes], bodies: Sequence[bytes]) -> None:
@@ -118,35 +127,39 @@ class Remembered:
 
     def settle(self) -> None:
         """Finds size and roll."""
-        self.roll = Roll([*self.live, *self.going])
+        self.roll = KeyRegister([*self.live, *self.going])
         self.size = sum(
             OVERHEAD * len(objects) + sum(map(len, objects)) + sum(map(len, objects.values()))
             for objects in (self.live, self.going)
         )
 
-    def entry(self, key: bytes) -> Entry:
+    def entry(self, key: bytes) -> JournalEntry:
         """How to write down what is known of this key now."""
         body = self.live.get(key)
-        return Entry(Op.INTENT, key, self.going[key]) if body is None else Entry(Op.ADD, key, body)
+        return (
+            JournalEntry(EntryKind.INTENT, key, self.going[key])
+            if body is None
+            else JournalEntry(EntryKind.ADD, key, body)
+        )
 
-    def _holds(self, entry: Entry) -> bool:
+    def _holds(self, entry: JournalEntry) -> bool:
         op, key, body = entry
-        if op is Op.DONE:
+        if op is EntryKind.DONE:
             return key not in self.live and key not in self.going
-        return (self.live if op is Op.ADD else self.going).get(key) == body
+        return (self.live if op is EntryKind.ADD else self.going).get(key) == body
 
     def __len__(self) -> int:
         return len(self.live) + len(self.going)
 
 
 @dataclass(slots=True)
-class Recalled:
+class Replay:
     """What one file tells."""
 
-    remembered: Remembered = field(default_factory=Remembered)
+    remembered: JournalContents = field(default_factory=JournalContents)
     boots: set[bytes] = field(default_factory=set)
     """The boots that it says it is about; empty when it cannot tell any more."""
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[Damage] = field(default_factory=list)
     missing: int = 0
     """Records that are certainly gone: sequences are counted without a gap."""
     last: int = 0
@@ -156,15 +169,15 @@ class Recalled:
     torn: bool = False
     """The bad bytes are an interrupted write at the end and nothing else."""
 
-    def take(self, op: Op, key: bytes, body: bytes) -> None:
-        if op is Op.BEGIN or op is Op.END:
+    def take(self, op: EntryKind, key: bytes, body: bytes) -> None:
+        if op is EntryKind.BEGIN or op is EntryKind.END:
             self.boots.add(key)
             self.marks += 1
         else:
             self.remembered.take(op, key, body)
 
 
-def recall(data: bytes) -> Recalled:
+def recall(data: bytes) -> Replay:
     """Raises `Newer`."""
     try:
         return _recall_whole(data)
@@ -172,24 +185,24 @@ def recall(data: bytes) -> Recalled:
         return _recall_damaged(data)
 
 
-def _recall_whole(data: bytes) -> Recalled:
+def _recall_whole(data: bytes) -> Replay:
     """Of a file as we wrote it, which nearly every file is. Raises `NotWhole`."""
-    told = Recalled()
+    told = Replay()
     for run in read_whole(data):
         told.last += len(run.ops)
-        if run.ops.count(Op.ADD) == len(run.ops):
+        if run.ops.count(EntryKind.ADD) == len(run.ops):
             told.remembered.add_all(run.keys, run.bodies)
         else:
             for op, key, body in zip(*run, strict=True):
-                told.take(Op(op), key, body)
+                told.take(EntryKind(op), key, body)
     told.remembered.settle()
     return told
 
 
-def _recall_damaged(data: bytes) -> Recalled:
-    told = Recalled()
+def _recall_damaged(data: bytes) -> Replay:
+    told = Replay()
     for found in scan(data):
-        if isinstance(found, Bad):
+        if isinstance(found, Damage):
             told.bad.append(found)
             continue
         op, key, body, sequence = found
@@ -200,10 +213,10 @@ def _recall_damaged(data: bytes) -> Recalled:
     return told
 
 
-def judge(told: Recalled, boot: bytes) -> Found:
+def judge(told: Replay, boot: bytes) -> JournalCondition:
     """What to make of it in this boot of the machine."""
     if told.boots and boot not in told.boots:
-        return Found.OTHER_BOOT
+        return JournalCondition.OTHER_BOOT
     if told.missing or told.marks < 2 or (told.bad and not told.torn):
-        return Found.DAMAGED
-    return Found.TORN if told.bad else Found.WHOLE
+        return JournalCondition.DAMAGED
+    return JournalCondition.TORN if told.bad else JournalCondition.WHOLE

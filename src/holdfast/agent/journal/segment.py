@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.agent.journal.files import Files
-from holdfast.agent.journal.frames import Entry, Op, pack
+from holdfast.agent.journal.frames import EntryKind, JournalEntry, pack
 
 
 class Segment:
@@ -26,14 +26,14 @@ class Segment:
         """A new file with the mark that begins it. Raises `OSError`; then there is no such file."""
         segment = cls(files, files.create(path))
         try:
-            segment.write([Entry(Op.BEGIN, boot)])
+            segment.write([JournalEntry(EntryKind.BEGIN, boot)])
         except OSError:
             segment.close()
             files.remove(path)
             raise
         return segment
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[JournalEntry]) -> None:
         """One write for the whole batch. Raises `OSError` or `TooLong`; then none of it counts."""
         data, before = pack(entries, self._last + 1), self.size
         try:

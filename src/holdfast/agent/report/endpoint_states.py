@@ -8,31 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast.agent.claims import Claim, Key, Shape
+from holdfast.agent.claims import Claim, ClaimKey, Shape
 from holdfast.agent.desired.peers import local_routes
 from holdfast.model.calico.endpoint import Endpoint, EndpointName
-from holdfast.model.calico.endpoint_status import State
-from holdfast.reconcile import Owned, Story
+from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.reconcile import Outstanding, Owned
 
-Obstacle = Callable[[Key, Shape], str | None]
-Stories = Callable[[Key], Story[Key, Claim] | None]
+Obstacle = Callable[[ClaimKey, Shape], str | None]
+Stories = Callable[[ClaimKey], Outstanding[ClaimKey, Claim] | None]
 
 
 def states(
-    endpoints: Iterable[Endpoint], present: Mapping[Key, Owned[Claim]], stories: Stories, obstacle: Obstacle
-) -> dict[EndpointName, State]:
+    endpoints: Iterable[Endpoint], present: Mapping[ClaimKey, Owned[Claim]], stories: Stories, obstacle: Obstacle
+) -> dict[EndpointName, EndpointState]:
     """The state of each of this host's endpoints."""
     return {one.name: _state(one, present, stories, obstacle) for one in endpoints}
 
 
-def _state(endpoint: Endpoint, present: Mapping[Key, Owned[Claim]], stories: Stories, obstacle: Obstacle) -> State:
+def _state(
+    endpoint: Endpoint, present: Mapping[ClaimKey, Owned[Claim]], stories: Stories, obstacle: Obstacle
+) -> EndpointState:
     routes = dict(local_routes(endpoint))
     if any(obstacle(key, claim.shape) for key, claim in routes.items()):
-        return State.DOWN
+        return EndpointState.DOWN
     if any((story := stories(key)) is not None and story.error for key in routes):
-        return State.ERROR
+        return EndpointState.ERROR
     made = all(_is_made(present.get(key), claim) for key, claim in routes.items())
-    return State.UP if made and endpoint.spec.interface_name else State.DOWN
+    return EndpointState.UP if made and endpoint.spec.interface_name else EndpointState.DOWN
 
 
 def _is_made(found: Owned[Claim] | None, wanted: Claim) -> bool:

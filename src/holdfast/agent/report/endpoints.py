@@ -16,7 +16,7 @@ from holdfast.model.base.name import escape
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import EndpointName
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.reconcile import Away
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
@@ -28,7 +28,7 @@ LOOK = Duration(milliseconds=500)
 _AGAIN = Duration(seconds=5)
 _BATCH = 100
 
-States = Callable[[], Mapping[EndpointName, State] | None]
+States = Callable[[], Mapping[EndpointName, EndpointState] | None]
 """How this host's endpoints are; None while it is not known which there are."""
 All = Callable[[], bool]
 """Whether those are all: one whose value cannot be read is here too, and nobody knows how it is (C39)."""
@@ -69,7 +69,7 @@ class EndpointReporter:
         for start in range(0, len(operations), _BATCH):
             await self._store.txn([], operations[start : start + _BATCH])
 
-    def _operations(self, states: Mapping[EndpointName, State]) -> Iterator[Put | Delete]:
+    def _operations(self, states: Mapping[EndpointName, EndpointState]) -> Iterator[Put | Delete]:
         wanted = {
             ENDPOINT_STATUS.key(self._region, EndpointStatusName.of(self._region, name, self._host)): state
             for name, state in sorted(states.items())
@@ -81,7 +81,7 @@ class EndpointReporter:
         for key in self._gone(wanted) if self._are_all() else ():
             yield Delete(key)
 
-    def _gone(self, wanted: Mapping[bytes, State]) -> Sequence[bytes]:
+    def _gone(self, wanted: Mapping[bytes, EndpointState]) -> Sequence[bytes]:
         """Statuses of endpoints that are not here; what is none of ours to understand stays."""
         return [
             key

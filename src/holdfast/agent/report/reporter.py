@@ -16,7 +16,7 @@ import structlog
 from msgspec.structs import replace
 
 from holdfast.agent.report import schedule as reporting
-from holdfast.agent.report.schedule import Due, Tempo, Told
+from holdfast.agent.report.schedule import Due, LastReport, ReportIntervals
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
@@ -26,7 +26,7 @@ from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.store_memory import MemoryUnreadable
 from holdfast.store.api import Aspect, Compare, Entry, Get, LeaseGone, Operation, Put, Store, StoreError
-from holdfast.store.identity import Remembered, Verdict, judge, read_identity
+from holdfast.store.identity import SeenStore, StoreVerdict, judge, read_identity
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ Asked = Callable[[], Awaitable[AgentReport | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ReportingHost:
     """Whose reports these are."""
 
     region: Region
@@ -53,7 +53,7 @@ class Around:
 
     clock: Clock
     asked: Asked
-    remembered: Callable[[], Remembered | None]
+    remembered: Callable[[], SeenStore | None]
     """What is known of the store that this agent acts on. Raises `MemoryUnreadable`."""
     state: Callable[[bool, str], None]
     """Hears after each look whether it succeeded, and the state for `holdfast status`."""
@@ -61,18 +61,20 @@ class Around:
     """What the store's clock showed, and when that was."""
 
 
-class Foreign(Exception):
+class ForeignStore(Exception):
     """The store belongs to another fleet; the message is one sentence."""
 
 
 _STATES: Mapping[type[Exception], str] = {
-    Foreign: "held: foreign_store",
+    ForeignStore: "held: foreign_store",
     MemoryUnreadable: "refused: memory unreadable",
 }
 
 
 class Reporter:
-    def __init__(self, store: Store, host: Host, ttl: Duration, tempo: Tempo, around: Around) -> None:
+    def __init__(
+        self, store: Store, host: ReportingHost, ttl: Duration, tempo: ReportIntervals, around: Around
+    ) -> None:
         self._store = store
         self._host = host
         self._ttl = ttl
@@ -82,7 +84,7 @@ class Reporter:
         self._started = around.clock.now()
         self._heard = NEVER
         self._said: AgentReport | None = None
-        self._told = Told()
+        self._told = LastReport()
         self.alive = NEVER
         """When the host was last said to be alive by us; never, if it was not yet."""
         self._lease = 0
@@ -118,7 +120,7 @@ class Reporter:
             return
         try:
             await self._write(reporting.due(self._told, self._said, self._tempo, now), self._said)
-        except (Away, StoreError, Foreign, MemoryUnreadable) as error:
+        except (Away, StoreError, ForeignStore, MemoryUnreadable) as error:
             self._put_off(str(error))
             self._around.state(False, _STATES.get(type(error), "waiting: store"))
             return
@@ -138,7 +140,7 @@ class Reporter:
             await self._put(what, [*(self._alive() if what is Due.ALIVE else ()), self._report(fitted(report))])
         except LeaseGone:
             self._lease = 0
-            self._told = Told()  # all is written anew at the next look, under another lease
+            self._told = LastReport()  # all is written anew at the next look, under another lease
             return
         self._told = self._told.said(what, report, now)  # the whole of it: what was cut off is no news the next time
         self.alive = self._told.alive
@@ -204,8 +206,8 @@ class Reporter:
 
     async def _look_whose_store_this_is(self) -> None:
         judgement = judge(self._around.remembered(), await read_identity(self._store, self._host.region))
-        if judgement.verdict is Verdict.FOREIGN:
-            raise Foreign(judgement.sentence)
+        if judgement.verdict is StoreVerdict.FOREIGN:
+            raise ForeignStore(judgement.sentence)
 
     def _put_off(self, why: str) -> None:
         if not self._obstacle:

@@ -33,7 +33,7 @@ class Due(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tempo:
+class ReportIntervals:
     """How often an agent speaks, and how long it speaks for a worker that does not."""
 
     interval: Duration = Duration(seconds=30)
@@ -42,23 +42,23 @@ class Tempo:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LastReport:
     """What the store was last told, and when."""
 
     alive: Instant = NEVER
     at: Instant = NEVER
     report: AgentReport | None = None
 
-    def said(self, due: Due, report: AgentReport, now: Instant) -> Told:
-        return Told(now if due is Due.ALIVE else self.alive, now, report)
+    def said(self, due: Due, report: AgentReport, now: Instant) -> LastReport:
+        return LastReport(now if due is Due.ALIVE else self.alive, now, report)
 
 
-def is_silent(heard: Instant, tempo: Tempo, now: Instant) -> bool:
+def is_silent(heard: Instant, tempo: ReportIntervals, now: Instant) -> bool:
     """Whether the worker that does the work has not been heard of for too long; never is too long, too."""
     return not heard or now - heard > tempo.silent_after
 
 
-def due(told: Told, report: AgentReport, tempo: Tempo, now: Instant) -> Due:
+def due(told: LastReport, report: AgentReport, tempo: ReportIntervals, now: Instant) -> Due:
     if told.report is None or not told.alive or now - told.alive >= tempo.interval:
         return Due.ALIVE
     if essence(report) == essence(told.report) or now - told.at < tempo.spacing:
@@ -66,7 +66,7 @@ def due(told: Told, report: AgentReport, tempo: Tempo, now: Instant) -> Due:
     return Due.CHANGE
 
 
-def written(due: Due, report: AgentReport, told: Told) -> AgentReport:
+def written(due: Due, report: AgentReport, told: LastReport) -> AgentReport:
     """The report as it is written: between two signs of life, revision and clock are those of the last one."""
     if due is Due.ALIVE or told.report is None:
         return report

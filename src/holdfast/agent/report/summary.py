@@ -13,19 +13,19 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.agent.claims import Claim, Key
+from holdfast.agent.claims import Claim, ClaimKey
 from holdfast.model.base.time import Instant
-from holdfast.model.fleet.agent_report import TROUBLE_LIMIT, AgentReport, GateReport, Trouble
-from holdfast.reconcile import Owned, Story, Synced
+from holdfast.model.fleet.agent_report import TROUBLE_LIMIT, AgentReport, GateReport, ObjectProblem
+from holdfast.reconcile import Outstanding, Owned, Synced
 
-AgentStory = Story[Key, Claim]
+AgentStory = Outstanding[ClaimKey, Claim]
 
 UNREGISTERED = "the inventory does not know this host, so no other host has a way to its endpoints"
 _REGISTER = "holdfast apply, with this host in the file"
 _UNSYNCED = "its source has not delivered a complete list yet"
 
 
-class Keeping(msgspec.Struct, frozen=True):
+class SourceSummary(msgspec.Struct, frozen=True):
     """A source, and how much of what is programmed belongs to it. `revision` is None before its first complete list."""
 
     name: str
@@ -42,12 +42,12 @@ class Keeping(msgspec.Struct, frozen=True):
         return f"unsynced: {self.name}, {lasting}, keeping {self.peers:,} peer{'s' * (self.peers != 1)}"
 
 
-class About(msgspec.Struct, frozen=True):
+class AgentDetails(msgspec.Struct, frozen=True):
     """What an agent says of itself to whoever asks it on its own machine."""
 
     host: str
     dataplane: str
-    sources: list[Keeping] = []
+    sources: list[SourceSummary] = []
     registered: bool | None = None
     """None while that cannot be known."""
     waits: str = ""
@@ -69,7 +69,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AgentSummary:
     """All that a report is made of."""
 
     version: str
@@ -77,7 +77,7 @@ class Standing:
     host: str = ""
     stories: Sequence[AgentStory] = ()
     sources: Mapping[str, Synced] = field(default_factory=dict)
-    present: Mapping[Key, Owned[Claim]] = field(default_factory=dict)
+    present: Mapping[ClaimKey, Owned[Claim]] = field(default_factory=dict)
     pending_deletes: int = 0
     unregistered_since: Instant | None = None
     waits: str = ""
@@ -117,7 +117,7 @@ class Standing:
             "programmed": sum(not owned.value.missing for owned in self.present.values()),
         }
 
-    def keeping(self, now: Instant) -> list[Keeping]:
+    def keeping(self, now: Instant) -> list[SourceSummary]:
         """Every source with what it is the owner of."""
         objects: Counter[str] = Counter()
         peers: dict[str, set[str]] = {}
@@ -125,7 +125,7 @@ class Standing:
             objects[owned.source] += 1
             peers.setdefault(owned.source, set()).add(owned.value.owner.host)
         return [
-            Keeping(
+            SourceSummary(
                 name,
                 synced.revision,
                 round((now - synced.since).total_seconds(), 3),
@@ -166,13 +166,13 @@ def _failed(story: AgentStory) -> bool:
     return story.error is not None
 
 
-def _age(story: AgentStory) -> tuple[Instant, Key]:
+def _age(story: AgentStory) -> tuple[Instant, ClaimKey]:
     return story.since, story.change.key
 
 
-def _trouble(story: AgentStory, at: Moment) -> Trouble:
+def _trouble(story: AgentStory, at: Moment) -> ObjectProblem:
     key, op = str(story.change.key), story.change.op.name.lower()
     if story.error is not None:
-        return Trouble(key, "failed", f"{op}: {story.error}", at.when(story.since))
+        return ObjectProblem(key, "failed", f"{op}: {story.error}", at.when(story.since))
     assert story.closed is not None
-    return Trouble(key, "held", f"{op}: {story.closed.sentence}", at.when(story.since))
+    return ObjectProblem(key, "held", f"{op}: {story.closed.sentence}", at.when(story.since))

@@ -7,8 +7,8 @@ import socket
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
-from holdfast.agent.report.reporter import Around, Host, Reporter
-from holdfast.agent.report.schedule import Tempo
+from holdfast.agent.report.reporter import Around, Reporter, ReportingHost
+from holdfast.agent.report.schedule import ReportIntervals
 from holdfast.config.root import Config
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
@@ -52,9 +52,9 @@ class ReporterJob:
         self._metrics = ReporterMetrics(worker.metrics.registry)
         self._socket = worker.paths.socket(SPEAKER)
         self._store = open_store(config.store)
-        host = Host(Region(config.store.region or ""), host_name(config), boot_id())
+        host = ReportingHost(Region(config.store.region or ""), host_name(config), boot_id())
         memory = StoreMemory(worker.paths.state, ROLE)
-        tempo = Tempo(interval=config.agent.report_interval, silent_after=config.agent.silent_after)
+        tempo = ReportIntervals(interval=config.agent.report_interval, silent_after=config.agent.silent_after)
         around = Around(worker.clock, self._asked, memory.recall, self._show, self._store.clock)
         self._reporter = Reporter(self._store, host, config.agent.report_ttl, tempo, around)
 

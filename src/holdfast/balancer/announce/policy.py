@@ -16,12 +16,12 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.balancer.gates import HealthReason
-from holdfast.balancer.health import State
+from holdfast.balancer.health import HealthState
 from holdfast.balancer.warm_up import WarmUpReason
 from holdfast.model.base.address import address_order
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Change, Closed, Kinds, Op, Reason
-from holdfast.reconcile.intent import IntentReason
+from holdfast.reconcile.intent import PauseReason
 
 
 class AnnounceReason(Reason):
@@ -30,7 +30,7 @@ class AnnounceReason(Reason):
     STILL_SERVED = "its frontend is gone, but the VIP may not be removed from the dataplane yet"
 
 
-class Spot(NamedTuple):
+class AnnouncedAddress(NamedTuple):
     """An address on a device. Sorts as people count."""
 
     family: int
@@ -38,7 +38,7 @@ class Spot(NamedTuple):
     device: str
 
     @classmethod
-    def of(cls, address: str, device: str) -> Spot:
+    def of(cls, address: str, device: str) -> AnnouncedAddress:
         return cls(*address_order(address), device)
 
     @property
@@ -51,17 +51,17 @@ class Spot(NamedTuple):
 
 STALE_AFTER = Duration(seconds=3)
 """How long an outlook counts."""
-KINDS: Kinds[Spot] = Kinds(of=lambda _spot: "address")
+KINDS: Kinds[AnnouncedAddress] = Kinds(of=lambda _spot: "address")
 
 
-class Stand(msgspec.Struct, frozen=True):
+class FrontendStatus(msgspec.Struct, frozen=True):
     """How one frontend stands that wants its address announced."""
 
     frontend: str
     address: str
     device: str
     delay: Duration
-    state: State
+    state: HealthState
     programmed: bool
     released: bool = True
     """Whether warm-up has let it through."""
@@ -71,16 +71,16 @@ class Stand(msgspec.Struct, frozen=True):
     """Who paused the frontend, and why."""
 
     @property
-    def spot(self) -> Spot:
-        return Spot.of(self.address, self.device)
+    def spot(self) -> AnnouncedAddress:
+        return AnnouncedAddress.of(self.address, self.device)
 
 
-class Outlook(msgspec.Struct, frozen=True):
+class AnnounceInput(msgspec.Struct, frozen=True):
     """What the keeper of the VIPs tells whoever announces them."""
 
     started: Instant
     """When the keeper was."""
-    stands: tuple[Stand, ...] = ()
+    stands: tuple[FrontendStatus, ...] = ()
     revision: int | None = None
     """Of the complete configuration; None until there is one."""
     unreadable: tuple[str, ...] = ()
@@ -93,17 +93,17 @@ class Outlook(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Announcements:
+class AnnouncePolicy:
     """What is wanted, and the gate before it, as of the last outlook."""
 
-    outlook: Outlook
+    outlook: AnnounceInput
     _down: dict[str, Instant] = field(default_factory=dict)
-    _delays: dict[Spot, Duration] = field(default_factory=dict)
-    _leaving: dict[Spot, Instant] = field(default_factory=dict)
-    _at: dict[Spot, list[Stand]] = field(default_factory=dict)
+    _delays: dict[AnnouncedAddress, Duration] = field(default_factory=dict)
+    _leaving: dict[AnnouncedAddress, Instant] = field(default_factory=dict)
+    _at: dict[AnnouncedAddress, list[FrontendStatus]] = field(default_factory=dict)
     _heard: Instant = NEVER
 
-    def hear(self, outlook: Outlook, now: Instant) -> None:
+    def hear(self, outlook: AnnounceInput, now: Instant) -> None:
         """Takes an outlook as the truth of now. Whatever lies before a gap in the news may have ended meanwhile."""
         if now - self._heard > STALE_AFTER:
             self._down, self._leaving = {}, {}
@@ -111,32 +111,34 @@ class Announcements:
         self._at = {}
         for stand in outlook.stands:
             self._at.setdefault(stand.spot, []).append(stand)
-        down = {stand.frontend for stand in outlook.stands if stand.state is State.DOWN}
+        down = {stand.frontend for stand in outlook.stands if stand.state is HealthState.DOWN}
         self._down = {name: self._down.get(name, now) for name in down}
         # The delay of a frontend that is gone is the one that it had.
         self._delays |= {spot: max(each.delay for each in stands) for spot, stands in self._at.items()}
         gone = {spot for spot in self._delays if spot not in self._at and spot.host not in outlook.staying}
         self._leaving = {spot: self._leaving.get(spot, now) for spot in gone}
 
-    def wanted(self) -> Sequence[Spot]:
+    def wanted(self) -> Sequence[AnnouncedAddress]:
         """Every address that some frontend which is up wants, in order."""
-        return sorted(spot for spot, stands in self._at.items() if any(one.state is State.UP for one in stands))
+        return sorted(spot for spot, stands in self._at.items() if any(one.state is HealthState.UP for one in stands))
 
-    def forget(self, held: Iterable[Spot]) -> None:
+    def forget(self, held: Iterable[AnnouncedAddress]) -> None:
         """These are all that there are: what is neither there nor named needs no delay any more."""
         known = {*held, *self._at}
         self._delays = {spot: delay for spot, delay in self._delays.items() if spot in known}
 
-    def judge(self, change: Change[Spot, None], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+    def judge(
+        self, change: Change[AnnouncedAddress, None], tally: Mapping[Op, int], have: int, now: Instant
+    ) -> Closed | None:
         stands = self._at.get(change.key, [])
         if change.op is not Op.DELETE:
-            verdicts = [self._not_yet(stand) for stand in stands if stand.state is State.UP]
+            verdicts = [self._not_yet(stand) for stand in stands if stand.state is HealthState.UP]
             return None if None in verdicts else next(iter(verdicts), None)
         if not stands:
             return self._nobody(change.key, now)
         return next((closed for stand in stands if (closed := self._stays(stand, now)) is not None), None)
 
-    def _not_yet(self, stand: Stand) -> Closed | None:
+    def _not_yet(self, stand: FrontendStatus) -> Closed | None:
         """Why this frontend, which is up, does not bring its address onto the device."""
         closed = self._hands_off(stand)
         if closed is None and not stand.programmed:
@@ -144,18 +146,18 @@ class Announcements:
             closed = Closed("vip", AnnounceReason.NOT_PROGRAMMED, since, "the VIP in the dataplane", stand.frontend)
         return closed
 
-    def _stays(self, stand: Stand, now: Instant) -> Closed | None:
+    def _stays(self, stand: FrontendStatus, now: Instant) -> Closed | None:
         """Why this frontend, which is not up, does not take its address away."""
-        if stand.state is State.UNKNOWN:
+        if stand.state is HealthState.UNKNOWN:
             opens = f"a first result of a backend of {stand.frontend}"
             return Closed("no_health", HealthReason.NO_HEALTH, self.outlook.started, opens, stand.frontend)
         return self._hands_off(stand) or _delayed(stand.frontend, self._down.get(stand.frontend, now), stand.delay, now)
 
-    def _hands_off(self, stand: Stand) -> Closed | None:
+    def _hands_off(self, stand: FrontendStatus) -> Closed | None:
         started = self.outlook.started
         if stand.paused is not None:
             opens = f"holdfast resume frontend {stand.frontend}"
-            return Closed("intent", IntentReason.PAUSED, started, opens, stand.paused)
+            return Closed("intent", PauseReason.PAUSED, started, opens, stand.paused)
         if not stand.released:
             opens = "a first result for each of its backends, or the end of the start-up window"
             return Closed("warm_up", WarmUpReason.BACKEND_UNKNOWN, started, opens, stand.frontend)
@@ -163,7 +165,7 @@ class Announcements:
             return Closed("no_prober", HealthReason.NO_PROBER, self.outlook.silent, "the prober's next report")
         return None
 
-    def _nobody(self, spot: Spot, now: Instant) -> Closed | None:
+    def _nobody(self, spot: AnnouncedAddress, now: Instant) -> Closed | None:
         """Why an address of ours stays although no frontend names it."""
         if self.outlook.warming:
             opens = "the end of the start-up window"

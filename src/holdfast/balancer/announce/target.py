@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.balancer.announce.policy import Spot
+from holdfast.balancer.announce.policy import AnnouncedAddress
 from holdfast.netlink import ifaddr, links
 from holdfast.netlink.addresses import octets, text
-from holdfast.netlink.ifaddr import Held
-from holdfast.netlink.socket import Interrupted, Netlink, NetlinkError
+from holdfast.netlink.ifaddr import InterfaceAddress
+from holdfast.netlink.socket import DumpInterrupted, Netlink, NetlinkError
 from holdfast.reconcile import Away, Change, Outcome, Owned
 from holdfast.runtime.paths import write_atomically
 
@@ -28,7 +28,7 @@ MARK = 0x48
 """Ours, among the protocols of addresses; the kernel's own are 1 to 3."""
 _MARKS_SINCE = (5, 18)
 
-SpotChange = Change[Spot, None]
+SpotChange = Change[AnnouncedAddress, None]
 _NOBODYS: Owned[None] = Owned(None, "", 0)
 
 
@@ -38,14 +38,14 @@ def keeps_marks(release: str) -> bool:
     return number is not None and (int(number[1]), int(number[2])) >= _MARKS_SINCE
 
 
-class Addresses:
+class AddressTarget:
     """The announced addresses of this network namespace. `file` is where they are remembered if the kernel does not."""
 
     def __init__(self, file: Path, *, marks: bool | None = None) -> None:
         self._file = file
         self._marks = keeps_marks(os.uname().release) if marks is None else marks
         self._kernel: Netlink | None = None
-        self.held: frozenset[Spot] = frozenset()
+        self.held: frozenset[AnnouncedAddress] = frozenset()
         """What was there of ours at the last look."""
 
     def close(self) -> None:
@@ -54,21 +54,23 @@ class Addresses:
             self._kernel.close()
             self._kernel = None
 
-    async def read(self, after: Spot | None) -> tuple[Sequence[tuple[Spot, Owned[None]]], Spot | None]:
+    async def read(
+        self, after: AnnouncedAddress | None
+    ) -> tuple[Sequence[tuple[AnnouncedAddress, Owned[None]]], AnnouncedAddress | None]:
         found = self._ours()
         return [(spot, _NOBODYS) for spot in sorted(found) if after is None or after < spot], None
 
-    async def look(self, keys: Collection[Spot]) -> Mapping[Spot, Owned[None]]:
+    async def look(self, keys: Collection[AnnouncedAddress]) -> Mapping[AnnouncedAddress, Owned[None]]:
         return dict.fromkeys(self._ours() & set(keys), _NOBODYS)
 
-    async def apply(self, ready: Sequence[SpotChange]) -> Sequence[Outcome[Spot, None]]:
+    async def apply(self, ready: Sequence[SpotChange]) -> Sequence[Outcome[AnnouncedAddress, None]]:
         kernel = self._open()
         numbers = {name: link.number for name, link in links.dump(kernel).items()}
         foreign = self._there().keys() - self._ours()
         return [Outcome(change, self._applied(kernel, change, numbers, foreign)) for change in ready]
 
     def _applied(
-        self, kernel: Netlink, change: SpotChange, numbers: Mapping[str, int], foreign: Collection[Spot]
+        self, kernel: Netlink, change: SpotChange, numbers: Mapping[str, int], foreign: Collection[AnnouncedAddress]
     ) -> str | None:
         spot = change.key
         if spot.device not in numbers:
@@ -76,7 +78,7 @@ class Addresses:
             return f"there is no device {spot.device}: make it, or change announce.device" if change.new else None
         if spot in foreign:  # never remembered as ours, not even for the moment of trying
             return _refused(spot, errno.EEXIST, "") if change.new else None
-        held = Held(numbers[spot.device], octets(spot.host), 32 if spot.family == 4 else 128, self._mark)
+        held = InterfaceAddress(numbers[spot.device], octets(spot.host), 32 if spot.family == 4 else 128, self._mark)
         try:
             if change.new is not None:
                 self._remember(spot)
@@ -88,18 +90,18 @@ class Addresses:
             return _refused(spot, refusal.errno, refusal.strerror)
         return None
 
-    def _there(self) -> dict[Spot, int]:
+    def _there(self) -> dict[AnnouncedAddress, int]:
         """Every address that could be a VIP's, with its mark."""
         kernel = self._open()
         try:
             names = {link.number: name for name, link in links.dump(kernel).items()}
             there = ifaddr.dump(kernel)
-        except (Interrupted, OSError) as error:
+        except (DumpInterrupted, OSError) as error:
             raise Away("kernel", str(error)) from error
         whole = [one for one in there if one.link in names and one.length == 8 * len(one.address)]
-        return {Spot.of(text(one.address), names[one.link]): one.protocol for one in whole}
+        return {AnnouncedAddress.of(text(one.address), names[one.link]): one.protocol for one in whole}
 
-    def _ours(self) -> frozenset[Spot]:
+    def _ours(self) -> frozenset[AnnouncedAddress]:
         there = self._there()
         if self._marks:
             self.held = frozenset(spot for spot, mark in there.items() if mark == MARK)
@@ -119,30 +121,33 @@ class Addresses:
                 raise Away("kernel", f"no netlink socket ({error.strerror})") from error
         return self._kernel
 
-    def _remembered(self) -> frozenset[Spot]:
+    def _remembered(self) -> frozenset[AnnouncedAddress]:
         try:
-            return frozenset(Spot(*one) for one in msgspec.json.decode(self._file.read_bytes(), type=list[Spot]))
+            return frozenset(
+                AnnouncedAddress(*one)
+                for one in msgspec.json.decode(self._file.read_bytes(), type=list[AnnouncedAddress])
+            )
         except FileNotFoundError:
             return frozenset()
         except (OSError, msgspec.MsgspecError) as error:
             raise Away("state folder", f"{self._file}: {error}; delete it, and what it announced is yours") from error
 
-    def _remember(self, spot: Spot) -> None:
+    def _remember(self, spot: AnnouncedAddress) -> None:
         if not self._marks:
             self._keep(self._remembered() | {spot})
 
-    def _forget(self, spot: Spot) -> None:
+    def _forget(self, spot: AnnouncedAddress) -> None:
         if not self._marks:
             self._keep(self._remembered() - {spot})
 
-    def _keep(self, spots: frozenset[Spot]) -> None:
+    def _keep(self, spots: frozenset[AnnouncedAddress]) -> None:
         try:
             write_atomically(self._file, msgspec.json.encode(sorted(spots)))
         except OSError as error:
             raise Away("state folder", f"{self._file} cannot be written ({error.strerror})") from error
 
 
-def _refused(spot: Spot, number: int | None, words: str | None) -> str:
+def _refused(spot: AnnouncedAddress, number: int | None, words: str | None) -> str:
     match number:
         case errno.EEXIST:
             return f"{spot} is there already, and not by us: take it away, or take announce out of the frontend"

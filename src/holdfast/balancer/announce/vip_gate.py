@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.balancer.announce.policy import Spot
-from holdfast.balancer.vip import Key, Value, Vip
+from holdfast.balancer.announce.policy import AnnouncedAddress
+from holdfast.balancer.vip import Value, Vip, VipKey
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Brake, Change, Closed, Op, Reason
 
@@ -19,15 +19,15 @@ SILENT_AFTER = Duration(seconds=30)
 GATE = "announced"
 
 
-class FarewellReason(Reason):
+class AnnouncedReason(Reason):
     ANNOUNCED = "its address is still announced, and goes first"
 
 
 @dataclass(slots=True)
-class Farewell:
+class AnnouncedGate:
     """`named` says whether some frontend wants that address announced."""
 
-    brake: Brake[Key, Value]
+    brake: Brake[VipKey, Value]
     named: Callable[[str], bool]
     announced: frozenset[str] = frozenset()
     """Addresses that are on a device because of us."""
@@ -41,15 +41,15 @@ class Farewell:
         """What the announcer tells."""
         self.announced, self.obstacles, self.told = frozenset(announced), obstacles, now
 
-    def judge(self, change: Change[Key, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+    def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         host = host_of(change.key.vip)
         if change.op is not Op.DELETE or host not in self.announced | self.hinted or self.named(host):
             return None
         if now - self.told > SILENT_AFTER:
             return None
         braked = self.brake.judge(change, tally, have, now)
-        return braked or Closed(GATE, FarewellReason.ANNOUNCED, self.told, "its withdrawal, after the delay", host)
+        return braked or Closed(GATE, AnnouncedReason.ANNOUNCED, self.told, "its withdrawal, after the delay", host)
 
 
 def host_of(vip: Vip) -> str:
-    return Spot(vip.family, vip.address, "").host
+    return AnnouncedAddress(vip.family, vip.address, "").host

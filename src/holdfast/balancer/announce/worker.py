@@ -16,26 +16,26 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from holdfast.balancer.announce.policy import KINDS, STALE_AFTER, Announcements, Outlook, Spot
-from holdfast.balancer.announce.target import Addresses
+from holdfast.balancer.announce.policy import KINDS, STALE_AFTER, AnnouncedAddress, AnnounceInput, AnnouncePolicy
+from holdfast.balancer.announce.target import AddressTarget
 from holdfast.balancer.reconciler import NAME as KEEPER
 from holdfast.model.base.time import NEVER, Duration
 from holdfast.netlink import ifaddr
 from holdfast.netlink.socket import Netlink
-from holdfast.reconcile import Away, Intent, Owned, Story, Sync, Synced
+from holdfast.reconcile import Away, Outstanding, Owned, PauseGate, Synced, SyncGate
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.runtime.intents.commands import Intents
+from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import Pace, Place
+from holdfast.runtime.reconciler.place import LoopTimings, Place
 
 log = structlog.get_logger(__name__)
 
 NAME = "announce"
 ANNOUNCE = Spec(NAME, "holdfast.balancer.announce.worker:announce")
 OUTLOOK = "outlook"
-"""The command that the keeper answers with an `Outlook`."""
+"""The command that the keeper answers with an `AnnounceInput`."""
 _ASK_EVERY = Duration(milliseconds=250)
 _ASK_IDLE = Duration(seconds=1)
 _ASK_TIMEOUT = 2.0
@@ -48,15 +48,17 @@ class WantedAddresses:
     """The source: what the last outlook wants, as long as that is fresh."""
 
     def __init__(self, clock: Clock) -> None:
-        self.known = Announcements(Outlook(NEVER))
+        self.known = AnnouncePolicy(AnnounceInput(NEVER))
         self._clock = clock
         self.heard = NEVER
 
-    def hear(self, outlook: Outlook) -> None:
+    def hear(self, outlook: AnnounceInput) -> None:
         self.heard = self._clock.now()
         self.known.hear(outlook, self.heard)
 
-    async def read(self, after: Spot | None, upto: Spot | None) -> Sequence[tuple[Spot, Owned[None]]]:
+    async def read(
+        self, after: AnnouncedAddress | None, upto: AnnouncedAddress | None
+    ) -> Sequence[tuple[AnnouncedAddress, Owned[None]]]:
         wanted = self._wanted()
         return [
             (spot, owned)
@@ -64,14 +66,14 @@ class WantedAddresses:
             if (after is None or after < spot) and (upto is None or spot <= upto)
         ]
 
-    async def look(self, keys: Collection[Spot]) -> Mapping[Spot, Owned[None]]:
+    async def look(self, keys: Collection[AnnouncedAddress]) -> Mapping[AnnouncedAddress, Owned[None]]:
         wanted = self._wanted()
         return {spot: wanted[spot] for spot in keys if spot in wanted}
 
     async def refresh(self) -> None:
         self._wanted()
 
-    def _wanted(self) -> dict[Spot, Owned[None]]:
+    def _wanted(self) -> dict[AnnouncedAddress, Owned[None]]:
         if not self.heard or self._clock.now() - self.heard > STALE_AFTER:
             raise Away(KEEPER, "it does not say how the frontends are")
         revision = self.known.outlook.revision or 0
@@ -92,15 +94,15 @@ class AnnounceMetrics:
 
 
 class Announcer:
-    def __init__(self, worker: Worker, addresses: Addresses) -> None:
+    def __init__(self, worker: Worker, addresses: AddressTarget) -> None:
         self._worker = worker
         self._addresses = addresses
         self._source = WantedAddresses(worker.clock)
-        self._sync = Sync({KEEPER: Synced(worker.clock.now())})
-        self._wanted: frozenset[Spot] = frozenset()
+        self._sync = SyncGate({KEEPER: Synced(worker.clock.now())})
+        self._wanted: frozenset[AnnouncedAddress] = frozenset()
         self._metrics = AnnounceMetrics(worker.metrics.registry)
-        intent: Intent[Spot] = Intent(NAME)
-        self._reconciler: Reconciler[Spot, None] = Reconciler(
+        intent: PauseGate[AnnouncedAddress] = PauseGate(NAME)
+        self._reconciler: Reconciler[AnnouncedAddress, None] = Reconciler(
             Place(
                 name=NAME,
                 source=self._source,
@@ -115,9 +117,9 @@ class Announcer:
             vitals=worker.vitals,
             decisions=worker.decisions,
             metrics=worker.metrics,
-            pace=Pace(audit=_AUDIT, recheck=Duration(milliseconds=500)),
+            pace=LoopTimings(audit=_AUDIT, recheck=Duration(milliseconds=500)),
         )
-        Intents(worker, self._reconciler, intent, self._sync).offer()
+        IntentCommands(worker, self._reconciler, intent, self._sync).offer()
 
     async def run(self) -> None:
         """Until told to stop. What is announced stays."""
@@ -140,7 +142,7 @@ class Announcer:
         while True:
             answer = await ask(self._worker.paths.socket(KEEPER), self._question(), timeout=_ASK_TIMEOUT)
             if not answer.error:
-                self._hear(msgspec.convert(answer.result, Outlook))
+                self._hear(msgspec.convert(answer.result, AnnounceInput))
             idle = not self._source.known.outlook.stands and not self._addresses.held
             await asyncio.sleep((_ASK_IDLE if idle else _ASK_EVERY).total_seconds())
 
@@ -150,7 +152,7 @@ class Announcer:
         obstacles = {story.change.key.host: _obstacle(story) for story in stories}
         return Request(OUTLOOK, {"announced": [spot.host for spot in sorted(self._addresses.held)], "why": obstacles})
 
-    def _hear(self, outlook: Outlook) -> None:
+    def _hear(self, outlook: AnnounceInput) -> None:
         self._source.hear(outlook)
         known = self._sync.sources.get(KEEPER)
         if known is None or (known.revision, known.unreadable) != (outlook.revision, outlook.unreadable):
@@ -162,7 +164,7 @@ class Announcer:
         self._metrics.show({stand.frontend: stand.spot in self._addresses.held for stand in outlook.stands})
 
 
-def _obstacle(story: Story[Spot, None]) -> str:
+def _obstacle(story: Outstanding[AnnouncedAddress, None]) -> str:
     if story.closed is None:
         return story.error or "about to be done"
     return f"held by {story.closed.gate}: {story.closed.sentence}; opens by: {story.closed.opens}"
@@ -196,5 +198,5 @@ async def announce(worker: Worker) -> None:
         worker.vitals.state = "nothing is announced with dry-run"
         await worker.stopping.wait()
         return
-    with contextlib.closing(Addresses(worker.paths.state / "announced.json")) as addresses:
+    with contextlib.closing(AddressTarget(worker.paths.state / "announced.json")) as addresses:
         await Announcer(worker, addresses).run()

@@ -14,17 +14,17 @@ import structlog
 
 from holdfast.balancer.commands.announce_status import outlook
 from holdfast.balancer.commands.trace_flow import trace
-from holdfast.balancer.commands.views import View
-from holdfast.balancer.health import Event, Impossible, Signal, State, step
-from holdfast.balancer.intents import Wishes
-from holdfast.balancer.reconciler import NAME, Keeper
-from holdfast.balancer.vip import Key
+from holdfast.balancer.commands.views import BalancerViews
+from holdfast.balancer.health import HealthEvent, HealthState, InvalidEvent, Signal, step
+from holdfast.balancer.intents import IntentStore
+from holdfast.balancer.reconciler import NAME, VipReconciler
+from holdfast.balancer.vip import VipKey
 from holdfast.config.schema.scalars import duration
 from holdfast.model.base.time import Instant
-from holdfast.model.control.intent import Intent, IntentName, What
-from holdfast.model.control.scope import Scope, Target
-from holdfast.reconcile import Intent as Gate
+from holdfast.model.control.intent import Intent, IntentKind, IntentName
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import Pause
+from holdfast.reconcile import PauseGate as Gate
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision, DecisionLog
@@ -33,9 +33,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-_ENDED = {"resume": (Event.RESUME, What.PAUSE), "enable": (Event.ENABLE, What.DISABLE)}
-_BEGUN = {"pause": (Event.PAUSE, What.PAUSE), "disable": (Event.DISABLE, What.DISABLE)}
-_STATES = {What.PAUSE: State.PAUSED, What.DISABLE: State.DISABLED}
+_ENDED = {"resume": (HealthEvent.RESUME, IntentKind.PAUSE), "enable": (HealthEvent.ENABLE, IntentKind.DISABLE)}
+_BEGUN = {"pause": (HealthEvent.PAUSE, IntentKind.PAUSE), "disable": (HealthEvent.DISABLE, IntentKind.DISABLE)}
+_STATES = {IntentKind.PAUSE: HealthState.PAUSED, IntentKind.DISABLE: HealthState.DISABLED}
 _DONE = {
     "pause": "gets no new flows; its established ones go on",
     "disable": "gets no new flows, and its established ones are ended",
@@ -45,8 +45,8 @@ _DONE = {
 }
 
 
-class Commands:
-    def __init__(self, keeper: Keeper, wishes: Wishes, clock: Clock, decisions: DecisionLog) -> None:
+class BalancerCommands:
+    def __init__(self, keeper: VipReconciler, wishes: IntentStore, clock: Clock, decisions: DecisionLog) -> None:
         self._keeper = keeper
         self._wishes = wishes
         self._clock = clock
@@ -118,21 +118,21 @@ class Commands:
             said = await self._weigh(name, request, who)
         else:
             raise Declined(f"a backend can be told {', '.join(_DONE)}; not {do!r}")
-        return self._done(do, Scope(Target.BACKEND, name), said, request, who)
+        return self._done(do, Scope(ScopeKind.BACKEND, name), said, request, who)
 
     async def _frontend(self, request: Request, who: Who) -> str:
         do, name = str(request.args.get("do")), str(request.args.get("name"))
-        scope, paused = Scope(Target.FRONTEND, name), self._keeper.balancer.pauses
+        scope, paused = Scope(ScopeKind.FRONTEND, name), self._keeper.balancer.pauses
         if do == "pause":
             _known(self._keeper.balancer.roster.frontends, "frontend", name)
-            intent = self._intent(What.PAUSE, scope, request, who)
+            intent = self._intent(IntentKind.PAUSE, scope, request, who)
             await self._wishes.keep(intent)
             said = f"stays as it is programmed now{_until(intent)}, whatever its backends do"
         elif do == "resume":
             if name not in paused:
                 known = ", ".join(sorted(paused)) or "none"
                 raise Declined(f"frontend {name!r} is not paused; paused are: {known}")
-            await self._wishes.drop((IntentName(What.PAUSE, scope),))
+            await self._wishes.drop((IntentName(IntentKind.PAUSE, scope),))
             said = "follows its backends again"
         else:
             raise Declined(f"a frontend can be told pause and resume; not {do!r}")
@@ -150,8 +150,8 @@ class Commands:
         state = self._keeper.balancer.health[name].state
         if state is not _STATES[what]:  # asking again renews who, why and until when
             self._possible(name, event)
-        intent = self._intent(what, Scope(Target.BACKEND, name), request, who)
-        await self._wishes.keep(intent, instead_of=(_name(What.PAUSE, name), _name(What.DISABLE, name)))
+        intent = self._intent(what, Scope(ScopeKind.BACKEND, name), request, who)
+        await self._wishes.keep(intent, instead_of=(_name(IntentKind.PAUSE, name), _name(IntentKind.DISABLE, name)))
         return _DONE[do] + _until(intent)
 
     async def _end(self, do: str, name: str) -> str:
@@ -163,22 +163,22 @@ class Commands:
     async def _weigh(self, name: str, request: Request, who: Who) -> str:
         weight = request.args.get("weight")
         if weight is None:
-            await self._wishes.drop((_name(What.WEIGHT, name),))
+            await self._wishes.drop((_name(IntentKind.WEIGHT, name),))
             return "has its configured weight again"
         if not isinstance(weight, int) or not 0 <= weight <= 100:
             raise Declined("a weight is a whole number from 0 to 100")
-        intent = self._intent(What.WEIGHT, Scope(Target.BACKEND, name), request, who, weight)
+        intent = self._intent(IntentKind.WEIGHT, Scope(ScopeKind.BACKEND, name), request, who, weight)
         await self._wishes.keep(intent)
         return f"{_DONE['weight']} {weight}{_until(intent)}"
 
-    def _possible(self, name: str, event: Event) -> None:
+    def _possible(self, name: str, event: HealthEvent) -> None:
         """B10: what makes no sense is refused before it is written down."""
         try:
             step(self._keeper.balancer.health[name], Signal(event, ""), self._clock.now())
-        except Impossible as sentence:
+        except InvalidEvent as sentence:
             raise Declined(f"{name}: {sentence}") from sentence
 
-    def _intent(self, what: What, scope: Scope, request: Request, who: Who, weight: int | None = None) -> Intent:
+    def _intent(self, what: IntentKind, scope: Scope, request: Request, who: Who, weight: int | None = None) -> Intent:
         why, within = request.args.get("reason"), request.args.get("for")
         if not isinstance(why, str) or not why.strip():
             raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
@@ -195,8 +195,8 @@ class Commands:
         kind = scope.target.value
         self._decisions.write([Decision(self._clock.wall(), NAME, do, f"{kind}/{scope.name}", "asked", said, kind)])
 
-    def _view(self) -> View:
-        return View(self._keeper, self._clock.now())
+    def _view(self) -> BalancerViews:
+        return BalancerViews(self._keeper, self._clock.now())
 
 
 def _known(things: Mapping[str, T], kind: str, name: str) -> T:
@@ -207,11 +207,11 @@ def _known(things: Mapping[str, T], kind: str, name: str) -> T:
     return things[name]
 
 
-def _name(what: What, name: str) -> IntentName:
-    return IntentName(what, Scope(Target.BACKEND, name))
+def _name(what: IntentKind, name: str) -> IntentName:
+    return IntentName(what, Scope(ScopeKind.BACKEND, name))
 
 
-def _gate(intent: Intent, wall: datetime, now: Instant) -> Gate[Key]:
+def _gate(intent: Intent, wall: datetime, now: Instant) -> Gate[VipKey]:
     """The gate that holds what this intent pauses; wall-clock times of this machine become times of its boot clock."""
     until = None if intent.until is None else now + (intent.until - wall)
     return Gate(str(intent.scope), pause=Pause(intent.who, intent.why, now - (wall - intent.since), until))

@@ -10,11 +10,11 @@ import re
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
-from holdfast.balancer.dataplane.api import Client, Course, Foretelling
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.reconciler import Keeper
-from holdfast.balancer.services.resolved import Frontend
-from holdfast.balancer.vip import PROTOCOLS, Entry, Key, Settings, Vip, shown
+from holdfast.balancer.dataplane.api import Client, FlowPath, FlowTracer
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.reconciler import VipReconciler
+from holdfast.balancer.services.resolved import ResolvedFrontend
+from holdfast.balancer.vip import PROTOCOLS, BackendEntry, Vip, VipKey, VipSettings, shown
 from holdfast.runtime.control import Declined
 
 _PLACE = re.compile(
@@ -22,10 +22,10 @@ _PLACE = re.compile(
 ).fullmatch
 
 
-async def trace(keeper: Keeper, source: str, to: str) -> dict[str, Any]:
+async def trace(keeper: VipReconciler, source: str, to: str) -> dict[str, Any]:
     """What `explain flow` shows. Raises `Declined` with a sentence for what cannot be told."""
     dataplane = keeper.dataplane
-    if not isinstance(dataplane, Foretelling):
+    if not isinstance(dataplane, FlowTracer):
         raise Declined(f"the dataplane {dataplane.describe().name} cannot tell the course of a flow")
     frontend, vip, protocol, to_port = _met(keeper, to)
     address, port, _ = _place(source)
@@ -39,8 +39,10 @@ async def trace(keeper: Keeper, source: str, to: str) -> dict[str, Any]:
     return _told(keeper, frontend, vip, course, sticky=_is_sticky(keeper, vip), port=port)
 
 
-def _told(keeper: Keeper, frontend: Frontend, vip: Vip, course: Course, *, sticky: bool, port: int) -> dict[str, Any]:
-    entry = None if course.backend is None else keeper.target.held.get(Key(vip, course.backend))
+def _told(
+    keeper: VipReconciler, frontend: ResolvedFrontend, vip: Vip, course: FlowPath, *, sticky: bool, port: int
+) -> dict[str, Any]:
+    entry = None if course.backend is None else keeper.target.held.get(VipKey(vip, course.backend))
     return {
         "frontend": frontend.name,
         "vip": str(vip),
@@ -48,13 +50,13 @@ def _told(keeper: Keeper, frontend: Frontend, vip: Vip, course: Course, *, stick
         "bucket": course.bucket,
         "buckets": keeper.dataplane.describe().table_size,
         "backend": _named(keeper, course.backend),
-        "weight": entry.weight if isinstance(entry, Entry) else None,
+        "weight": entry.weight if isinstance(entry, BackendEntry) else None,
         "share": course.share,
         "established": _named(keeper, course.established),
     }
 
 
-def _met(keeper: Keeper, to: str) -> tuple[Frontend, Vip, int, int]:
+def _met(keeper: VipReconciler, to: str) -> tuple[ResolvedFrontend, Vip, int, int]:
     """The frontend of that name, or the one that the dataplane would pick for this address, port and protocol."""
     frontends = keeper.balancer.roster.frontends
     if to in frontends:
@@ -88,12 +90,12 @@ def _place(text: str) -> tuple[IPv4Address | IPv6Address, int, str | None]:
         ) from error
 
 
-def _is_sticky(keeper: Keeper, vip: Vip) -> bool:
-    held = keeper.target.held.get(Key(vip))
-    return isinstance(held, Settings) and held.sticky
+def _is_sticky(keeper: VipReconciler, vip: Vip) -> bool:
+    held = keeper.target.held.get(VipKey(vip))
+    return isinstance(held, VipSettings) and held.sticky
 
 
-def _named(keeper: Keeper, backend: Identity | None) -> str | None:
+def _named(keeper: VipReconciler, backend: BackendId | None) -> str | None:
     if backend is None:
         return None
     names = [name for name, one in keeper.balancer.roster.backends.items() if one.identity == backend]

@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 
 from holdfast.balancer.announce.vip_gate import host_of
-from holdfast.balancer.desired.state import Transition
-from holdfast.balancer.reconciler import Keeper
-from holdfast.balancer.services.resolved import Backend, Frontend
+from holdfast.balancer.desired.state import HealthTransition
+from holdfast.balancer.reconciler import VipReconciler
+from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
 from holdfast.balancer.target import predicted
-from holdfast.balancer.vip import Entry, Key, shown
+from holdfast.balancer.vip import BackendEntry, VipKey, shown
 from holdfast.model.base.time import Instant
 
 
-class View:
+class BalancerViews:
     """Answers questions about a keeper; `now` is when the question was asked."""
 
-    def __init__(self, keeper: Keeper, now: Instant) -> None:
+    def __init__(self, keeper: VipReconciler, now: Instant) -> None:
         self._keeper = keeper
         self._balancer = keeper.balancer
         self._now = now
@@ -36,7 +36,7 @@ class View:
             "missing": dict(roster.missing),
         }
 
-    def frontend(self, frontend: Frontend) -> dict[str, Any]:
+    def frontend(self, frontend: ResolvedFrontend) -> dict[str, Any]:
         wanted = self._balancer.desired(frontend, self._now)
         serving = wanted.serving
         held = self._keeper.target.held
@@ -50,14 +50,14 @@ class View:
             "paused": None if pause is None else {"who": pause.who, "why": pause.why, "until": _text(pause.until)},
             "announce": self._announce(frontend),
             "active_pool": serving.active,
-            "programmed": Key(frontend.vip) in held,
+            "programmed": VipKey(frontend.vip) in held,
             "pools": [
                 [self._member(frontend, name, weight, serving.shares[name].weight) for name, weight in pool]
                 for pool in frontend.pools
             ],
         }
 
-    def _announce(self, frontend: Frontend) -> dict[str, Any] | None:
+    def _announce(self, frontend: ResolvedFrontend) -> dict[str, Any] | None:
         """Where it is announced, and by the announcer's word what stands in the way."""
         if frontend.announce is None:
             return None
@@ -65,7 +65,7 @@ class View:
         why = farewell.obstacles.get(host)
         return {"device": frontend.announce.device, "is_there": host in farewell.announced, "why": why}
 
-    def backend(self, backend: Backend) -> dict[str, Any]:
+    def backend(self, backend: ResolvedBackend) -> dict[str, Any]:
         health = self._balancer.health[backend.name]
         return {
             "name": backend.name,
@@ -91,7 +91,7 @@ class View:
             ],
         }
 
-    def explain_backend(self, backend: Backend) -> dict[str, Any]:
+    def explain_backend(self, backend: ResolvedBackend) -> dict[str, Any]:
         """A backend with its transitions, its place under every VIP, and what stands in the way there."""
         transitions = self._balancer.history.get(backend.name, ())
         users = [self._balancer.roster.frontends[name] for name in self._balancer.roster.users[backend.name]]
@@ -102,7 +102,7 @@ class View:
             "entries": entries,
         }
 
-    def explain_frontend(self, frontend: Frontend) -> dict[str, Any]:
+    def explain_frontend(self, frontend: ResolvedFrontend) -> dict[str, Any]:
         standing = self._balancer.standing(frontend.vip)
         unknown = standing.unknown if standing else ()
         waiting = [one for one in self._keeper.reconciler.outstanding() if one["key"].startswith(str(frontend.vip))]
@@ -128,20 +128,20 @@ class View:
             ],
         }
 
-    def _member(self, frontend: Frontend, name: str, configured: int, wanted: int) -> dict[str, Any]:
+    def _member(self, frontend: ResolvedFrontend, name: str, configured: int, wanted: int) -> dict[str, Any]:
         backend = self._balancer.roster.backends[name]
-        entry = self._keeper.target.held.get(Key(frontend.vip, backend.identity))
+        entry = self._keeper.target.held.get(VipKey(frontend.vip, backend.identity))
         return {
             "backend": name,
             "address": shown(backend.identity),
             "state": self._balancer.health[name].state.value,
             "configured": configured,
             "wanted": wanted,
-            "programmed": entry.weight if isinstance(entry, Entry) else None,
+            "programmed": entry.weight if isinstance(entry, BackendEntry) else None,
         }
 
-    def _entry(self, frontend: Frontend, backend: Backend) -> dict[str, Any]:
-        key = Key(frontend.vip, backend.identity)
+    def _entry(self, frontend: ResolvedFrontend, backend: ResolvedBackend) -> dict[str, Any]:
+        key = VipKey(frontend.vip, backend.identity)
         held = self._keeper.target.held.get(key)
         share = self._balancer.desired(frontend, self._now).serving.shares[backend.name]
         story = next((one for one in self._keeper.reconciler.outstanding() if one["key"] == str(key)), None)
@@ -150,11 +150,11 @@ class View:
             "vip": str(frontend.vip),
             "wanted": share.weight,
             "kill": share.kill,
-            "programmed": held.weight if isinstance(held, Entry) else None,
+            "programmed": held.weight if isinstance(held, BackendEntry) else None,
             "outstanding": story,
         }
 
-    def _transition(self, one: Transition) -> dict[str, Any]:
+    def _transition(self, one: HealthTransition) -> dict[str, Any]:
         return {"ago_s": self._age(one.at), "old": one.old.value, "new": one.new.value, "why": one.why}
 
     def _age(self, since: Instant | None) -> float | None:

@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import Key, Value, Vip
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import Value, Vip, VipKey
 from holdfast.reconcile import Change
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class VipDataplaneInfo:
     """What a dataplane is and what it can do."""
 
     name: str
@@ -50,36 +50,36 @@ class Client(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class FlowPath:
     """Where a flow goes, and by what."""
 
     bucket: int
-    backend: Identity | None
+    backend: BackendId | None
     """Who has that bucket: whom a new flow would get. None: it is refused."""
     share: int
     """How many buckets that backend has."""
-    established: Identity | None
+    established: BackendId | None
     """Who has the flow, if it is established."""
 
 
 @runtime_checkable
-class Foretelling(Protocol):
+class FlowTracer(Protocol):
     """A dataplane that can tell the course of a flow."""
 
-    async def course(self, vip: Vip, client: Client) -> Course | None:
+    async def course(self, vip: Vip, client: Client) -> FlowPath | None:
         """The course of a flow to that VIP; None when it holds no such VIP."""
         ...
 
 
-class Dataplane(Protocol):
+class VipDataplane(Protocol):
     """Every method raises `Away` while the dataplane cannot be reached; nothing else may come out."""
 
-    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[Key, Value]:
+    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         """What it holds of ours: all of it, or what is under these VIPs. Foreign objects are not ours to see (B18). A
         VIP that is not as it was made is there, too, and said to be damaged: who does not want it can remove it."""
         ...
 
-    async def apply(self, changes: Sequence[Change[Key, Value]]) -> Sequence[str | None]:
+    async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
         """Makes these changes in this order; per change None, or one sentence why not.
 
         Idempotent. An entry that was made with `kill`, or that was deleted, has no established flow left when its
@@ -87,14 +87,14 @@ class Dataplane(Protocol):
         """
         ...
 
-    async def flush(self, vip: Vip, backend: Identity) -> int:
+    async def flush(self, vip: Vip, backend: BackendId) -> int:
         """Kills the established flows of one entry; how many there were."""
         ...
 
-    async def counters(self) -> Mapping[Key, Counters]: ...
+    async def counters(self) -> Mapping[VipKey, Counters]: ...
 
     async def lost(self) -> None:
         """Returns when what was programmed may be gone: a restart, a reconnect. Then everything is compared (B15)."""
         ...
 
-    def describe(self) -> Description: ...
+    def describe(self) -> VipDataplaneInfo: ...

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
-from holdfast.balancer.dataplane.api import Counters, Description
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import Entry, Key, Value, Vip
+from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
 from holdfast.reconcile import Change, Op
 
 log = structlog.get_logger(__name__)
@@ -17,17 +17,17 @@ log = structlog.get_logger(__name__)
 _WORDS = {Op.DELETE: "remove", Op.REPLACE: "change", Op.CREATE: "add"}
 
 
-class DryRun:
+class DryRunDataplane:
     """What would be programmed, in memory: gone with the process."""
 
     def __init__(self, table_size: int) -> None:
         self._size = table_size
-        self._objects: dict[Key, Value] = {}
+        self._objects: dict[VipKey, Value] = {}
 
-    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[Key, Value]:
+    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         return {key: value for key, value in self._objects.items() if vips is None or key.vip in vips}
 
-    async def apply(self, changes: Sequence[Change[Key, Value]]) -> Sequence[str | None]:
+    async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
         for change in changes:
             log.info(f"would {_WORDS[change.op]} {change.key}{_shown(change)}")
             if change.new is None:
@@ -37,28 +37,28 @@ class DryRun:
                 self._objects[change.key] = change.new.value
         return [None] * len(changes)
 
-    async def flush(self, vip: Vip, backend: Identity) -> int:
-        log.info(f"would end the flows of {Key(vip, backend)}")
+    async def flush(self, vip: Vip, backend: BackendId) -> int:
+        log.info(f"would end the flows of {VipKey(vip, backend)}")
         return 0
 
-    async def counters(self) -> Mapping[Key, Counters]:
+    async def counters(self) -> Mapping[VipKey, Counters]:
         return {}
 
     async def lost(self) -> None:
         await asyncio.Event().wait()  # memory is not lost while its process lives
 
-    def describe(self) -> Description:
-        return Description("dry-run", self._size, frozenset({"sticky"}))
+    def describe(self) -> VipDataplaneInfo:
+        return VipDataplaneInfo("dry-run", self._size, frozenset({"sticky"}))
 
 
-def _goes_with(key: Key, gone: Key) -> bool:
-    return key == gone or gone == Key(key.vip)
+def _goes_with(key: VipKey, gone: VipKey) -> bool:
+    return key == gone or gone == VipKey(key.vip)
 
 
-def _shown(change: Change[Key, Value]) -> str:
+def _shown(change: Change[VipKey, Value]) -> str:
     if change.new is None:
         return ""
     value = change.new.value
-    if isinstance(value, Entry):
+    if isinstance(value, BackendEntry):
         return f" with weight {value.weight}" + (", ending its flows" if value.kill else "")
     return ", all flows of a client to one backend" if value.sticky else ""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from holdfast.balancer.dataplane.api import Dataplane
-from holdfast.balancer.dataplane.dry_run import DryRun
-from holdfast.balancer.dataplane.nftables import Nftables, Shape, refusal_of_nftables
-from holdfast.config.sections.balancer import Dataplane as Configuration
+from holdfast.balancer.dataplane.api import VipDataplane
+from holdfast.balancer.dataplane.dry_run import DryRunDataplane
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape, refusal_of_nftables
+from holdfast.config.sections.balancer import BalancerDataplaneSettings as Configuration
 
 
-def open_dataplane(config: Configuration) -> Dataplane:
+def open_dataplane(config: Configuration) -> VipDataplane:
     """The dataplane that is configured. One that cannot be had says so when it is used, again and again."""
     match config.kind:
         case "nftables":
-            return Nftables(Shape(config.table, config.table_size, config.snat))
+            return NftablesDataplane(TableShape(config.table, config.table_size, config.snat))
         case "dry-run":
-            return DryRun(config.table_size)
+            return DryRunDataplane(config.table_size)
 
 
 def refusal(config: Configuration) -> str | None:

@@ -11,18 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.balancer.desired import slow_start as slowstart
-from holdfast.balancer.desired.pools import Member, Serving, serving
-from holdfast.balancer.health import Health, State
-from holdfast.balancer.services.resolved import Backend, Frontend
-from holdfast.balancer.vip import Entry, Key, Value
+from holdfast.balancer.desired.pools import PoolCandidate, Serving, serving
+from holdfast.balancer.health import Health, HealthState
+from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend
+from holdfast.balancer.vip import BackendEntry, Value, VipKey
 from holdfast.model.base.time import Instant
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class Inputs:
     """Everything besides the configuration that decides what is wanted."""
 
-    backends: Mapping[str, Backend]
+    backends: Mapping[str, ResolvedBackend]
     health: Mapping[str, Health]
     ramps: Mapping[tuple[str, str], Instant] = field(default_factory=dict)
     """When slow start began, by frontend and backend."""
@@ -31,45 +31,47 @@ class Circumstances:
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class DesiredFrontend:
     """One frontend as it should be. `due` is when to look again at the latest."""
 
     serving: Serving
-    objects: tuple[tuple[Key, Value], ...]
+    objects: tuple[tuple[VipKey, Value], ...]
     due: Instant | None
 
 
-def desired(frontend: Frontend, around: Circumstances, now: Instant) -> Desired:
+def desired(frontend: ResolvedFrontend, around: Inputs, now: Instant) -> DesiredFrontend:
     pools = [[_member(frontend, name, weight, around, now) for name, weight in pool] for pool in frontend.pools]
     found = serving(pools, flush_on_down=frontend.flush_on_down, panic_below=frontend.panic_below)
     entries = [
-        (Key(frontend.vip, around.backends[name].identity), Entry(share.weight, share.kill))
+        (VipKey(frontend.vip, around.backends[name].identity), BackendEntry(share.weight, share.kill))
         for name, share in found.shares.items()
     ]
-    objects: list[tuple[Key, Value]] = [(Key(frontend.vip), frontend.settings), *sorted(entries)]
+    objects: list[tuple[VipKey, Value]] = [(VipKey(frontend.vip), frontend.settings), *sorted(entries)]
     due = min(_changes(frontend, around, now), default=None)
-    return Desired(found, tuple(objects), due)
+    return DesiredFrontend(found, tuple(objects), due)
 
 
-def _member(frontend: Frontend, name: str, configured: int, around: Circumstances, now: Instant) -> Member:
+def _member(frontend: ResolvedFrontend, name: str, configured: int, around: Inputs, now: Instant) -> PoolCandidate:
     weight = around.weights.get(name, configured)
     health = around.health[name]
     began = around.ramps.get((frontend.name, name), slowstart.DONE)
-    ramped = slowstart.weight(weight, began, frontend.slow_start, now) if weight and health.state is State.UP else None
+    ramped = (
+        slowstart.weight(weight, began, frontend.slow_start, now) if weight and health.state is HealthState.UP else None
+    )
     settled = now - health.since >= around.backends[name].patience
-    return Member(name, weight, health.state, ramped, settled)
+    return PoolCandidate(name, weight, health.state, ramped, settled)
 
 
-def _changes(frontend: Frontend, around: Circumstances, now: Instant) -> Iterator[Instant]:
+def _changes(frontend: ResolvedFrontend, around: Inputs, now: Instant) -> Iterator[Instant]:
     """The instants at which something changes by itself."""
     for name in frontend.backends():
         health = around.health[name]
-        if health.state is State.UP:
+        if health.state is HealthState.UP:
             began = around.ramps.get((frontend.name, name), slowstart.DONE)
             step = slowstart.next_step(began, frontend.slow_start, now)
             if step is not None:
                 yield step
-        elif health.state is State.DOWN and frontend.flush_on_down:
+        elif health.state is HealthState.DOWN and frontend.flush_on_down:
             settles = health.since + around.backends[name].patience
             if settles > now:
                 yield settles

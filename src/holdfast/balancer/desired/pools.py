@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.balancer.health import State
+from holdfast.balancer.health import HealthState
 
-_HELD_BY_OPERATOR = (State.PAUSED, State.DISABLED)
+_HELD_BY_OPERATOR = (HealthState.PAUSED, HealthState.DISABLED)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PoolCandidate:
     """One backend in one pool of a frontend."""
 
     backend: str
     weight: int
     """As configured, or as an operator asked for."""
-    state: State
+    state: HealthState
     ramped: int | None = None
     """What slow start makes of the weight; None: all of it."""
     settled: bool = True
@@ -46,11 +46,13 @@ class Serving:
     active: int | None
     """The pool that serves; None when none does."""
     panic: bool
-    state: State
+    state: HealthState
     """UP, DOWN or UNKNOWN."""
 
 
-def serving(pools: Sequence[Sequence[Member]], *, flush_on_down: bool = True, panic_below: float = 0.0) -> Serving:
+def serving(
+    pools: Sequence[Sequence[PoolCandidate]], *, flush_on_down: bool = True, panic_below: float = 0.0
+) -> Serving:
     """Weighs every backend. `panic_below` is the panic threshold, a share from 0 (off) to 1."""
     active = next((index for index, pool in enumerate(pools) if _is_fit(pool, panic_below)), None)
     panic = active is None and panic_below > 0 and any(_can_panic(member) for pool in pools[:1] for member in pool)
@@ -65,32 +67,32 @@ def serving(pools: Sequence[Sequence[Member]], *, flush_on_down: bool = True, pa
     return Serving(shares, 0 if panic else active, panic, _state(pools, shares))
 
 
-def _is_fit(pool: Sequence[Member], panic_below: float) -> bool:
-    up = sum(member.weight for member in pool if member.state is State.UP)
+def _is_fit(pool: Sequence[PoolCandidate], panic_below: float) -> bool:
+    up = sum(member.weight for member in pool if member.state is HealthState.UP)
     of = sum(member.weight for member in pool if member.state not in _HELD_BY_OPERATOR)
     return up > 0 and up >= panic_below * of
 
 
-def _serves(member: Member, in_active_pool: bool) -> bool:
-    return in_active_pool and member.state is State.UP
+def _serves(member: PoolCandidate, in_active_pool: bool) -> bool:
+    return in_active_pool and member.state is HealthState.UP
 
 
-def _can_panic(member: Member) -> bool:
-    return member.weight > 0 and member.state in (State.UP, State.DOWN, State.UNKNOWN)
+def _can_panic(member: PoolCandidate) -> bool:
+    return member.weight > 0 and member.state in (HealthState.UP, HealthState.DOWN, HealthState.UNKNOWN)
 
 
-def _weight(member: Member) -> int:
+def _weight(member: PoolCandidate) -> int:
     return member.weight if member.ramped is None else member.ramped
 
 
-def _kills(member: Member, *, flush_on_down: bool) -> bool:
-    if member.state is State.DISABLED:
+def _kills(member: PoolCandidate, *, flush_on_down: bool) -> bool:
+    if member.state is HealthState.DISABLED:
         return True
-    return member.state is State.DOWN and flush_on_down and member.settled
+    return member.state is HealthState.DOWN and flush_on_down and member.settled
 
 
-def _state(pools: Sequence[Sequence[Member]], shares: dict[str, Share]) -> State:
+def _state(pools: Sequence[Sequence[PoolCandidate]], shares: dict[str, Share]) -> HealthState:
     if any(share.weight for share in shares.values()):
-        return State.UP
-    known = any(member.state is not State.UNKNOWN for pool in pools for member in pool)
-    return State.DOWN if known else State.UNKNOWN
+        return HealthState.UP
+    known = any(member.state is not HealthState.UNKNOWN for pool in pools for member in pool)
+    return HealthState.DOWN if known else HealthState.UNKNOWN

@@ -13,38 +13,38 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from holdfast.balancer.desired import slow_start as slowstart
-from holdfast.balancer.desired.frontend import Circumstances, Desired, desired
-from holdfast.balancer.gates import Standing
-from holdfast.balancer.health import Event, Health, Signal, State, step
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.probing.messages import Assignment, Pace, Report, Result
-from holdfast.balancer.services.resolved import Backend, Frontend, Roster, carry
-from holdfast.balancer.vip import Entry, Key, Value, Vip
+from holdfast.balancer.desired.frontend import DesiredFrontend, Inputs, desired
+from holdfast.balancer.gates import FrontendState
+from holdfast.balancer.health import Health, HealthEvent, HealthState, Signal, step
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.probing.messages import Assignment, ProbeInterval, ProbeReport, ProbeResult
+from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend, Services, carry
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
 from holdfast.balancer.warm_up import Trigger, WarmUp
 from holdfast.model.base.time import Instant
-from holdfast.model.control.intent import Intent, What
-from holdfast.model.control.scope import Target as ScopeTarget
+from holdfast.model.control.intent import Intent, IntentKind
+from holdfast.model.control.scope import ScopeKind as ScopeTarget
 
-_HOLDS = {What.PAUSE: State.PAUSED, What.DISABLE: State.DISABLED}
-_ENTERS = {State.PAUSED: Event.PAUSE, State.DISABLED: Event.DISABLE}
-_LEAVES = {State.PAUSED: Event.RESUME, State.DISABLED: Event.ENABLE}
+_HOLDS = {IntentKind.PAUSE: HealthState.PAUSED, IntentKind.DISABLE: HealthState.DISABLED}
+_ENTERS = {HealthState.PAUSED: HealthEvent.PAUSE, HealthState.DISABLED: HealthEvent.DISABLE}
+_LEAVES = {HealthState.PAUSED: HealthEvent.RESUME, HealthState.DISABLED: HealthEvent.ENABLE}
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class HealthTransition:
     """One change of a backend's state."""
 
     at: Instant
     backend: str
-    old: State
-    new: State
+    old: HealthState
+    new: HealthState
     why: str
 
 
-class Balancer:
+class BalancerState:
     """Everything that decides what the dataplane should hold."""
 
-    def __init__(self, roster: Roster, warm: WarmUp, *, history: int = 20) -> None:
+    def __init__(self, roster: Services, warm: WarmUp, *, history: int = 20) -> None:
         now = warm.started
         self.roster = roster
         self.warm = warm
@@ -52,46 +52,46 @@ class Balancer:
         """The operator's wishes about backends."""
         self.pauses: Mapping[str, Intent] = {}
         """Frontends that an operator paused: what is programmed for them stays as it is."""
-        self.history: dict[str, deque[Transition]] = {}
-        self.news: list[Transition] = []
+        self.history: dict[str, deque[HealthTransition]] = {}
+        self.news: list[HealthTransition] = []
         """Transitions since somebody took them; for the log."""
-        self.paced: dict[str, Pace] = {}
+        self.paced: dict[str, ProbeInterval] = {}
         """Targets whose pace has changed since somebody took them; for the prober."""
         self.told = False
         """Whether the prober has delivered any result since the start."""
         # Until the dataplane has been read, every backend may be one that it serves with (B25).
-        self.health: dict[str, Health] = carry(Roster(), roster, {}, lambda _: True, now)
+        self.health: dict[str, Health] = carry(Services(), roster, {}, lambda _: True, now)
         self._kept = history
-        self._found: Mapping[Key, Entry] = {}
-        self._serving: frozenset[Identity] | None = None
+        self._found: Mapping[VipKey, BackendEntry] = {}
+        self._serving: frozenset[BackendId] | None = None
         self._unmet = set(roster.backends)
         self._ramps: dict[tuple[str, str], Instant] = {}
         self._weights: dict[str, int] = {}
         self._due: dict[str, Instant] = {}
 
-    def adopt(self, objects: Mapping[Key, Value]) -> None:
+    def adopt(self, objects: Mapping[VipKey, Value]) -> None:
         """Takes what the dataplane holds at the start as the starting point."""
-        self._found = {key: value for key, value in objects.items() if isinstance(value, Entry)}
+        self._found = {key: value for key, value in objects.items() if isinstance(value, BackendEntry)}
         self._serving = frozenset(key.backend for key, entry in self._found.items() if entry.weight)
         for name, backend in self.roster.backends.items():
             if name in self._unmet and not self._is_serving(backend):
                 counts = {check: replace(count, careful=False) for check, count in self.health[name].counts.items()}
                 self.health[name] = replace(self.health[name], counts=counts)
 
-    def heard(self, report: Report, now: Instant) -> set[str]:
+    def heard(self, report: ProbeReport, now: Instant) -> set[str]:
         """Takes the results of a report into account."""
         touched: set[str] = set()
         for result in report.results:
             touched |= self._result(result, now)
         return touched
 
-    def reload(self, roster: Roster, now: Instant) -> set[str]:
+    def reload(self, roster: Services, now: Instant) -> set[str]:
         """Goes over to another roster. What did not change keeps its state, and so do intents and the warm-up (B5)."""
         before = self.roster
         carried = carry(before, roster, self.health, self._is_serving, now)
         gone = {name for name in before.backends if name not in carried}
         for name in gone:
-            self._move(name, Signal(Event.REMOVE, "it is no longer configured"), now)
+            self._move(name, Signal(HealthEvent.REMOVE, "it is no longer configured"), now)
             self.history.pop(name, None)
         self.roster, self.health = roster, carried
         self._unmet &= carried.keys()
@@ -110,7 +110,7 @@ class Balancer:
         self.pauses = {
             one.scope.name: one
             for one in holding
-            if one.scope.target is ScopeTarget.FRONTEND and one.what is What.PAUSE
+            if one.scope.target is ScopeTarget.FRONTEND and one.what is IntentKind.PAUSE
         }
         weights = {one.scope.name: one.weight for one in self.intents if one.weight is not None}
         changed = {name for name in {*weights, *self._weights} if weights.get(name) != self._weights.get(name)}
@@ -129,9 +129,9 @@ class Balancer:
         self.warm, let = self.warm.released_now(known, now)
         return let
 
-    def desired(self, frontend: Frontend, now: Instant) -> Desired:
+    def desired(self, frontend: ResolvedFrontend, now: Instant) -> DesiredFrontend:
         """What the dataplane should hold for it, and when to look again."""
-        around = Circumstances(self.roster.backends, self.health, self._ramps, self._weights)
+        around = Inputs(self.roster.backends, self.health, self._ramps, self._weights)
         found = desired(frontend, around, now)
         if found.due is None:
             self._due.pop(frontend.name, None)
@@ -149,39 +149,39 @@ class Balancer:
     def next_due(self) -> Instant | None:
         return min(self._due.values(), default=None)
 
-    def standing(self, vip: Vip) -> Standing | None:
+    def standing(self, vip: Vip) -> FrontendState | None:
         frontend = self.roster.at.get(vip)
         if frontend is None:
             return None
         states = {name: self.health[name].state for name in frontend.backends()}
         place = self.roster.backends
         probed = [state for state in states.values() if state not in _ENTERS]
-        return Standing(
+        return FrontendState(
             frontend.name,
-            unknown=frozenset(place[name].identity for name, state in states.items() if state is State.UNKNOWN),
+            unknown=frozenset(place[name].identity for name, state in states.items() if state is HealthState.UNKNOWN),
             held=frozenset(place[name].identity for name, state in states.items() if state in _ENTERS),
-            known=not probed or any(state is not State.UNKNOWN for state in probed),
+            known=not probed or any(state is not HealthState.UNKNOWN for state in probed),
         )
 
     def assignment(self, namespace: str) -> Assignment:
         """What the prober is to do now."""
         return Assignment(self.roster.targets(self.health), self.paces(), namespace)
 
-    def paces(self) -> dict[str, Pace]:
+    def paces(self) -> dict[str, ProbeInterval]:
         """The targets that are not at their normal pace."""
         return {
             target: pace
             for target, (name, check) in self.roster.watched.items()
-            if (pace := self.health[name].counts[check].pace) is not Pace.NORMAL
+            if (pace := self.health[name].counts[check].pace) is not ProbeInterval.NORMAL
         }
 
-    def _result(self, result: Result, now: Instant) -> set[str]:
+    def _result(self, result: ProbeResult, now: Instant) -> set[str]:
         found = self.roster.watched.get(result.target)
         if found is None:  # a probe of what has been taken off the roster comes home
             return set()
         name, check = found
         event = _event(result)
-        self.told |= event is not Event.LATE
+        self.told |= event is not HealthEvent.LATE
         why = f"{check}: {result.code.value}" + (f", {result.detail}" if result.detail else "")
         rules = self.roster.backends[name].checks[check].rules
         before = self.health[name].counts[check].pace
@@ -196,12 +196,12 @@ class Balancer:
         after = self.health[name] = step(before, signal, now)
         if after.state is before.state:
             return set()
-        transition = Transition(now, name, before.state, after.state, after.why)
+        transition = HealthTransition(now, name, before.state, after.state, after.why)
         self.history.setdefault(name, deque(maxlen=self._kept)).append(transition)
         self.news.append(transition)
-        if after.state is State.UP:
+        if after.state is HealthState.UP:
             self._begin_ramps(name, now)
-        if after.state is not State.UNKNOWN:
+        if after.state is not HealthState.UNKNOWN:
             self._unmet.discard(name)
         return self._users([name])
 
@@ -211,7 +211,7 @@ class Balancer:
             began = self._resumed(frontend, name, now) if name in self._unmet else now
             self._ramps[user, name] = began if frontend.slow_start else slowstart.DONE
 
-    def _resumed(self, frontend: Frontend, name: str, now: Instant) -> Instant:
+    def _resumed(self, frontend: ResolvedFrontend, name: str, now: Instant) -> Instant:
         """B23: a restart begins no slow start; one that was under way goes on from the weight that was found."""
         pool = next(pool for pool in frontend.pools if any(each == name for each, _ in pool))
         found = {each: self._weight_found(frontend, each) for each, _ in pool}
@@ -221,11 +221,11 @@ class Balancer:
         full = self._weights.get(name, dict(pool)[name])
         return slowstart.resumed(full, own, frontend.slow_start, now) if own else now
 
-    def _weight_found(self, frontend: Frontend, name: str) -> int | None:
-        entry = self._found.get(Key(frontend.vip, self.roster.backends[name].identity))
+    def _weight_found(self, frontend: ResolvedFrontend, name: str) -> int | None:
+        entry = self._found.get(VipKey(frontend.vip, self.roster.backends[name].identity))
         return None if entry is None else entry.weight
 
-    def _is_serving(self, backend: Backend) -> bool:
+    def _is_serving(self, backend: ResolvedBackend) -> bool:
         return self._serving is None or backend.identity in self._serving
 
     def _hold_as_wished(self, now: Instant) -> set[str]:
@@ -236,16 +236,16 @@ class Balancer:
             intent = wished.get(name)
             hold, why = (None, "") if intent is None else (_HOLDS[intent.what], f"{intent.who}: “{intent.why}”")
             if not backend.enabled:
-                hold, why = State.DISABLED, "disabled in the configuration"
+                hold, why = HealthState.DISABLED, "disabled in the configuration"
             touched |= self._hold(name, hold, why, now)
         return touched
 
-    def _hold(self, name: str, hold: State | None, why: str, now: Instant) -> set[str]:
+    def _hold(self, name: str, hold: HealthState | None, why: str, now: Instant) -> set[str]:
         touched: set[str] = set()
         state = self.health[name].state
         if state is hold or (hold is None and state not in _LEAVES):
             return touched
-        if state in _LEAVES and (hold is None or (state, hold) == (State.DISABLED, State.PAUSED)):
+        if state in _LEAVES and (hold is None or (state, hold) == (HealthState.DISABLED, HealthState.PAUSED)):
             touched |= self._move(name, Signal(_LEAVES[state], why or "an operator's hold has ended"), now)
         if hold is not None:
             touched |= self._move(name, Signal(_ENTERS[hold], why), now)
@@ -256,8 +256,8 @@ class Balancer:
         return {user for name in backends for user in users.get(name, ())}
 
 
-def _event(result: Result) -> Event:
+def _event(result: ProbeResult) -> HealthEvent:
     """A failure counts only when it says something about the backend (B14)."""
     if result.passed:
-        return Event.PASSED
-    return Event.FAILED if result.failed else Event.LATE
+        return HealthEvent.PASSED
+    return HealthEvent.FAILED if result.failed else HealthEvent.LATE

@@ -28,7 +28,7 @@ DEFAULT_SIZE = 65537
 _PAIRS = 50_000  # (backend, bucket) pairs that cost less to calculate than to walk
 
 
-class Identity(NamedTuple):
+class BackendId(NamedTuple):
     """What a backend is to every balancer: family, address as a number, port. Its order is the order of people."""
 
     family: int
@@ -39,28 +39,28 @@ class Identity(NamedTuple):
 Table = NDArray[np.int32]
 """Per bucket the place of its backend among the sorted identities of weight above zero; -1 in an empty table."""
 
-Weights = Mapping[Identity, int]
+Weights = Mapping[BackendId, int]
 
 
-class TooMany(ValueError):
+class TooManyBackends(ValueError):
     """More backends than buckets: not each can have one."""
 
 
-def table(weights: Weights, size: int = DEFAULT_SIZE) -> tuple[tuple[Identity, ...], Table]:
+def table(weights: Weights, size: int = DEFAULT_SIZE) -> tuple[tuple[BackendId, ...], Table]:
     """The serving backends in their order, and the table that names them by place. Read-only: it may be shared."""
     serving = _in_order(weights)
     return tuple(backend for backend, _ in serving), _built(serving, size)
 
 
-def _in_order(weights: Weights) -> tuple[tuple[Identity, int], ...]:
+def _in_order(weights: Weights) -> tuple[tuple[BackendId, int], ...]:
     """Who serves, in numeric order: it decides who goes first in each round (B2)."""
     return tuple(sorted((backend, weight) for backend, weight in weights.items() if weight > 0))
 
 
 @lru_cache(maxsize=64)
-def _built(weights: tuple[tuple[Identity, int], ...], size: int) -> Table:
+def _built(weights: tuple[tuple[BackendId, int], ...], size: int) -> Table:
     if len(weights) > size:
-        raise TooMany(f"{len(weights):,} backends do not fit a table of {size:,} buckets: choose a larger one")
+        raise TooManyBackends(f"{len(weights):,} backends do not fit a table of {size:,} buckets: choose a larger one")
     if not weights:
         empty = np.full(size, -1, np.int32)
         empty.flags.writeable = False
@@ -71,7 +71,7 @@ def _built(weights: tuple[tuple[Identity, int], ...], size: int) -> Table:
     return built
 
 
-def walk(backend: Identity, size: int) -> tuple[int, int]:
+def walk(backend: BackendId, size: int) -> tuple[int, int]:
     """Where this backend's walk through the buckets begins, and how wide its steps are."""
     packed = bytes([backend.family]) + backend.address.to_bytes(16, "big") + backend.port.to_bytes(2, "big")
     digest = hashlib.blake2b(packed, digest_size=16, person=b"holdfast-maglev").digest()

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from holdfast.balancer.health import State
-from holdfast.balancer.vip import Key, Settings, Value
+from holdfast.balancer.health import HealthState
+from holdfast.balancer.vip import Value, VipKey, VipSettings
 
 INPUTS = ("configuration", "health", "intents")
 
@@ -32,20 +32,20 @@ class Digests(msgspec.Struct, frozen=True):
         return tuple(name for name in INPUTS if getattr(self, name) != getattr(other, name)) or ("dataplane",)
 
 
-def of_table(objects: Iterable[tuple[Key, Value]]) -> str:
+def of_table(objects: Iterable[tuple[VipKey, Value]]) -> str:
     """Of what decides the buckets: settings and weights. Killed flows leave no trace in a table."""
     return _hash((*key.vip, *key.backend, _decisive(value)) for key, value in sorted(objects, key=lambda pair: pair[0]))
 
 
 def _decisive(value: Value) -> object:
-    if isinstance(value, Settings):
+    if isinstance(value, VipSettings):
         return "damaged" if value.damaged else value.sticky
     return value.weight
 
 
-def of_health(states: Mapping[str, State]) -> str:
+def of_health(states: Mapping[str, HealthState]) -> str:
     """Of what is known of each backend; paused and disabled are an operator's doing and count as intents."""
-    plain = {State.PAUSED: "held", State.DISABLED: "held"}
+    plain = {HealthState.PAUSED: "held", HealthState.DISABLED: "held"}
     return _hash((name, plain.get(state, state.value)) for name, state in sorted(states.items()))
 
 

@@ -34,7 +34,7 @@ def own_key(region: Region, name: str) -> OwnKey:
     return OwnKey(BALANCER_REPORT.key(region, name), EVERY)
 
 
-class Herald:
+class PeerReports:
     def __init__(
         self, store: Store, region: Region, name: str, clock: Clock, report: Callable[[], BalancerReport]
     ) -> None:

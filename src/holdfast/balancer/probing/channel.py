@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from holdfast.balancer.probing.messages import Assignment, Order, Pace, Paced, Report
+from holdfast.balancer.probing.messages import Assignment, IntervalChange, Order, ProbeInterval, ProbeReport
 from holdfast.runtime.control import short_name
 
 log = structlog.get_logger(__name__)
@@ -26,14 +26,14 @@ _BEHIND = 1 << 20
 _RETRY = 0.1
 _encoder = msgspec.msgpack.Encoder()
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
-_reports = msgspec.msgpack.Decoder(Report)
+_reports = msgspec.msgpack.Decoder(ProbeReport)
 
 
-class Garbled(Exception):
+class BadMessage(Exception):
     """The other end says something that is not understood."""
 
 
-def frame(message: Order | Report) -> bytes:
+def frame(message: Order | ProbeReport) -> bytes:
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
@@ -43,13 +43,13 @@ async def _read(reader: asyncio.StreamReader) -> bytes | None:
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > _LARGEST:
-            raise Garbled(f"a frame of {length:,} bytes is announced")
+            raise BadMessage(f"a frame of {length:,} bytes is announced")
         return await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 
 
-class ProberEnd:
+class ProberServer:
     """Listens for the balancer. There is one; a new connection means that it has started anew."""
 
     def __init__(self, path: Path, obey: Callable[[Order], None]) -> None:
@@ -58,7 +58,7 @@ class ProberEnd:
         self._server: asyncio.Server | None = None
         self._balancer: asyncio.StreamWriter | None = None
 
-    async def __aenter__(self) -> ProberEnd:
+    async def __aenter__(self) -> ProberServer:
         self._path.unlink(missing_ok=True)
         with short_name(self._path) as name:
             self._server = await asyncio.start_unix_server(self._serve, path=name)
@@ -72,7 +72,7 @@ class ProberEnd:
             self._balancer.close()
         self._path.unlink(missing_ok=True)
 
-    def send(self, report: Report) -> bool:
+    def send(self, report: ProbeReport) -> bool:
         """False: there is nobody to tell, or the balancer has not read the last megabyte yet."""
         if self._balancer is None or self._balancer.transport.get_write_buffer_size() > _BEHIND:
             return False
@@ -86,7 +86,7 @@ class ProberEnd:
         try:
             while (content := await _read(reader)) is not None:
                 self._obey(_orders.decode(content))
-        except (Garbled, msgspec.MsgspecError) as error:
+        except (BadMessage, msgspec.MsgspecError) as error:
             log.error(f"the balancer's orders are not understood, it has to call again: {error}")
         finally:
             if self._balancer is writer:
@@ -94,7 +94,7 @@ class ProberEnd:
             writer.close()
 
 
-class BalancerEnd:
+class ProberClient:
     """Calls the prober, tells it what is wanted each time the line is opened, and hands over its reports."""
 
     def __init__(self, path: Path) -> None:
@@ -107,13 +107,15 @@ class BalancerEnd:
         self._wanted = wanted
         self._send(wanted)
 
-    def pace(self, paces: Mapping[str, Pace]) -> None:
+    def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
         """These targets have another pace from now on."""
-        kept = {name: pace for name, pace in {**self._wanted.paces, **paces}.items() if pace is not Pace.NORMAL}
+        kept = {
+            name: pace for name, pace in {**self._wanted.paces, **paces}.items() if pace is not ProbeInterval.NORMAL
+        }
         self._wanted = msgspec.structs.replace(self._wanted, paces=kept)
-        self._send(Paced(dict(paces)))
+        self._send(IntervalChange(dict(paces)))
 
-    async def reports(self) -> AsyncGenerator[Report, None]:
+    async def reports(self) -> AsyncGenerator[ProbeReport, None]:
         """All reports, over all lines, for ever. Their absence is for the reader to judge."""
         while True:
             try:
@@ -127,13 +129,15 @@ class BalancerEnd:
                     yield report
             await asyncio.sleep(_RETRY)
 
-    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncGenerator[Report, None]:
+    async def _listen(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> AsyncGenerator[ProbeReport, None]:
         self._prober = writer
         self._send(self._wanted)
         try:
             while (content := await _read(reader)) is not None:
                 yield _reports.decode(content)
-        except (Garbled, msgspec.MsgspecError) as error:
+        except (BadMessage, msgspec.MsgspecError) as error:
             log.error(f"the prober's reports are not understood, it is called again: {error}")
         finally:
             self._prober = None

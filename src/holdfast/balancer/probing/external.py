@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.balancer.probing.checks import registry
-from holdfast.balancer.probing.messages import Result, Settings, Target
+from holdfast.balancer.probing.messages import CheckSettings, ProbeResult, TargetSpec
 from holdfast.config.sections.frontend import Frontend
 from holdfast.model.base.time import Duration
 
@@ -40,7 +40,7 @@ class Observation:
     last_error: str = ""
     _latencies: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
-    def note(self, result: Result) -> None:
+    def note(self, result: ProbeResult) -> None:
         self.probes += 1
         if result.passed:
             self.passed += 1
@@ -98,10 +98,10 @@ class Url(msgspec.Struct, frozen=True):
     text: str
     host: str
     port: int
-    check: Settings
+    check: CheckSettings
 
     @classmethod
-    def parse(cls, text: str, like: Settings) -> Url:
+    def parse(cls, text: str, like: CheckSettings) -> Url:
         """`like` has the interval, timeout and all else that the URL does not say."""
         try:
             parts = urlsplit(text)
@@ -119,12 +119,12 @@ class Url(msgspec.Struct, frozen=True):
         check = msgspec.structs.replace(like, type=parts.scheme, path=path, host=host)
         return cls(text, parts.hostname, port or 0, check)
 
-    def at(self, address: str, *, only: bool) -> Target:
+    def at(self, address: str, *, only: bool) -> TargetSpec:
         """The target at one of the host's addresses."""
-        return Target(self.text if only else f"{self.text} [{address}]", address, self.port, self.check)
+        return TargetSpec(self.text if only else f"{self.text} [{address}]", address, self.port, self.check)
 
 
-def of_frontends(frontends: Mapping[str, Frontend], check: Settings) -> tuple[list[Target], list[str]]:
+def of_frontends(frontends: Mapping[str, Frontend], check: CheckSettings) -> tuple[list[TargetSpec], list[str]]:
     """A target per frontend that a check can reach, and a sentence for each that none can."""
     targets, left_out = [], []
     for name, frontend in frontends.items():
@@ -132,5 +132,5 @@ def of_frontends(frontends: Mapping[str, Frontend], check: Settings) -> tuple[li
             what = "speaks udp" if frontend.protocol == "udp" else "has no port of its own"
             left_out.append(f"frontend {name} {what}: probe it with --type icmp, or by a --url")
         else:
-            targets.append(Target(name, frontend.address, frontend.port, check))
+            targets.append(TargetSpec(name, frontend.address, frontend.port, check))
     return targets, left_out

@@ -14,10 +14,16 @@ import socket
 import struct
 from typing import NamedTuple, cast
 
-from holdfast.balancer.probing.checks import Verdict
-from holdfast.balancer.probing.checks.icmp import Echo, answers, token_of, token_of_request, without_ip_header
-from holdfast.balancer.probing.messages import Code
-from holdfast.balancer.probing.probe import Flight
+from holdfast.balancer.probing.checks import ProbeVerdict
+from holdfast.balancer.probing.checks.icmp import (
+    EchoConversation,
+    answers,
+    token_of,
+    token_of_request,
+    without_ip_header,
+)
+from holdfast.balancer.probing.messages import ProbeCode
+from holdfast.balancer.probing.probe import Probe
 from holdfast.balancer.probing.tcp import Ended
 
 _KIND = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
@@ -34,7 +40,7 @@ _SOL_RAW, _ICMP_FILTER = 255, 1
 _ICMP6_FILTER = 1
 
 
-class Way(NamedTuple):
+class IcmpSocket(NamedTuple):
     """One socket, and how its packets look."""
 
     sock: socket.socket
@@ -42,18 +48,18 @@ class Way(NamedTuple):
     raw: bool
 
 
-class Echoes:
+class IcmpTransport:
     def __init__(self, epoll: select.epoll, ended: Ended) -> None:
         self._epoll = epoll
         self._ended = ended
-        self._ways: dict[tuple[int, str], Way] = {}
-        self._fds: dict[int, Way] = {}
-        self._flights: dict[int, Flight] = {}
+        self._ways: dict[tuple[int, str], IcmpSocket] = {}
+        self._fds: dict[int, IcmpSocket] = {}
+        self._flights: dict[int, Probe] = {}
 
-    def launch(self, flight: Flight) -> None:
+    def launch(self, flight: Probe) -> None:
         """Sends the request. A probe that cannot even begin has ended when this returns."""
         lane = flight.lane
-        echo = cast("Echo", flight.conversation)
+        echo = cast("EchoConversation", flight.conversation)
         try:
             way = self._way(6 if lane.family == socket.AF_INET6 else 4, lane.target.check.source)
             way.sock.sendto(echo.start(), (lane.target.address, 0))
@@ -80,9 +86,9 @@ class Echoes:
             self._heard(way, without_ip_header(packet) if way.raw and way.family == 4 else packet)
         return True
 
-    def abandon(self, flight: Flight) -> None:
+    def abandon(self, flight: Probe) -> None:
         """Forgets the probe; its reply, if it comes, is nobody's."""
-        self._flights.pop(cast("Echo", flight.conversation).token, None)
+        self._flights.pop(cast("EchoConversation", flight.conversation).token, None)
 
     def close(self) -> None:
         """Also when the network namespace changes: a socket stays in the one it was made in."""
@@ -91,17 +97,17 @@ class Echoes:
         self._ways.clear()
         self._fds.clear()
 
-    def _heard(self, way: Way, message: bytes) -> None:
+    def _heard(self, way: IcmpSocket, message: bytes) -> None:
         token = token_of(way.family, message)
         flight = None if token is None else self._flights.get(token)
         if flight is None:
             return
         answer = flight.conversation.feed(message)
-        if isinstance(answer, Verdict):
+        if isinstance(answer, ProbeVerdict):
             self.abandon(flight)
             self._ended(flight, answer)
 
-    def _read_errors(self, way: Way) -> None:
+    def _read_errors(self, way: IcmpSocket) -> None:
         """A ping socket gets a router's refusal on its error queue, with the request that it is about."""
         for _ in range(_BURST):
             try:
@@ -112,9 +118,9 @@ class Echoes:
             flight = None if token is None else self._flights.get(token)
             if flight is not None:
                 self.abandon(flight)
-                self._ended(flight, Verdict(False, Code.L3UNR, "a router says: unreachable"))
+                self._ended(flight, ProbeVerdict(False, ProbeCode.L3UNR, "a router says: unreachable"))
 
-    def _way(self, family: int, source: str) -> Way:
+    def _way(self, family: int, source: str) -> IcmpSocket:
         way = self._ways.get((family, source))
         if way is None:
             way = _open(family, source)
@@ -124,15 +130,15 @@ class Echoes:
         return way
 
 
-def _open(family: int, source: str) -> Way:
+def _open(family: int, source: str) -> IcmpSocket:
     domain, protocol = (
         (socket.AF_INET6, socket.IPPROTO_ICMPV6) if family == 6 else (socket.AF_INET, socket.IPPROTO_ICMP)
     )
     try:
-        way = Way(socket.socket(domain, socket.SOCK_DGRAM | _KIND, protocol), family, raw=False)
+        way = IcmpSocket(socket.socket(domain, socket.SOCK_DGRAM | _KIND, protocol), family, raw=False)
         _hear_errors(way)
     except PermissionError:
-        way = Way(socket.socket(domain, socket.SOCK_RAW | _KIND, protocol), family, raw=True)
+        way = IcmpSocket(socket.socket(domain, socket.SOCK_RAW | _KIND, protocol), family, raw=True)
         _hear_only_answers(way)
     try:
         with contextlib.suppress(PermissionError):
@@ -145,14 +151,14 @@ def _open(family: int, source: str) -> Way:
     return way
 
 
-def _hear_errors(way: Way) -> None:
+def _hear_errors(way: IcmpSocket) -> None:
     if way.family == 4:
         way.sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
     else:
         way.sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
 
 
-def _hear_only_answers(way: Way) -> None:
+def _hear_only_answers(way: IcmpSocket) -> None:
     """A raw socket would get every ICMP packet of the machine. In both filters a bit that is set blocks a type."""
     blocked = ~sum(1 << kind for kind in answers(way.family))
     if way.family == 4:
@@ -162,12 +168,12 @@ def _hear_only_answers(way: Way) -> None:
         way.sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("8I", *words))
 
 
-def _not_sent(error: OSError) -> Verdict:
+def _not_sent(error: OSError) -> ProbeVerdict:
     if isinstance(error, PermissionError):
-        return Verdict(
+        return ProbeVerdict(
             False,
-            Code.SOCKERR,
+            ProbeCode.SOCKERR,
             "this process may not send ICMP: give it CAP_NET_RAW, or add its group to net.ipv4.ping_group_range",
         )
     number = error.errno or errno.EIO
-    return Verdict(False, Code.L3UNR if number in _UNREACHABLE else Code.SOCKERR, os.strerror(number))
+    return ProbeVerdict(False, ProbeCode.L3UNR if number in _UNREACHABLE else ProbeCode.SOCKERR, os.strerror(number))

@@ -1,9 +1,10 @@
 """What the prober and the balancer say to each other: whom to probe and how often, and what was found.
 
-Orders are level: an `Assignment` is the whole list, and what did not change in it keeps its cadence. A `Report` comes
+Orders are level: an `Assignment` is the whole list, and what did not change in it keeps its cadence. A `ProbeReport`
+comes
 several times a second also when nothing was found, so that silence means that the prober is gone (gate `no_prober`).
 A failed result that is `late` proves nothing about the backend: the prober itself was away (B14). Health must count
-`Result.failed`, which knows that, and never `not passed`.
+`ProbeResult.failed`, which knows that, and never `not passed`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ REPORT_EVERY = seconds(0.25)
 """A prober that has something to say says it at once; with nothing to say it reports this often."""
 
 
-class Code(StrEnum):
+class ProbeCode(StrEnum):
     """How far a probe came, in HAProxy's words: L3 is the network, L4 TCP, L6 TLS, L7 the application."""
 
     L3OK = "L3OK"
@@ -38,7 +39,7 @@ class Code(StrEnum):
     """The probe could not be sent from here (no descriptor, no such source address): says nothing of the backend."""
 
 
-class Pace(Enum):
+class ProbeInterval(Enum):
     """Which of a target's intervals applies; health decides."""
 
     NORMAL = "normal"
@@ -46,7 +47,7 @@ class Pace(Enum):
     DOWN = "down"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CheckSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one target is checked. The fields from `path` on are for http and https only."""
 
     type: str = "tcp"
@@ -79,21 +80,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A response header whose value names who answered; empty: nobody asks."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class TargetSpec(msgspec.Struct, frozen=True):
     """One thing to probe. The id is the balancer's: a backend, or a backend and one of its checks."""
 
     id: str
     address: str
     port: int = 0
-    check: Settings = Settings()
+    check: CheckSettings = CheckSettings()
 
 
-class Result(msgspec.Struct, frozen=True, gc=False):
+class ProbeResult(msgspec.Struct, frozen=True, gc=False):
     """What one probe found."""
 
     target: str
     passed: bool
-    code: Code
+    code: ProbeCode
     latency: Duration
     """From the start to the verdict."""
     started: Instant
@@ -102,37 +103,37 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
     """One sentence for people; empty when the code says it all."""
     answered_by: str = ""
-    """The value of the header that `Settings.tally` names."""
+    """The value of the header that `CheckSettings.tally` names."""
 
     @property
     def failed(self) -> bool:
         """Whether this counts against the backend."""
-        return not (self.passed or self.late or self.code is Code.SOCKERR)
+        return not (self.passed or self.late or self.code is ProbeCode.SOCKERR)
 
 
 class Assignment(msgspec.Struct, frozen=True, tag="assignment"):
     """All that is to be probed from now on, and from which network namespace (empty: the prober's own)."""
 
-    targets: tuple[Target, ...]
-    paces: dict[str, Pace] = {}
+    targets: tuple[TargetSpec, ...]
+    paces: dict[str, ProbeInterval] = {}
     """Targets that are not at their normal pace."""
     namespace: str = ""
 
 
-class Paced(msgspec.Struct, frozen=True, tag="paced"):
+class IntervalChange(msgspec.Struct, frozen=True, tag="paced"):
     """The pace of some targets has changed."""
 
-    paces: dict[str, Pace]
+    paces: dict[str, ProbeInterval]
 
 
-Order = Assignment | Paced
+Order = Assignment | IntervalChange
 
 
-class Report(msgspec.Struct, frozen=True):
+class ProbeReport(msgspec.Struct, frozen=True):
     """What was found since the last report, and how the prober itself is doing."""
 
     sent: Instant
-    results: tuple[Result, ...] = ()
+    results: tuple[ProbeResult, ...] = ()
     targets: int = 0
     """How many targets it is probing: 0 right after its start, until it has its orders."""
     worst_lateness: Duration = Duration(0)

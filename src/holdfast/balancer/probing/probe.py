@@ -10,25 +10,25 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from holdfast.balancer.probing import checks
-from holdfast.balancer.probing.checks import Carrier, Conversation, Unusable, Verdict
-from holdfast.balancer.probing.messages import Code, Pace, Target
+from holdfast.balancer.probing.checks import Carrier, Conversation, ProbeVerdict, UncheckableTarget
+from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, TargetSpec
 from holdfast.balancer.probing.schedule import interval, tolerance
 from holdfast.model.base.time import nanoseconds
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """What carries probes to their targets."""
 
-    def launch(self, flight: Flight) -> None:
+    def launch(self, flight: Probe) -> None:
         """Sends a probe out. One that cannot even begin has ended when this returns."""
         ...
 
-    def abandon(self, flight: Flight) -> None:
+    def abandon(self, flight: Probe) -> None:
         """Lets go of a probe without a verdict."""
         ...
 
 
-class Lane:
+class ProbeTarget:
     """One target: how to probe it, read once from its settings, and when. Times are nanoseconds of the boot clock."""
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Lane:
         "way",
     )
 
-    def __init__(self, target: Target, pace: Pace, ways: Mapping[Carrier, Way]) -> None:
+    def __init__(self, target: TargetSpec, pace: ProbeInterval, ways: Mapping[Carrier, Transport]) -> None:
         self.target = target
         self.id = target.id
         self.source = target.check.source
@@ -64,34 +64,34 @@ class Lane:
         self.bound = tolerance(self.timeout)
         self.every = interval(target.check, pace)
         self.beat = self.due = self.last = 0
-        self.flight: Flight | None = None
+        self.flight: Probe | None = None
         try:
             self._prepare(ways)
-        except Unusable as sentence:
+        except UncheckableTarget as sentence:
             self.unusable = str(sentence)
 
-    def _prepare(self, ways: Mapping[Carrier, Way]) -> None:
+    def _prepare(self, ways: Mapping[Carrier, Transport]) -> None:
         check = self.target.check
         if min(self.timeout, self.every) <= 0:
-            raise Unusable(f"{self.id}: interval and timeout must be above 0")
+            raise UncheckableTarget(f"{self.id}: interval and timeout must be above 0")
         for what, address in (("address", self.target.address), ("source", check.source)):
             if address or what == "address":
                 _require_address(self.id, what, address)
         if check.source and (":" in check.source) != (":" in self.target.address):
-            raise Unusable(f"{self.id}: source {check.source} and address {self.target.address} do not match")
+            raise UncheckableTarget(f"{self.id}: source {check.source} and address {self.target.address} do not match")
         kind = checks.find(self.target)
         if kind.carrier is Carrier.STREAM and not 1 <= self.target.port <= 65_535:
-            raise Unusable(f"{self.id}: a {check.type} check needs a port from 1 to 65535")
+            raise UncheckableTarget(f"{self.id}: a {check.type} check needs a port from 1 to 65535")
         self.way = ways[kind.carrier]
         self.converse = kind.prepare(self.target)
 
 
-class Flight:
+class Probe:
     """One probe. `open` tells that the way to the backend is; `unsent` is what the way could not take yet."""
 
     __slots__ = ("awaited", "conversation", "lane", "open", "sock", "started", "unsent")
 
-    def __init__(self, lane: Lane, started: int) -> None:
+    def __init__(self, lane: ProbeTarget, started: int) -> None:
         self.lane = lane
         self.started = started
         self.conversation = lane.converse()
@@ -100,8 +100,8 @@ class Flight:
         self.unsent = b""
         self.awaited = select.EPOLLOUT
 
-    def timed_out(self) -> Verdict:
-        return self.conversation.timed_out() if self.open else Verdict(False, Code.L4TOUT)
+    def timed_out(self) -> ProbeVerdict:
+        return self.conversation.timed_out() if self.open else ProbeVerdict(False, ProbeCode.L4TOUT)
 
 
 def _require_address(target: str, what: str, address: str) -> None:
@@ -109,7 +109,7 @@ def _require_address(target: str, what: str, address: str) -> None:
     try:
         ipaddress.ip_address(re.sub("%.*", "", address))
     except ValueError as error:
-        raise Unusable(f"{target}: {what} {address!r} is not an IP address") from error
+        raise UncheckableTarget(f"{target}: {what} {address!r} is not an IP address") from error
 
 
 def _nothing_to_say() -> Conversation:

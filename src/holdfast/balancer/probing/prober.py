@@ -13,13 +13,13 @@ import itertools
 import select
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast.balancer.probing.checks import Carrier, Verdict
-from holdfast.balancer.probing.icmp import Echoes
-from holdfast.balancer.probing.messages import Code, Pace, Result, Target
-from holdfast.balancer.probing.probe import Flight, Lane, Way
+from holdfast.balancer.probing.checks import Carrier, ProbeVerdict
+from holdfast.balancer.probing.icmp import IcmpTransport
+from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, ProbeResult, TargetSpec
+from holdfast.balancer.probing.probe import Probe, ProbeTarget, Transport
 from holdfast.balancer.probing.schedule import (
     ABSENT,
-    Absences,
+    ProberStalls,
     first,
     following,
     hastened,
@@ -28,15 +28,15 @@ from holdfast.balancer.probing.schedule import (
     resumed,
     spread,
 )
-from holdfast.balancer.probing.tcp import Streams
-from holdfast.balancer.probing.timeouts import TICK, Deadlines
+from holdfast.balancer.probing.tcp import TcpTransport
+from holdfast.balancer.probing.timeouts import TICK, TimeoutWheel
 from holdfast.model.base.time import Duration, Instant
 
 _STARTS_PER_TURN = 64
 _EVENTS_PER_TURN = 1_024
 
 
-_Entry = tuple[int, int, Lane]
+_Entry = tuple[int, int, ProbeTarget]
 """When a lane is due, a number that no other entry has, and the lane."""
 
 
@@ -47,7 +47,7 @@ class Prober:
         self,
         now: Callable[[], int],
         roll: Callable[[], float],
-        found: Callable[[Result], None],
+        found: Callable[[ProbeResult], None],
         observe: Callable[[int], None],
     ) -> None:
         """`roll` gives random numbers from -1 to 1."""
@@ -56,15 +56,15 @@ class Prober:
         self._found = found
         self._observe = observe
         self._epoll = select.epoll()
-        self._streams = Streams(self._epoll, self._ended)
-        self._echoes = Echoes(self._epoll, self._ended)
-        self._ways: Mapping[Carrier, Way] = {Carrier.STREAM: self._streams, Carrier.ECHO: self._echoes}
-        self._lanes: dict[str, Lane] = {}
+        self._streams = TcpTransport(self._epoll, self._ended)
+        self._echoes = IcmpTransport(self._epoll, self._ended)
+        self._ways: Mapping[Carrier, Transport] = {Carrier.STREAM: self._streams, Carrier.ECHO: self._echoes}
+        self._lanes: dict[str, ProbeTarget] = {}
         self._agenda: list[_Entry] = []
-        self._deadlines = Deadlines()
+        self._deadlines = TimeoutWheel()
         self._heard = 0
         self._numbers = itertools.count()
-        self._absences = Absences()
+        self._absences = ProberStalls()
 
     def fileno(self) -> int:
         """Readable when `turn` has something to do."""
@@ -74,22 +74,22 @@ class Prober:
     def targets(self) -> int:
         return len(self._lanes)
 
-    def assign(self, targets: Iterable[Target], paces: Mapping[str, Pace]) -> None:
+    def assign(self, targets: Iterable[TargetSpec], paces: Mapping[str, ProbeInterval]) -> None:
         """Probes these from now on, and nothing else. What did not change keeps its cadence."""
         wanted = {target.id: target for target in targets}
         for lane in [lane for lane in self._lanes.values() if wanted.get(lane.target.id) != lane.target]:
             del self._lanes[lane.target.id]
             self._abandon(lane)
         missing = [target for name, target in wanted.items() if name not in self._lanes]
-        new = [Lane(target, paces.get(target.id, Pace.NORMAL), self._ways) for target in missing]
+        new = [ProbeTarget(target, paces.get(target.id, ProbeInterval.NORMAL), self._ways) for target in missing]
         now = self._now()  # making thousands of lanes takes a moment, which must not look as if the first were late
         for index, lane in enumerate(new, start=len(self._lanes)):
             lane.beat = lane.due = first(now, lane.every, spread(index))
             self._lanes[lane.target.id] = lane
             self._plan(lane)
-        self.pace({name: paces.get(name, Pace.NORMAL) for name in wanted})
+        self.pace({name: paces.get(name, ProbeInterval.NORMAL) for name in wanted})
 
-    def pace(self, paces: Mapping[str, Pace]) -> None:
+    def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
         """These targets have another interval from now on."""
         now = self._now()
         for name, pace in paces.items():
@@ -153,21 +153,21 @@ class Prober:
                 started += 1
         return started
 
-    def _start(self, lane: Lane) -> None:
+    def _start(self, lane: ProbeTarget) -> None:
         self._heard = lane.last = now = self._now()
         self._observe(now - lane.due)
         if lane.unusable:
-            self._tell(lane, now, Verdict(False, Code.SOCKERR, lane.unusable))
+            self._tell(lane, now, ProbeVerdict(False, ProbeCode.SOCKERR, lane.unusable))
             return
-        lane.flight = flight = Flight(lane, now)
+        lane.flight = flight = Probe(lane, now)
         self._deadlines.set(flight, now + lane.timeout)
         lane.way.launch(flight)
 
-    def _ended(self, flight: Flight, verdict: Verdict) -> None:
+    def _ended(self, flight: Probe, verdict: ProbeVerdict) -> None:
         flight.lane.flight = None
         self._tell(flight.lane, flight.started, verdict)
 
-    def _tell(self, lane: Lane, started: int, verdict: Verdict) -> None:
+    def _tell(self, lane: ProbeTarget, started: int, verdict: ProbeVerdict) -> None:
         finished = (
             self._heard
         )  # whatever ended, had ended when we listened: what was handled before it did not delay it
@@ -176,15 +176,15 @@ class Prober:
             self._absences.woke(self._now())
         late = self._absences.late(lane.due, started, lane.bound)
         latency = Duration(0, 0, (finished - started) // 1_000)
-        self._found(Result(lane.id, passed, code, latency, Instant(started), late, detail, answered_by))
+        self._found(ProbeResult(lane.id, passed, code, latency, Instant(started), late, detail, answered_by))
         self._schedule(lane, finished)
 
-    def _schedule(self, lane: Lane, finished: int) -> None:
+    def _schedule(self, lane: ProbeTarget, finished: int) -> None:
         lane.beat = following(lane.beat, finished, lane.every)
         lane.due = moved(lane.beat, finished, lane.every, lane.jitter, self._roll())
         self._plan(lane)
 
-    def _plan(self, lane: Lane) -> None:
+    def _plan(self, lane: ProbeTarget) -> None:
         heapq.heappush(self._agenda, (lane.due, next(self._numbers), lane))
 
     def _next(self, now: int) -> int | None:
@@ -195,7 +195,7 @@ class Prober:
         deadline = self._deadlines.next()
         return due if deadline is None else deadline if due is None else min(due, deadline)
 
-    def _abandon(self, lane: Lane) -> None:
+    def _abandon(self, lane: ProbeTarget) -> None:
         if lane.flight is not None:
             lane.way.abandon(lane.flight)
             lane.flight = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from holdfast.balancer.probing.messages import Pace, Settings
+from holdfast.balancer.probing.messages import CheckSettings, ProbeInterval
 from holdfast.model.base.time import nanoseconds
 
 _GOLDEN = 0.6180339887498949
@@ -29,11 +29,11 @@ ABSENT = 1_000 * _MILLISECOND
 """A prober that was away for longer goes on in step instead of probing everything at once."""
 
 
-def interval(check: Settings, pace: Pace) -> int:
+def interval(check: CheckSettings, pace: ProbeInterval) -> int:
     """How far apart this target's starts are now."""
-    if pace is Pace.FAST:
+    if pace is ProbeInterval.FAST:
         return nanoseconds(check.fast_interval or check.interval)
-    if pace is Pace.DOWN:
+    if pace is ProbeInterval.DOWN:
         return nanoseconds(check.down_interval or check.interval)
     return nanoseconds(check.interval)
 
@@ -77,7 +77,7 @@ def tolerance(timeout: int) -> int:
 
 
 @dataclass(slots=True)
-class Absences:
+class ProberStalls:
     """When the prober was away, as it notices itself: it looked up later than it had meant to."""
 
     _expected: int = 0

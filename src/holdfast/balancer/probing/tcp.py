@@ -15,11 +15,11 @@ import socket
 import struct
 from collections.abc import Callable
 
-from holdfast.balancer.probing.checks import Verdict
-from holdfast.balancer.probing.messages import Code
-from holdfast.balancer.probing.probe import Flight
+from holdfast.balancer.probing.checks import ProbeVerdict
+from holdfast.balancer.probing.messages import ProbeCode
+from holdfast.balancer.probing.probe import Probe
 
-Ended = Callable[[Flight, Verdict], None]
+Ended = Callable[[Probe, ProbeVerdict], None]
 
 _RESET = struct.pack("ii", 1, 0)
 _RECEIVE = 64 << 10
@@ -28,13 +28,13 @@ _BIND_ADDRESS_NO_PORT = 24
 _BACKEND_SAYS_NO = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
 
-class Streams:
+class TcpTransport:
     def __init__(self, epoll: select.epoll, ended: Ended) -> None:
         self._epoll = epoll
         self._ended = ended
-        self.flights: dict[int, Flight] = {}
+        self.flights: dict[int, Probe] = {}
 
-    def launch(self, flight: Flight) -> None:
+    def launch(self, flight: Probe) -> None:
         """Opens the connection. A probe that cannot even begin has ended when this returns."""
         lane = flight.lane
         try:
@@ -47,8 +47,8 @@ class Streams:
         except OSError as error:
             number = error.errno or errno.EIO
         if number not in (0, errno.EINPROGRESS):
-            code = Code.L4CON if number in _BACKEND_SAYS_NO else Code.SOCKERR
-            self._end(flight, Verdict(False, code, os.strerror(number)))
+            code = ProbeCode.L4CON if number in _BACKEND_SAYS_NO else ProbeCode.SOCKERR
+            self._end(flight, ProbeVerdict(False, code, os.strerror(number)))
             return
         fd = sock.fileno()
         self.flights[fd] = flight
@@ -66,7 +66,7 @@ class Streams:
         if events & ~select.EPOLLOUT and flight.sock is not None:
             self._hear(flight, flight.sock)
 
-    def abandon(self, flight: Flight) -> None:
+    def abandon(self, flight: Probe) -> None:
         """Closes the connection without a verdict."""
         sock, flight.sock = flight.sock, None
         if sock is not None:
@@ -74,18 +74,18 @@ class Streams:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             sock.close()
 
-    def _opened(self, flight: Flight, sock: socket.SocketType) -> None:
+    def _opened(self, flight: Probe, sock: socket.SocketType) -> None:
         number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
-            self._end(flight, Verdict(False, Code.L4CON, os.strerror(number)))
+            self._end(flight, ProbeVerdict(False, ProbeCode.L4CON, os.strerror(number)))
         elif sock.getsockname()[1] == flight.lane.endpoint[1] and sock.getsockname() == sock.getpeername():
             # Nobody listens, and the kernel chose the backend's own port for our end: we reached ourselves.
-            self._end(flight, Verdict(False, Code.L4CON, os.strerror(errno.ECONNREFUSED)))
+            self._end(flight, ProbeVerdict(False, ProbeCode.L4CON, os.strerror(errno.ECONNREFUSED)))
         else:
             flight.open = True
             self._answered(flight, sock, flight.conversation.start())
 
-    def _hear(self, flight: Flight, sock: socket.SocketType) -> None:
+    def _hear(self, flight: Probe, sock: socket.SocketType) -> None:
         try:
             data = sock.recv(_RECEIVE)
         except BlockingIOError:
@@ -94,13 +94,13 @@ class Streams:
             data = b""  # reset: closed, only ruder
         self._answered(flight, sock, flight.conversation.feed(data))
 
-    def _answered(self, flight: Flight, sock: socket.SocketType, answer: bytes | Verdict) -> None:
-        if isinstance(answer, Verdict):
+    def _answered(self, flight: Probe, sock: socket.SocketType, answer: bytes | ProbeVerdict) -> None:
+        if isinstance(answer, ProbeVerdict):
             self._end(flight, answer)
         else:
             self._say(flight, sock, answer)
 
-    def _say(self, flight: Flight, sock: socket.SocketType, more: bytes) -> None:
+    def _say(self, flight: Probe, sock: socket.SocketType, more: bytes) -> None:
         """Sends what the connection takes now, and waits for the answer, or for room."""
         flight.unsent += more
         if flight.unsent:
@@ -115,6 +115,6 @@ class Streams:
             self._epoll.modify(sock.fileno(), awaited)
             flight.awaited = awaited
 
-    def _end(self, flight: Flight, verdict: Verdict) -> None:
+    def _end(self, flight: Probe, verdict: ProbeVerdict) -> None:
         self.abandon(flight)
         self._ended(flight, verdict)

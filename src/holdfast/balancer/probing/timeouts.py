@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.balancer.probing.probe import Flight
+from holdfast.balancer.probing.probe import Probe
 
 _TICK_BITS = 23  # 8.4 ms, in nanoseconds
 TICK = 1 << _TICK_BITS
 
 
-class Deadlines:
+class TimeoutWheel:
     def __init__(self) -> None:
-        self._ticks: dict[int, list[Flight]] = {}
+        self._ticks: dict[int, list[Probe]] = {}
         self._swept = 0
 
-    def set(self, flight: Flight, when: int) -> None:
+    def set(self, flight: Probe, when: int) -> None:
         tick = when >> _TICK_BITS
         flights = self._ticks.get(tick)
         if flights is None:
@@ -27,7 +27,7 @@ class Deadlines:
         else:
             flights.append(flight)
 
-    def passed(self, now: int) -> Iterator[Flight]:
+    def passed(self, now: int) -> Iterator[Probe]:
         """Flights whose deadline has passed and that are still under way, in the order of their deadlines."""
         tick = now >> _TICK_BITS
         if tick == self._swept:

@@ -22,11 +22,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from holdfast.balancer.probing.channel import ProberEnd
-from holdfast.balancer.probing.messages import REPORT_EVERY, Assignment, Order, Report, Result
+from holdfast.balancer.probing.channel import ProberServer
+from holdfast.balancer.probing.messages import REPORT_EVERY, Assignment, Order, ProbeReport, ProbeResult
 from holdfast.balancer.probing.prober import Prober
 from holdfast.model.base.time import Duration
-from holdfast.netlink.netns import Whereabouts
+from holdfast.netlink.netns import NetworkNamespace
 from holdfast.reconcile import Away
 from holdfast.runtime.daemon.worker import Spec, Worker
 
@@ -71,7 +71,7 @@ class ProberMetrics:
         self.late = Counter("holdfast_probes_late", "Probes whose failure would not count.", registry=registry)
         self.targets = Gauge("holdfast_probe_targets", "Targets that are probed.", registry=registry)
 
-    def count(self, results: list[Result]) -> None:
+    def count(self, results: list[ProbeResult]) -> None:
         for code, count in Tally(result.code for result in results).items():
             self.probes.labels(code=code.value).inc(count)
         self.late.inc(sum(result.late for result in results))
@@ -82,17 +82,17 @@ class ProberJob:
         self._worker = worker
         self._loop = asyncio.get_running_loop()
         self._metrics = ProberMetrics(worker.metrics.registry)
-        self._whereabouts = Whereabouts()
+        self._whereabouts = NetworkNamespace()
         self._wanted = Assignment(())
-        self._found: list[Result] = []
-        self._waiting: dict[str, Result] = {}
+        self._found: list[ProbeResult] = []
+        self._waiting: dict[str, ProbeResult] = {}
         self._lateness: list[int] = []
         self._trouble = ""
         self._overload = Overload()
         self._wake: asyncio.TimerHandle | None = None
         self._flush: asyncio.TimerHandle | None = None
         self._prober = Prober(self._now, lambda: random.uniform(-1, 1), self._keep, self._lateness.append)
-        self._line = ProberEnd(worker.paths.socket(LINE), self._obey)
+        self._line = ProberServer(worker.paths.socket(LINE), self._obey)
 
     async def run(self) -> None:
         _prepare_process()
@@ -153,7 +153,7 @@ class ProberJob:
     def _now(self) -> int:
         return self._worker.clock.now().ns
 
-    def _keep(self, result: Result) -> None:
+    def _keep(self, result: ProbeResult) -> None:
         self._found.append(result)
         if self._flush is None:
             self._flush = self._loop.call_later(_BATCH, self._report)
@@ -173,7 +173,7 @@ class ProberJob:
         self._metrics.lateness.note(self._lateness)
         self._lateness.clear()
         trouble = self._trouble or self._overload.sentence
-        report = Report(self._worker.clock.now(), tuple(found), self._prober.targets, worst, trouble)
+        report = ProbeReport(self._worker.clock.now(), tuple(found), self._prober.targets, worst, trouble)
         if self._line.send(report):
             self._waiting.clear()
         else:
@@ -198,7 +198,7 @@ class Overload:
         self.sentence = ""
         self._reports = self._all = self._late = 0
 
-    def saw(self, results: list[Result]) -> None:
+    def saw(self, results: list[ProbeResult]) -> None:
         self._all += len(results)
         self._late += sum(result.late for result in results)
 

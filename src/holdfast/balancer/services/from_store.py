@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.config.loading.group import unfit
 from holdfast.config.schema.field import Section
-from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.config.sections.frontend import Backend as BackendConfig
 from holdfast.config.sections.frontend import Frontend as FrontendConfig
 from holdfast.config.sections.healthcheck import HealthCheck as HealthCheckConfig
@@ -29,8 +29,8 @@ from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import Endpoint
 from holdfast.model.calico.host import Host
-from holdfast.model.control.intent import Intent, What
-from holdfast.model.control.scope import Scope, Target
+from holdfast.model.control.intent import Intent, IntentKind
+from holdfast.model.control.scope import Scope, ScopeKind
 
 _SECTIONS: tuple[tuple[Kind[Any, str], type[Section], str], ...] = (
     (HEALTH_CHECK, HealthCheckConfig, "healthchecks"),
@@ -40,7 +40,7 @@ _SECTIONS: tuple[tuple[Kind[Any, str], type[Section], str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class StoreItem:
     """One object of the store as a part of the configuration: which group it belongs to, its name, and itself."""
 
     group: str
@@ -53,7 +53,7 @@ def prefix(region: Region) -> bytes:
     return own("balancing/")(region).encode()
 
 
-def read(region: Region, key: bytes, value: bytes) -> Item | Bad:
+def read(region: Region, key: bytes, value: bytes) -> StoreItem | Bad:
     """One value of the store. Whatever the bytes, it does not raise."""
     for kind, section, group in _SECTIONS:
         name = kind.parse(key, region)
@@ -67,12 +67,12 @@ def read(region: Region, key: bytes, value: bytes) -> Item | Bad:
         except msgspec.ValidationError as error:
             return Bad(key, BadReason.WRONG_SHAPE, glimpse(str(error)))
         wrong = unfit(read_)
-        return Bad(key, BadReason.WRONG_SHAPE, glimpse(wrong)) if wrong else Item(group, name, read_)
+        return Bad(key, BadReason.WRONG_SHAPE, glimpse(wrong)) if wrong else StoreItem(group, name, read_)
     return Bad(key, BadReason.STRANGE_KEY, "nothing of a balancer is kept under such a key")
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetAddresses:
     """Where hosts and endpoints are, for backends that stand there."""
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Fleet:
         return backend.host
 
 
-def configured(base: Configuration, items: Mapping[bytes, Item]) -> Configuration:
+def configured(base: Configuration, items: Mapping[bytes, StoreItem]) -> Configuration:
     """The configuration: settings of the file, frontends and what belongs to them from the store."""
     groups: dict[str, dict[str, Section]] = {group: {} for _, _, group in _SECTIONS}
     for item in items.values():
@@ -118,20 +118,24 @@ def _without_strangers(frontend: FrontendConfig, backends: Mapping[str, Section]
     return msgspec.structs.replace(frontend, pools=pools)
 
 
-def intents(kept: Mapping[bytes, Intent], config: Configuration, fleet: Fleet, wall: datetime) -> Iterator[Intent]:
+def intents(
+    kept: Mapping[bytes, Intent], config: Configuration, fleet: FleetAddresses, wall: datetime
+) -> Iterator[Intent]:
     """What is asked of frontends, and of backends: by name, or by draining their host. Their own name goes first."""
     drained = {
         one.scope.name: one
         for one in kept.values()
-        if one.what is What.DRAIN and one.scope.target is Target.HOST and one.holds(wall)
+        if one.what is IntentKind.DRAIN and one.scope.target is ScopeKind.HOST and one.holds(wall)
     }
-    yield from (one for one in kept.values() if one.scope.target is Target.FRONTEND)
-    own_words = [one for one in kept.values() if one.scope.target is Target.BACKEND]
-    held = {one.scope.name for one in own_words if one.what in (What.PAUSE, What.DISABLE) and one.holds(wall)}
+    yield from (one for one in kept.values() if one.scope.target is ScopeKind.FRONTEND)
+    own_words = [one for one in kept.values() if one.scope.target is ScopeKind.BACKEND]
+    held = {
+        one.scope.name for one in own_words if one.what in (IntentKind.PAUSE, IntentKind.DISABLE) and one.holds(wall)
+    }
     yield from own_words
     for name, backend in config.backends.items():
         drain = drained.get(fleet.host_of(backend) or "")
         if drain is not None and name not in held:
             why = f"host {drain.scope.name} is drained: {drain.why}"
-            scope = Scope(Target.BACKEND, name)
-            yield msgspec.structs.replace(drain, what=What.PAUSE, scope=scope, why=why)
+            scope = Scope(ScopeKind.BACKEND, name)
+            yield msgspec.structs.replace(drain, what=IntentKind.PAUSE, scope=scope, why=why)

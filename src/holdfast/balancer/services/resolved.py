@@ -11,38 +11,38 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from holdfast.balancer.health import Health, Rules, State, fresh, rechecked
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.probing.messages import Settings as CheckSettings
-from holdfast.balancer.probing.messages import Target
-from holdfast.balancer.vip import Settings, Vip, backend
-from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.balancer.health import Health, HealthState, HealthThresholds, fresh, rechecked
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.probing.messages import CheckSettings as CheckSettings
+from holdfast.balancer.probing.messages import TargetSpec
+from holdfast.balancer.vip import Vip, VipSettings, backend
+from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.config.sections.frontend import Backend as BackendConfig
 from holdfast.config.sections.frontend import Frontend as FrontendConfig
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant
 
-_UNPROBED = (State.PAUSED, State.DISABLED, State.REMOVED)
+_UNPROBED = (HealthState.PAUSED, HealthState.DISABLED, HealthState.REMOVED)
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ResolvedCheck:
     """One check of one backend: what the prober is told, and how its results count.
 
     Without a target it is named, but not known: then it never passes, and never fails.
     """
 
-    target: Target | None
-    rules: Rules = field(default_factory=Rules)
+    target: TargetSpec | None
+    rules: HealthThresholds = field(default_factory=HealthThresholds)
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
+class ResolvedBackend:
     """A backend that stands at an address."""
 
     name: str
-    identity: Identity
-    checks: Mapping[str, Check]
+    identity: BackendId
+    checks: Mapping[str, ResolvedCheck]
     enabled: bool = True
 
     @property
@@ -61,12 +61,12 @@ class Announcement:
 
 
 @dataclass(frozen=True, slots=True)
-class Frontend:
+class ResolvedFrontend:
     """A VIP and who may serve it: per pool the backends with their weights."""
 
     name: str
     vip: Vip
-    settings: Settings
+    settings: VipSettings
     pools: tuple[tuple[tuple[str, int], ...], ...]
     flush_on_down: bool = True
     slow_start: Duration = Duration(0)
@@ -79,11 +79,11 @@ class Frontend:
 
 
 @dataclass(frozen=True)
-class Roster:
+class Services:
     """Everything that is to be served. `missing` is what had to be left out, with the reason."""
 
-    backends: Mapping[str, Backend] = field(default_factory=dict)
-    frontends: Mapping[str, Frontend] = field(default_factory=dict)
+    backends: Mapping[str, ResolvedBackend] = field(default_factory=dict)
+    frontends: Mapping[str, ResolvedFrontend] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -96,7 +96,7 @@ class Roster:
         return {name: tuple(frontends) for name, frontends in found.items()}
 
     @cached_property
-    def at(self) -> Mapping[Vip, Frontend]:
+    def at(self) -> Mapping[Vip, ResolvedFrontend]:
         return {frontend.vip: frontend for frontend in self.frontends.values()}
 
     @cached_property
@@ -105,7 +105,7 @@ class Roster:
         found = ((name, check, how) for name, one in self.backends.items() for check, how in one.checks.items())
         return {how.target.id: (name, check) for name, check, how in found if how.target is not None}
 
-    def targets(self, health: Mapping[str, Health]) -> tuple[Target, ...]:
+    def targets(self, health: Mapping[str, Health]) -> tuple[TargetSpec, ...]:
         """What is to be probed: nothing that an operator holds. One target per backend and check, not per frontend."""
         return tuple(
             check.target
@@ -120,12 +120,12 @@ Locate = Callable[[BackendConfig], str | None]
 """The address of a backend; None while it is not known."""
 
 
-def roster(config: Configuration, locate: Locate = lambda one: one.address) -> Roster:
+def roster(config: Configuration, locate: Locate = lambda one: one.address) -> Services:
     """The configuration, resolved and in order. What cannot be served as it is written is left out, and said so.
 
     In a file all that is refused; from a store it may come in parts, or from several hands.
     """
-    found: dict[str, Backend] = {}
+    found: dict[str, ResolvedBackend] = {}
     missing: dict[str, str] = {}
     for name, one in config.backends.items():
         address = locate(one)
@@ -134,16 +134,16 @@ def roster(config: Configuration, locate: Locate = lambda one: one.address) -> R
         else:
             found[name] = _backend(name, address, one, config.healthchecks)
     backends = dict(sorted(found.items(), key=lambda item: (item[1].identity, item[0])))
-    frontends: dict[Vip, Frontend] = {}
+    frontends: dict[Vip, ResolvedFrontend] = {}
     for name, frontend in sorted(config.frontends.items()):
         made = _frontend(name, frontend, config, backends)
         if frontends.setdefault(made.vip, made) is not made:
             missing[f"frontend {name}"] = f"frontend {frontends[made.vip].name} has {made.vip} already"
-    return Roster(backends, {frontends[vip].name: frontends[vip] for vip in sorted(frontends)}, missing)
+    return Services(backends, {frontends[vip].name: frontends[vip] for vip in sorted(frontends)}, missing)
 
 
 def carry(
-    old: Roster, new: Roster, health: Mapping[str, Health], serving: Callable[[Backend], bool], now: Instant
+    old: Services, new: Services, health: Mapping[str, Health], serving: Callable[[ResolvedBackend], bool], now: Instant
 ) -> dict[str, Health]:
     """The health of the new roster's backends. `serving`: the dataplane was found sending flows to a new one."""
     carried: dict[str, Health] = {}
@@ -162,14 +162,14 @@ def _place(one: BackendConfig) -> str:
     return f"endpoint {one.endpoint}" if one.endpoint else f"host {one.host}"
 
 
-def _backend(name: str, address: str, one: BackendConfig, checks: Mapping[str, HealthCheck]) -> Backend:
+def _backend(name: str, address: str, one: BackendConfig, checks: Mapping[str, HealthCheck]) -> ResolvedBackend:
     how = {check: _check(name, check, address, one.port, checks.get(check)) for check in one.healthcheck}
-    return Backend(name, backend(address, one.port), how, one.enabled)
+    return ResolvedBackend(name, backend(address, one.port), how, one.enabled)
 
 
-def _check(name: str, check: str, address: str, port: int, how: HealthCheck | None) -> Check:
+def _check(name: str, check: str, address: str, port: int, how: HealthCheck | None) -> ResolvedCheck:
     if how is None:  # in a file this is refused; in the store the check may come later
-        return Check(None)
+        return ResolvedCheck(None)
     settings = CheckSettings(
         type=how.type,
         interval=how.interval,
@@ -187,12 +187,14 @@ def _check(name: str, check: str, address: str, port: int, how: HealthCheck | No
         ca_file=how.ca_file or "",
     )
     probed = 0 if how.type == "icmp" else how.port or port
-    return Check(Target(f"{name}/{check}", address, probed, settings), Rules(how.rise, how.fall))
+    return ResolvedCheck(TargetSpec(f"{name}/{check}", address, probed, settings), HealthThresholds(how.rise, how.fall))
 
 
-def _frontend(name: str, one: FrontendConfig, config: Configuration, backends: Mapping[str, Backend]) -> Frontend:
+def _frontend(
+    name: str, one: FrontendConfig, config: Configuration, backends: Mapping[str, ResolvedBackend]
+) -> ResolvedFrontend:
     vip = Vip.of(one.address, one.protocol, one.port)
-    pools, taken = [], set[Identity]()
+    pools, taken = [], set[BackendId]()
     for pool in one.pools:
         members = [(each, _weight(each, member.weight, config)) for each, member in pool.backends.items()]
         known = sorted((backends[each].identity, each, weight) for each, weight in members if each in backends)
@@ -201,10 +203,10 @@ def _frontend(name: str, one: FrontendConfig, config: Configuration, backends: M
         kept = {at: (each, weight) for at, each, weight in reversed(fit)}
         taken |= kept.keys()
         pools.append(tuple(kept[at] for at in sorted(kept)))
-    return Frontend(
+    return ResolvedFrontend(
         name=name,
         vip=vip,
-        settings=Settings(sticky=one.src_ip_sticky),
+        settings=VipSettings(sticky=one.src_ip_sticky),
         pools=tuple(pools),
         flush_on_down=one.flush_on_down,
         slow_start=one.slow_start,

@@ -18,9 +18,9 @@ import msgspec
 import structlog
 
 from holdfast.balancer.services import from_store as catalog
-from holdfast.balancer.services.from_store import Fleet, Item
-from holdfast.balancer.services.resolved import Roster, roster
-from holdfast.config.sections.balancer import Balancer as Configuration
+from holdfast.balancer.services.from_store import FleetAddresses, StoreItem
+from holdfast.balancer.services.resolved import Services, roster
+from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
@@ -33,7 +33,7 @@ from holdfast.runtime.control import Declined
 from holdfast.runtime.paths import write_atomically
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
-from holdfast.store.identity import Remembered, Verdict, judge, read_identity
+from holdfast.store.identity import SeenStore, StoreVerdict, judge, read_identity
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.verify import agree
 
@@ -43,7 +43,7 @@ GATHER = Duration(milliseconds=50)
 LOOK_AGAIN = Duration(seconds=5)
 
 
-class Served(msgspec.Struct, frozen=True):
+class SavedServices(msgspec.Struct, frozen=True):
     """A complete configuration at a revision of the store, as it lies on disk; addresses are resolved."""
 
     revision: int
@@ -51,17 +51,17 @@ class Served(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class ServicesUpdate:
     """What the store says now. `unreadable` are keys that mean something nobody understands."""
 
-    roster: Roster
+    roster: Services
     intents: tuple[Intent, ...]
     unreadable: tuple[str, ...]
-    served: Served = field(compare=False)
+    served: SavedServices = field(compare=False)
     """A later revision alone is no news."""
 
 
-class Follower:
+class ServicesWatcher:
     def __init__(
         self, store: Store, region: Region, state: Path, clock: Clock, base: Configuration, own: OwnKey | None = None
     ) -> None:
@@ -72,28 +72,28 @@ class Follower:
         self._memory = StoreMemory(state, "balancer")
         self.base = base
         """The settings of this machine's file."""
-        self._items: Mirror[Item] = Mirror(
+        self._items: Mirror[StoreItem] = Mirror(
             store, catalog.prefix(region), lambda key, value: catalog.read(region, key, value), own=own, now=clock.now
         )
         self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own, now=clock.now)
         self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
         self._intents = Mirror(store, INTENT.prefix(region), INTENT.decode, own=own, now=clock.now)
         self._changed = asyncio.Event()
-        self._verdict: Verdict | None = None
+        self._verdict: StoreVerdict | None = None
 
-    def remembered(self) -> Roster:
+    def remembered(self) -> Services:
         """What was served last, until the store has spoken."""
         try:
-            served = msgspec.json.decode(self._path.read_bytes(), type=Served)
+            served = msgspec.json.decode(self._path.read_bytes(), type=SavedServices)
         except FileNotFoundError:
-            return Roster()
+            return Services()
         except (OSError, msgspec.MsgspecError) as error:
             log.error(f"{self._path} cannot be read, nothing is known until the store answers: {error}")
-            return Roster()
+            return Services()
         log.info(f"begins with what was served at revision {served.revision}, until the store has answered")
         return roster(served.configuration)
 
-    async def run(self, tell: Callable[[News], None]) -> None:
+    async def run(self, tell: Callable[[ServicesUpdate], None]) -> None:
         """Follows the store for ever; `tell` hears of every complete state."""
         async with asyncio.TaskGroup() as tasks:
             for mirror in self._mirrors():
@@ -103,7 +103,7 @@ class Follower:
 
     @property
     def synced(self) -> bool:
-        return self._verdict is Verdict.OURS and all(mirror.synced for mirror in self._mirrors())
+        return self._verdict is StoreVerdict.OURS and all(mirror.synced for mirror in self._mirrors())
 
     def all(self) -> tuple[Intent, ...]:
         """Every wish about a frontend or a backend, also those that come from draining its host."""
@@ -144,8 +144,8 @@ class Follower:
             await mirror.take()
             self._changed.set()
 
-    async def _speak(self, tell: Callable[[News], None]) -> None:
-        told: News | None = None
+    async def _speak(self, tell: Callable[[ServicesUpdate], None]) -> None:
+        told: ServicesUpdate | None = None
         while True:
             await self._rest()
             # Judged anew each time: a store can become another one, and a bad value that goes is no change of objects.
@@ -172,35 +172,37 @@ class Follower:
             log.error(str(sentence))
             return False
         judgement = judge(remembered, found)
-        if judgement.verdict is Verdict.OURS and isinstance(found.identity, Identity):
-            known = remembered or Remembered(found.identity.fleet, found.identity.epoch, 0)
+        if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
+            known = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
             self._memory.keep(known.seen(found.identity, found.revision))
         elif judgement.verdict is not self._verdict:
             log.error(f"{judgement.sentence}; what was last known is served")
         self._verdict = judgement.verdict
-        return judgement.verdict is Verdict.OURS
+        return judgement.verdict is StoreVerdict.OURS
 
-    def _news(self) -> News:
+    def _news(self) -> ServicesUpdate:
         config = self._configuration()
         fleet = self._fleet(config)
         revision = max(mirror.revision for mirror in self._mirrors())
         unreadable = tuple(key.decode(errors="backslashreplace") for key in self._items.unreadable)
-        return News(roster(config, fleet.locate), self.all(), unreadable, Served(revision, _resolved(config, fleet)))
+        return ServicesUpdate(
+            roster(config, fleet.locate), self.all(), unreadable, SavedServices(revision, _resolved(config, fleet))
+        )
 
     def _configuration(self) -> Configuration:
         return catalog.configured(self.base, self._items.objects)
 
-    def _fleet(self, config: Configuration) -> Fleet:
+    def _fleet(self, config: Configuration) -> FleetAddresses:
         """The hosts and endpoints that a backend names: of the many in a fleet, no others matter here."""
         hosts = {one.host: HOST.key(self._region, one.host) for one in config.backends.values() if one.host}
         endpoints = {one.endpoint for one in config.backends.values() if one.endpoint}
         known, everything = self._hosts.objects, self._endpoints.objects.values() if endpoints else ()
-        return Fleet(
+        return FleetAddresses(
             {name: known[key] for name, key in hosts.items() if key in known},
             {name: one for one in everything for name in _called(one) if name in endpoints},
         )
 
-    def _remember(self, served: Served) -> None:
+    def _remember(self, served: SavedServices) -> None:
         try:
             write_atomically(self._path, msgspec.json.encode(served))
         except OSError as error:
@@ -212,7 +214,7 @@ def _called(endpoint: Endpoint) -> tuple[str, str]:
     return endpoint.spec.endpoint, endpoint.name.individual
 
 
-def _resolved(config: Configuration, fleet: Fleet) -> Configuration:
+def _resolved(config: Configuration, fleet: FleetAddresses) -> Configuration:
     """The same with addresses instead of hosts and endpoints: they may not be known at the next start."""
     backends = {
         name: msgspec.structs.replace(one, address=address, host=None, endpoint=None)

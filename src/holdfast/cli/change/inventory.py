@@ -17,10 +17,10 @@ import msgspec
 from holdfast.cli.change.resync import differences
 from holdfast.cli.common.config_flags import configuration_flags, effective
 from holdfast.cli.common.control_socket import runtime_flag
-from holdfast.cli.common.etcd import Reach, who
-from holdfast.config import Config, Flag
+from holdfast.cli.common.etcd import EtcdOptions, who
+from holdfast.config import Config, FlagValue
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.edit.editor import Did, Edit, Editor, Held, Refused, Wanted
+from holdfast.inventory.edit.editor import ChangeKind, Edit, Editor, EditRefused, StoredObject, WantedObject
 from holdfast.inventory.kinds import KINDS, belongs
 from holdfast.inventory.manifest import write as transcript
 from holdfast.inventory.manifest.read import ManifestRefused, read
@@ -50,7 +50,7 @@ output_flag = click.option(
 )
 
 
-class Desk:
+class InventorySession:
     """The configured inventory, open for one command."""
 
     def __init__(self, config: Config) -> None:
@@ -62,15 +62,15 @@ class Desk:
 
 
 @contextlib.contextmanager
-def desk(config_file: str | None, settings: Sequence[Flag]) -> Iterator[Desk]:
+def desk(config_file: str | None, settings: Sequence[FlagValue]) -> Iterator[InventorySession]:
     """What goes wrong is one sentence and exit code 1."""
     try:
-        opened = Desk(effective(config_file, settings).config)
+        opened = InventorySession(effective(config_file, settings).config)
         try:
             yield opened
         finally:
             opened.engine.dispose()
-    except (NoInventory, SecretRefused, DatabaseAway, Refused, ManifestRefused, ValueError) as error:
+    except (NoInventory, SecretRefused, DatabaseAway, EditRefused, ManifestRefused, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -90,7 +90,7 @@ def inventory() -> None:
 
 @inventory.command()
 @configuration_flags
-def init(config_file: str | None, settings: Sequence[Flag]) -> None:
+def init(config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Make the inventory's tables, or bring them up to date."""
     with desk(config_file, settings) as opened:
         migrate(opened.engine)
@@ -100,10 +100,10 @@ def init(config_file: str | None, settings: Sequence[Flag]) -> None:
 @inventory.command()
 @click.option("--reason", required=True, help="Why this inventory is right for this store.")
 @configuration_flags
-def adopt(reason: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+def adopt(reason: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Say that this inventory is the one of the fleet in the store; deletes are then judged by the brake alone."""
     with desk(config_file, settings) as opened:
-        reach = Reach({"config": config_file, "endpoints": opened.endpoints})
+        reach = EtcdOptions({"config": config_file, "endpoints": opened.endpoints})
         found = reach.ask(lambda store: read_identity(store, opened.region)).identity
         if not isinstance(found, Identity):
             raise click.ClickException("the store has no readable identity, so there is nothing to adopt")
@@ -119,7 +119,13 @@ def adopt(reason: str, config_file: str | None, settings: Sequence[Flag]) -> Non
 @why_flag
 @configuration_flags
 def apply(
-    file: str, dry_run: bool, wait: bool, timeout: float, reason: str, config_file: str | None, settings: Sequence[Flag]
+    file: str,
+    dry_run: bool,
+    wait: bool,
+    timeout: float,
+    reason: str,
+    config_file: str | None,
+    settings: Sequence[FlagValue],
 ) -> None:
     """Make the inventory say what FILE says about the objects in it. All of it, or nothing.
 
@@ -169,7 +175,7 @@ def move(
     timeout: float,
     reason: str,
     config_file: str | None,
-    settings: Sequence[Flag],
+    settings: Sequence[FlagValue],
 ) -> None:
     """Put the endpoint NAME on another host; nothing else of it changes. That ends its migration.
 
@@ -190,14 +196,19 @@ def move(
 @output_flag
 @configuration_flags
 def get(
-    kind: str, name: str | None, network: str | None, output: str, config_file: str | None, settings: Sequence[Flag]
+    kind: str,
+    name: str | None,
+    network: str | None,
+    output: str,
+    config_file: str | None,
+    settings: Sequence[FlagValue],
 ) -> None:
     """What should be there: all objects of a KIND, or one by NAME."""
     chosen = kind_named(kind)
     with desk(config_file, settings) as opened:
         found = opened.editor.objects(chosen, name, network)
         if name is not None and not found:
-            raise Refused(f"there is no {chosen.name} {name} in the inventory")
+            raise EditRefused(f"there is no {chosen.name} {name} in the inventory")
         _show(chosen, found, opened.region, output)
 
 
@@ -208,14 +219,14 @@ def get(
 @why_flag
 @configuration_flags
 def delete(
-    kind: str, names: Sequence[str], dry_run: bool, reason: str, config_file: str | None, settings: Sequence[Flag]
+    kind: str, names: Sequence[str], dry_run: bool, reason: str, config_file: str | None, settings: Sequence[FlagValue]
 ) -> None:
     """Delete the objects NAMES of a KIND. All of them, or nothing; `holdfast undo` brings one back."""
     chosen = kind_named(kind)
     with desk(config_file, settings) as opened:
-        wishes = [Wanted(chosen, name) for name in dict.fromkeys(names)]
+        wishes = [WantedObject(chosen, name) for name in dict.fromkeys(names)]
         edits = opened.editor.change(wishes, who=who(), why=reason, dry_run=True)
-        absent = [edit.name for edit in edits if edit.did is Did.UNCHANGED]
+        absent = [edit.name for edit in edits if edit.did is ChangeKind.UNCHANGED]
         if absent:
             raise click.ClickException(
                 f"there is no {chosen.name} {absent[0]} in the inventory, so nothing was deleted"
@@ -229,7 +240,9 @@ def delete(
 @dry_flag
 @why_flag
 @configuration_flags
-def undo(kind: str, name: str, dry_run: bool, reason: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+def undo(
+    kind: str, name: str, dry_run: bool, reason: str, config_file: str | None, settings: Sequence[FlagValue]
+) -> None:
     """Make an object what it was before its last change; a deleted one comes back."""
     with desk(config_file, settings) as opened:
         _tell(opened.editor.undo(kind_named(kind), name, who=who(), why=reason, dry_run=dry_run), dry_run)
@@ -252,7 +265,7 @@ def diff(
     output: str,
     runtime: Path,
     config_file: str | None,
-    settings: Sequence[Flag],
+    settings: Sequence[FlagValue],
     **scope: str | None,
 ) -> None:
     """What differs, line by line; exit code 1 when there is something.
@@ -268,10 +281,10 @@ def diff(
         _differs_from(file, config_file, settings)
 
 
-def _differs_from(file: str, config_file: str | None, settings: Sequence[Flag]) -> None:
+def _differs_from(file: str, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     with desk(config_file, settings) as opened:
         edits = opened.editor.change(read(_text(file), file, opened.region), who=who(), dry_run=True)
-    changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
+    changes = [edit for edit in edits if edit.did is not ChangeKind.UNCHANGED]
     for edit in changes:
         lines = difflib.unified_diff(_lines(edit.old), _lines(edit.new), lineterm="", n=1)
         because = f": {edit.because}" if edit.because else ""
@@ -292,16 +305,16 @@ def _text(file: str) -> str:
 
 def _tell(edits: Sequence[Edit], dry_run: bool) -> None:
     for edit in edits:
-        if edit.did is not Did.UNCHANGED:
+        if edit.did is not ChangeKind.UNCHANGED:
             done = f"ended: {edit.because}" if edit.because else edit.did.value
             click.echo(f"{edit.kind.name} {edit.name} {'would be ' if dry_run else ''}{done}")
-    same = sum(edit.did is Did.UNCHANGED for edit in edits)
+    same = sum(edit.did is ChangeKind.UNCHANGED for edit in edits)
     if same:
         click.echo(f"{same:,} unchanged", err=True)
 
 
-def _wait(opened: Desk, edits: Sequence[Edit], timeout: float) -> None:
-    revisions = {edit.revision for edit in edits if edit.did is not Did.UNCHANGED}
+def _wait(opened: InventorySession, edits: Sequence[Edit], timeout: float) -> None:
+    revisions = {edit.revision for edit in edits if edit.did is not ChangeKind.UNCHANGED}
     until = time.monotonic() + timeout
     while left := opened.inventory.unsettled(revisions):
         if time.monotonic() > until:
@@ -310,7 +323,7 @@ def _wait(opened: Desk, edits: Sequence[Edit], timeout: float) -> None:
     click.echo("the store has it", err=True)
 
 
-def _show(kind: Kind[Any, Any], found: Sequence[Held], region: Region, output: str) -> None:
+def _show(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(list(_documents(kind, found)), indent=2))
     elif output == "yaml":
@@ -319,7 +332,7 @@ def _show(kind: Kind[Any, Any], found: Sequence[Held], region: Region, output: s
         _table(kind, found, region, wide=output == "wide")
 
 
-def _table(kind: Kind[Any, Any], found: Sequence[Held], region: Region, *, wide: bool) -> None:
+def _table(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region, *, wide: bool) -> None:
     columns = [column for column in kind.columns if wide or not column.wide]
     rows = [[column.header for column in columns]]
     for one in found:
@@ -333,7 +346,7 @@ def _table(kind: Kind[Any, Any], found: Sequence[Held], region: Region, *, wide:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
 
 
-def _file(kind: Kind[Any, Any], found: Sequence[Held], region: Region) -> str:
+def _file(kind: Kind[Any, Any], found: Sequence[StoredObject], region: Region) -> str:
     described: list[dict[str, Any]] = []
     for one in found:
         read_back = _read_back(kind, one, region)
@@ -344,7 +357,7 @@ def _file(kind: Kind[Any, Any], found: Sequence[Held], region: Region) -> str:
     return transcript.text(described)
 
 
-def _read_back(kind: Kind[Any, Any], one: Held, region: Region) -> tuple[Any, Any] | str:
+def _read_back(kind: Kind[Any, Any], one: StoredObject, region: Region) -> tuple[Any, Any] | str:
     """The name in its key and the object itself, or why they cannot be shown."""
     name, thing = kind.parse(one.key, region), kind.decode(one.key, one.doc)
     if not belongs(kind, one.key, thing, region):
@@ -354,7 +367,7 @@ def _read_back(kind: Kind[Any, Any], one: Held, region: Region) -> tuple[Any, An
     return name, thing
 
 
-def _documents(kind: Kind[Any, Any], found: Sequence[Held]) -> Iterator[dict[str, Any]]:
+def _documents(kind: Kind[Any, Any], found: Sequence[StoredObject]) -> Iterator[dict[str, Any]]:
     for one in found:
         document = _document(one.doc)
         if document is None:

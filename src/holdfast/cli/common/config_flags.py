@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.config import Flag, Loaded, Rejected
+from holdfast.config import ConfigRejected, FlagValue, Loaded
 from holdfast.runtime.config_file import load
 
 UNREADABLE = 1
@@ -31,21 +31,21 @@ def configuration_flags(command: F) -> F:
     return chosen(setting(command))
 
 
-def _flags(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[Flag, ...]:
+def _flags(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[FlagValue, ...]:
     return tuple(_flag(text) for text in given)
 
 
-def _flag(text: str) -> Flag:
+def _flag(text: str) -> FlagValue:
     path, equals, value = text.partition("=")
     if not equals:
         raise click.BadParameter(f"{path!r} has no value: write --set SECTION.FIELD=VALUE, such as log.level=debug")
-    return Flag(f"--set {path}", path, value)
+    return FlagValue(f"--set {path}", path, value)
 
 
-def effective(config_file: str | None, settings: Sequence[Flag] = ()) -> Loaded:
+def effective(config_file: str | None, settings: Sequence[FlagValue] = ()) -> Loaded:
     """The configuration for this command. When it is wrong, says everything that is, and ends the command."""
     loaded = load(config_file, os.environ, settings)
-    if isinstance(loaded, Rejected):
+    if isinstance(loaded, ConfigRejected):
         click.echo(str(loaded), err=True)
         raise click.exceptions.Exit(UNREADABLE if loaded.unreadable else SENSELESS)
     return loaded

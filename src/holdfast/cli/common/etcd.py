@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli.common.config_flags import effective
 from holdfast.cli.common.control_socket import LAB_FOLDER
-from holdfast.config import Flag, Layer
+from holdfast.config import FlagValue, Layer
 from holdfast.lab.fleet import fleet
 from holdfast.model.base.region import Region
 from holdfast.runtime.config_file import SecretRefused
@@ -29,7 +29,7 @@ _FLAGS = {"endpoints": "endpoints", "cacert": "ca_file", "cert": "cert_file", "k
 
 
 def store_flags(command: F) -> F:
-    """Adds etcdctl's flags; they arrive as `reach`, a `Reach`."""
+    """Adds etcdctl's flags; they arrive as `reach`, a `EtcdOptions`."""
     for name, words in (
         ("--region", "The region, where several share an etcd."),
         ("--password-file", "File with the password of --user."),
@@ -44,13 +44,13 @@ def store_flags(command: F) -> F:
     return command
 
 
-class Reach:
+class EtcdOptions:
     """Which etcd a command was pointed at: flags above the configuration."""
 
     def __init__(self, given: dict[str, str | None]) -> None:
         named = {**_FLAGS, "password_file": "password_file", "region": "region"}
         flags = [
-            Flag(f"--{flag.replace('_', '-')}", f"store.{field}", value)
+            FlagValue(f"--{flag.replace('_', '-')}", f"store.{field}", value)
             for flag, field in named.items()
             if (value := given.get(flag)) is not None
         ]
@@ -58,7 +58,7 @@ class Reach:
         lab = fleet.endpoint(LAB_FOLDER / "state")
         if lab is not None and loaded.origins["store.endpoints"].layer is Layer.DEFAULT:
             click.echo(f"nothing names a store, so this is about the lab in {LAB_FOLDER}", err=True)
-            loaded = effective(given.get("config"), [*flags, Flag("the lab", "store.endpoints", lab)])
+            loaded = effective(given.get("config"), [*flags, FlagValue("the lab", "store.endpoints", lab)])
         self.config = loaded.config
         self.is_named = loaded.origins["store.endpoints"].layer is not Layer.DEFAULT
         """Whether anything says which store this is about."""
@@ -92,5 +92,5 @@ def who() -> str:
     return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
 
 
-def state_folder(reach: Reach) -> Path:
+def state_folder(reach: EtcdOptions) -> Path:
     return Path(reach.config.paths.state)

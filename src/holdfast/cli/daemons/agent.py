@@ -12,7 +12,7 @@ import click
 from holdfast.cli.common.config_flags import configuration_flags
 from holdfast.cli.common.control_socket import label, roles, runtime_flag, tell
 from holdfast.cli.common.format import count, short
-from holdfast.config import Flag
+from holdfast.config import FlagValue
 
 ROLE = "agent"
 WORKER = "peers"
@@ -45,7 +45,7 @@ def worker_of(runtime: Path, host: str | None) -> str:
 @click.option("--dry-run", is_flag=True, help="Only print what would be changed now; nothing is.")
 @configuration_flags
 @click.pass_context
-def agent(context: click.Context, dry_run: bool, config_file: str | None, settings: Sequence[Flag]) -> None:
+def agent(context: click.Context, dry_run: bool, config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Run the agent of this host, or with a command: look at the one that runs."""
     if context.invoked_subcommand is not None:
         return

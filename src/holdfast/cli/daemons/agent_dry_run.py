@@ -12,25 +12,25 @@ import msgspec
 
 from holdfast.agent.claims import Claim
 from holdfast.agent.dataplane.api import ClaimChange
-from holdfast.agent.dry_run import Rehearsal, rehearse
+from holdfast.agent.dry_run import DryRunPlan, rehearse
 from holdfast.agent.journal.journal import JournalUnreadable
-from holdfast.agent.worker import OwnNode, open_dataplane
+from holdfast.agent.worker import OwnHost, open_dataplane
 from holdfast.cli.common.config_flags import effective
-from holdfast.config import Config, Flag
+from holdfast.config import Config, FlagValue
 from holdfast.reconcile import Away
 from holdfast.runtime import log as logging
-from holdfast.runtime.intents.book import WishesUnreadable
+from holdfast.runtime.intents.book import IntentsUnreadable
 from holdfast.runtime.store_client import open_store
 from holdfast.store.api import StoreError
 
 
-def print_rehearsal(config_file: str | None, settings: Sequence[Flag]) -> None:
+def print_rehearsal(config_file: str | None, settings: Sequence[FlagValue]) -> None:
     config = effective(config_file, settings).config
     logging.setup(msgspec.structs.replace(config.log, level="error"), role="agent", worker="rehearsal")
     try:
         with tempfile.TemporaryDirectory(prefix="holdfast-rehearsal-") as folder:
             found = asyncio.run(_rehearsed(config, Path(folder)))
-    except (Away, StoreError, JournalUnreadable, WishesUnreadable) as error:
+    except (Away, StoreError, JournalUnreadable, IntentsUnreadable) as error:
         raise click.ClickException(str(error)) from error
     if found is None:
         raise click.ClickException("the store has not said what is wanted: holdfast doctor tells how it is")
@@ -40,16 +40,16 @@ def print_rehearsal(config_file: str | None, settings: Sequence[Flag]) -> None:
         click.echo("nothing would be changed", err=True)
 
 
-async def _rehearsed(config: Config, folder: Path) -> Rehearsal | None:
+async def _rehearsed(config: Config, folder: Path) -> DryRunPlan | None:
     store = open_store(config.store)
     try:
-        real = open_dataplane(config.agent, OwnNode(), Path(config.paths.runtime), alone=False)
+        real = open_dataplane(config.agent, OwnHost(), Path(config.paths.runtime), alone=False)
         return await rehearse(config, store, real, folder)
     finally:
         await store.close()
 
 
-def lines(found: Rehearsal) -> Iterator[str]:
+def lines(found: DryRunPlan) -> Iterator[str]:
     """Pure."""
     for change in found.changes:
         yield f"{change.op.name.lower():<8} {change.key!s:<40} {_whose(change)}"

@@ -12,7 +12,7 @@ import click
 from holdfast.cli.common.config_flags import configuration_flags, effective
 from holdfast.cli.common.control_socket import answer, label, nobody, roles, runtime_flag, tell
 from holdfast.cli.common.format import short
-from holdfast.config import Flag
+from holdfast.config import FlagValue
 from holdfast.runtime.control import Request
 
 ROLE = "balancer"
@@ -30,7 +30,9 @@ output = click.option(
 )
 @configuration_flags
 @click.pass_context
-def balancer(context: click.Context, checked: str | None, config_file: str | None, settings: Sequence[Flag]) -> None:
+def balancer(
+    context: click.Context, checked: str | None, config_file: str | None, settings: Sequence[FlagValue]
+) -> None:
     """Run the load balancer, or with a command: look at the one that runs."""
     if context.invoked_subcommand is not None:
         return

@@ -10,33 +10,33 @@ from pathlib import Path
 import click
 
 from holdfast.cli.common.config_flags import effective
-from holdfast.config import Config, Flag, Rejected
+from holdfast.config import Config, ConfigRejected, FlagValue
 from holdfast.runtime import log as logging
 from holdfast.runtime.config_file import load
 from holdfast.runtime.daemon.process import AlreadyRunning
 from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
-from holdfast.runtime.paths import FolderError, Paths
+from holdfast.runtime.paths import FolderError, RolePaths
 
 
 def run_role(
     role: str,
     workers: Sequence[Spec],
     config_file: str | None,
-    flags: Sequence[Flag],
+    flags: Sequence[FlagValue],
     *,
     cells: Sequence[str] = (),
-    ready: Callable[[Paths], None] = lambda _paths: None,
+    ready: Callable[[RolePaths], None] = lambda _paths: None,
 ) -> None:
     """Runs until told to stop, then ends the command with the supervisor's exit code."""
     config = effective(config_file, flags).config
 
     def reload() -> Config | str:
         loaded = load(config_file, os.environ, flags)
-        return str(loaded) if isinstance(loaded, Rejected) else loaded.config
+        return str(loaded) if isinstance(loaded, ConfigRejected) else loaded.config
 
     logging.setup(config.log, role=role, worker="supervisor")
-    paths = Paths(role, Path(config.paths.runtime), Path(config.paths.state))
+    paths = RolePaths(role, Path(config.paths.runtime), Path(config.paths.state))
     supervisor = Supervisor(role, workers, config, paths, reload=reload, cells=cells, ready=lambda: ready(paths))
     try:
         code = asyncio.run(supervisor.run())

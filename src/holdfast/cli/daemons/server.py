@@ -8,12 +8,12 @@ import click
 
 from holdfast.cli.common.config_flags import configuration_flags
 from holdfast.cli.daemons.run import run_role
-from holdfast.config import Flag
+from holdfast.config import FlagValue
 from holdfast.server.election.worker import WORKERS, cells
 
 
 @click.command()
 @configuration_flags
-def server(config_file: str | None, settings: Sequence[Flag]) -> None:
+def server(config_file: str | None, settings: Sequence[FlagValue]) -> None:
     """Run one controller of the fleet. Any number can run; one leads."""
     run_role("server", WORKERS, config_file, settings, cells=cells(WORKERS))

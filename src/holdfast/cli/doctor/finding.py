@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Mark(Enum):
+class Severity(Enum):
     GOOD = "ok  "
     NOTE = "note"
     WRONG = "BAD "
@@ -14,6 +14,6 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    mark: Mark
+    mark: Severity
     what: str
     sentence: str

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.agent.report.summary import Keeping
+from holdfast.agent.report.summary import SourceSummary
 from holdfast.cli.common.control_socket import answer, label, tell, workers
 from holdfast.cli.common.format import short
 from holdfast.cli.daemons.agent import ROLE, WORKER
@@ -90,7 +90,7 @@ def _fleet(fleet: Mapping[str, Any]) -> Told:
 
 def _agent(agent: Mapping[str, Any]) -> Told:
     for source in agent["sources"]:
-        keeping = msgspec.convert(source, Keeping)
+        keeping = msgspec.convert(source, SourceSummary)
         complete = f"{keeping.name}: complete at revision {keeping.revision or 0:,}"
         yield _row("SOURCE", complete if keeping.revision is not None else keeping.sentence)
     if agent["self"] and agent["registered"] is False:

@@ -17,7 +17,7 @@ import click
 
 from holdfast.balancer.probing.checks import registry
 from holdfast.balancer.probing.external import NotAUrl, Observation, Url, of_frontends
-from holdfast.balancer.probing.messages import Result, Settings, Target
+from holdfast.balancer.probing.messages import CheckSettings, ProbeResult, TargetSpec
 from holdfast.balancer.probing.prober import Prober
 from holdfast.cli.common.config_flags import effective
 from holdfast.cli.probe.screen import Screen, table
@@ -70,7 +70,7 @@ def probe(
     as_json: bool,
 ) -> None:
     """Probe virtual addresses from outside, with a fresh connection each time. Space pauses, q ends."""
-    like = Settings(
+    like = CheckSettings(
         type=kind,
         path=path,
         host=host,
@@ -80,7 +80,7 @@ def probe(
         timeout=seconds(timeout),
     )
     targets = _of_urls(urls, like) if urls else _of_configuration(config_file, like)
-    watch = Watch(targets, count, _streamed if as_json else None)
+    watch = ProbeRun(targets, count, _streamed if as_json else None)
     with Screen(live=not as_json and sys.stdout.isatty()) as screen:
         watch.run(screen)
     _sum_up(watch.seen.values(), as_json=as_json)
@@ -88,8 +88,8 @@ def probe(
         raise click.exceptions.Exit(FAILED)
 
 
-def _of_urls(urls: Sequence[str], like: Settings) -> list[Target]:
-    targets: list[Target] = []
+def _of_urls(urls: Sequence[str], like: CheckSettings) -> list[TargetSpec]:
+    targets: list[TargetSpec] = []
     for text in urls:
         try:
             url = Url.parse(text, like)
@@ -102,7 +102,7 @@ def _of_urls(urls: Sequence[str], like: Settings) -> list[Target]:
     return targets
 
 
-def _of_configuration(config_file: str | None, like: Settings) -> list[Target]:
+def _of_configuration(config_file: str | None, like: CheckSettings) -> list[TargetSpec]:
     targets, left_out = of_frontends(effective(config_file).config.balancer.frontends, like)
     for sentence in left_out:
         click.echo(sentence, err=True)
@@ -111,10 +111,12 @@ def _of_configuration(config_file: str | None, like: Settings) -> list[Target]:
     return targets
 
 
-class Watch:
+class ProbeRun:
     """Probes until it has enough, or is told to stop."""
 
-    def __init__(self, targets: Sequence[Target], count: int | None, tell: Callable[[Result], None] | None) -> None:
+    def __init__(
+        self, targets: Sequence[TargetSpec], count: int | None, tell: Callable[[ProbeResult], None] | None
+    ) -> None:
         self._left = list(targets)
         self._count = count
         self._tell = tell
@@ -155,7 +157,7 @@ class Watch:
             self.paused = not self.paused
             self._changed = True
 
-    def _note(self, result: Result) -> None:
+    def _note(self, result: ProbeResult) -> None:
         seen = self.seen[result.target]
         if self._count is not None and seen.probes >= self._count:
             return
@@ -169,7 +171,7 @@ def _now() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def _streamed(result: Result) -> None:
+def _streamed(result: ProbeResult) -> None:
     said = {
         "target": result.target,
         "time": round(time.time(), 3),

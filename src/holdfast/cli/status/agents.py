@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from holdfast.agent.report.summary import UNREGISTERED, About
+from holdfast.agent.report.summary import UNREGISTERED, AgentDetails
 from holdfast.cli.status.problem import Problem
 
 _STARTING_S = 60.0
@@ -13,7 +13,7 @@ _STARTING_S = 60.0
 _DISPUTES = 3
 
 
-def agent_problems(agent: About) -> Iterator[Problem]:
+def agent_problems(agent: AgentDetails) -> Iterator[Problem]:
     look = f"holdfast explain host {agent.host}"
     if agent.waits:
         yield Problem(agent.host, f"its agent cannot begin, what is programmed stays: {agent.waits}", look="its log")
@@ -29,7 +29,7 @@ def agent_problems(agent: About) -> Iterator[Problem]:
         yield Problem(agent.host, f"and {len(agent.disputes) - _DISPUTES:,} more disputes", look)
 
 
-def agent_lines(agents: Sequence[About]) -> list[str]:
+def agent_lines(agents: Sequence[AgentDetails]) -> list[str]:
     """One line for all agents here; the first says whose they are."""
     if not agents:
         return []

@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from holdfast import __version__
-from holdfast.agent.report.summary import About as AgentAbout
+from holdfast.agent.report.summary import AgentDetails as AgentAbout
 from holdfast.cli.common.control_socket import CANNOT_TELL, CannotTell, label, nobody, roles, runtime_flag
 from holdfast.cli.common.format import clock, count, short
 from holdfast.cli.status import observed
@@ -27,8 +27,8 @@ from holdfast.cli.status.problem import Problem
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
-from holdfast.runtime.daemon.report import Report, WorkerReport, report
-from holdfast.server.election.about import About
+from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
+from holdfast.server.election.about import ElectorView
 
 NEEDS_YOU = 1
 _FLEET = 12
@@ -41,17 +41,17 @@ _OPEN_BY_THEMSELVES = ("warm_up",)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StatusPage:
     """All that the page shows."""
 
-    reports: Sequence[Report]
+    reports: Sequence[DaemonReport]
     held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Per worker, as DAEMON/WORKER, what its gates hold."""
     silent: Sequence[str] = ()
     """Daemons whose supervisor does not answer; their report comes from the board."""
     gone: Sequence[str] = ()
     """Those of them whose supervisor is no more."""
-    servers: Sequence[About] = ()
+    servers: Sequence[ElectorView] = ()
     """What the electors here say of the store and of leadership."""
     agents: Sequence[AgentAbout] = ()
     """What the agents here say of themselves."""
@@ -80,7 +80,7 @@ def status(output: str, watch: bool, wait: bool, runtime: Path) -> None:
         time.sleep(1)
 
 
-def _print(view: View, output: str, *, clear: bool) -> None:
+def _print(view: StatusPage, output: str, *, clear: bool) -> None:
     if clear:
         click.clear()
     if output == "json":
@@ -96,7 +96,7 @@ def _print(view: View, output: str, *, clear: bool) -> None:
         click.echo(render(view, datetime.now(UTC)), nl=False)
 
 
-async def look(runtime: Path) -> View:
+async def look(runtime: Path) -> StatusPage:
     names = roles(runtime)
     if not names:
         raise nobody(runtime)
@@ -113,7 +113,7 @@ async def look(runtime: Path) -> View:
                 gone.append(label(role))
                 reports[-1] = _ended(reports[-1])
             continue
-        one = _named(msgspec.convert(said.result, Report), role)
+        one = _named(msgspec.convert(said.result, DaemonReport), role)
         reports.append(one)
         for worker in one.workers:
             if worker.state.startswith("held"):
@@ -122,7 +122,7 @@ async def look(runtime: Path) -> View:
                 held[f"{one.role}/{worker.name}"] = [] if answer.error else answer.result["objects"]
             if worker.name == "elector":
                 answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, "elector"))
-                servers += [] if answer.error else [msgspec.convert(answer.result, About)]
+                servers += [] if answer.error else [msgspec.convert(answer.result, ElectorView)]
             if worker.name == "peers":
                 answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, "peers"))
                 agents += [] if answer.error else [msgspec.convert(answer.result, AgentAbout)]
@@ -130,10 +130,10 @@ async def look(runtime: Path) -> View:
                 answer = await ask(runtime / f"{role}.sock", Request("tell", {"do": "about"}, worker.name))
                 if not answer.error and answer.result["leading"]:
                     seen[worker.name] = answer.result
-    return View(reports, held, silent, gone, servers, agents, seen)
+    return StatusPage(reports, held, silent, gone, servers, agents, seen)
 
 
-def _named(one: Report, role: str) -> Report:
+def _named(one: DaemonReport, role: str) -> DaemonReport:
     return msgspec.structs.replace(one, role=label(role))
 
 
@@ -141,13 +141,13 @@ def _lives(pid: int | None) -> bool:
     return pid is not None and Path(f"/proc/{pid}").exists()
 
 
-def _ended(one: Report) -> Report:
+def _ended(one: DaemonReport) -> DaemonReport:
     """What its workers last showed says nothing about now."""
     ended = [msgspec.structs.replace(worker, state="gone", pulse_s=None, pid=None) for worker in one.workers]
     return msgspec.structs.replace(one, workers=ended)
 
 
-def _from_board(runtime: Path, role: str, error: str) -> Report:
+def _from_board(runtime: Path, role: str, error: str) -> DaemonReport:
     """At 3 a.m. the supervisor may be what is broken: the board can be read without it."""
     try:
         board = Board.open(runtime / f"{role}.board", read_only=True)
@@ -156,19 +156,19 @@ def _from_board(runtime: Path, role: str, error: str) -> Report:
     return report(board, role, __version__, SystemClock().now())
 
 
-def exit_code(view: View) -> int:
+def exit_code(view: StatusPage) -> int:
     if view.silent:
         return CANNOT_TELL
     return NEEDS_YOU if any(problem.needs_you for problem in problems(view)) else 0
 
 
-def is_well(view: View) -> bool:
+def is_well(view: StatusPage) -> bool:
     """Whether there is nothing to wait for: a worker that has only just been started has not shown yet how it is."""
     starting = any(worker.state == "starting" for one in view.reports for worker in one.workers)
     return exit_code(view) == 0 and not starting
 
 
-def problems(view: View) -> list[Problem]:
+def problems(view: StatusPage) -> list[Problem]:
     found = [_gone(one) if one.role in view.gone else _silent(one) for one in view.reports if one.role in view.silent]
     if view.servers and not any(server.leader for server in view.servers):
         found.append(Problem("leader", "nobody leads: nothing is written until somebody does", look="holdfast leader"))
@@ -185,7 +185,7 @@ def problems(view: View) -> list[Problem]:
     return sorted(found, key=lambda problem: not problem.needs_you)
 
 
-def _out_of_election(server: About) -> list[Problem]:
+def _out_of_election(server: ElectorView) -> list[Problem]:
     found = []
     if server.refused:
         found.append(Problem(server.name, f"takes no part in elections: {server.refused}", look="holdfast doctor"))
@@ -195,12 +195,12 @@ def _out_of_election(server: About) -> list[Problem]:
     return found
 
 
-def _gone(one: Report) -> Problem:
+def _gone(one: DaemonReport) -> Problem:
     sentence = f"it is gone: its supervisor (pid {one.supervisor_pid}) ended without a word, and its workers with it"
     return Problem(one.role, f"{sentence}; start it again, what is programmed stays", look="its log")
 
 
-def _silent(one: Report) -> Problem:
+def _silent(one: DaemonReport) -> Problem:
     pulse = "never seen" if one.supervisor_pulse_s is None else f"last pulse {short(one.supervisor_pulse_s)} ago"
     sentence = f"its supervisor (pid {one.supervisor_pid}) does not answer, {pulse}; its workers end without it"
     return Problem(one.role, sentence, look=f"ps -o pid,stat,wchan:20,cmd -p {one.supervisor_pid}")
@@ -249,7 +249,7 @@ def _gates(name: str, held: list[dict[str, Any]]) -> list[Problem]:
     ]
 
 
-def render(view: View, now: datetime) -> str:
+def render(view: StatusPage, now: datetime) -> str:
     """The whole page. Pure, so that a golden test can hold it to its shape."""
     found = problems(view)
     needs = sum(problem.needs_you for problem in found)
@@ -265,23 +265,23 @@ def render(view: View, now: datetime) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _whose(view: View) -> str:
+def _whose(view: StatusPage) -> str:
     """The fleet, if a server here knows it, else the daemons."""
     fleet = next((server.fleet for server in view.servers if server.fleet), "")
     return f"fleet {fleet[:_FLEET]}" if fleet else ", ".join(one.role for one in view.reports)
 
 
-def _seen_from(servers: Sequence[About]) -> str:
+def _seen_from(servers: Sequence[ElectorView]) -> str:
     one = _speaker(servers)
     return f"   seen from {one.name} ({'leader' if one.phase == 'leading' else one.phase})" if one else ""
 
 
-def _speaker(servers: Sequence[About]) -> About | None:
+def _speaker(servers: Sequence[ElectorView]) -> ElectorView | None:
     """The server that the page speaks for: the one that leads, else the first."""
     return next((server for server in servers if server.phase == "leading"), servers[0] if servers else None)
 
 
-def _leadership(servers: Sequence[About]) -> list[str]:
+def _leadership(servers: Sequence[ElectorView]) -> list[str]:
     """STORE and LEADER, as the server sees them that leads, else the first."""
     one = _speaker(servers)
     if one is None:
@@ -289,7 +289,7 @@ def _leadership(servers: Sequence[About]) -> list[str]:
     return ["", f"STORE    {_store(one)}", f"LEADER   {_leader(one)}"]
 
 
-def _store(one: About) -> str:
+def _store(one: ElectorView) -> str:
     store = one.store
     if store is None:
         return f"away: {one.store_error}"
@@ -303,7 +303,7 @@ def _compacted(ago: float | None) -> str:
     return "" if ago is None else f"   compacted {short(ago)} ago"
 
 
-def _leader(one: About) -> str:
+def _leader(one: ElectorView) -> str:
     if not one.leader:
         return f"nobody leads   seen from {one.name} ({one.phase})"
     followers = ", ".join(f"{name} {'able' if able else 'unable'}" for name, able in sorted(one.followers.items()))
@@ -322,7 +322,7 @@ def _problem(problem: Problem, number: int) -> list[str]:
     return lines
 
 
-def _workers(one: Report) -> list[str]:
+def _workers(one: DaemonReport) -> list[str]:
     title = f"WORKER ({one.role})"
     wide = max([18, *(len(worker.state) for worker in one.workers)])
     lines = [f"{title:<18}{'PULSE':>8}   {'STATE':<{wide}}  {'BACKLOG':>9}{'LAG':>8}   RESTARTS 24h"]

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.config.loading.value import UNSOUND, Unsound, check_bounds, read
-from holdfast.config.loading.yaml import Fault, Items, Mark, Node, Scalar, Table, Unusable
-from holdfast.config.schema.field import Group, Leaf, Section, Shape, children, groups, own_leaves
+from holdfast.config.loading.yaml import Fault, ListNode, Node, Position, ScalarNode, TableNode, UnusableNode
+from holdfast.config.schema.field import Group, GroupShape, Leaf, Section, children, groups, own_leaves
 from holdfast.config.schema.scalars import Unfit, closest, name, printable
 
 
 @dataclass
-class Notes:
+class GroupNotes:
     """What is found while reading a group: what is wrong, and where each field stands. Paths are absolute."""
 
     faults: list[Fault] = field(default_factory=list)
-    places: dict[str, Mark] = field(default_factory=dict)
+    places: dict[str, Position] = field(default_factory=dict)
 
-    def complain(self, path: str, mark: Mark, sentence: str) -> None:
+    def complain(self, path: str, mark: Position, sentence: str) -> None:
         self.faults.append(Fault(path, mark, sentence))
 
 
@@ -31,19 +31,19 @@ def field_name(key: str) -> str:
     return key.replace("-", "_")
 
 
-def read_group(group: Group, node: Node, path: str, notes: Notes) -> Any:
+def read_group(group: Group, node: Node, path: str, notes: GroupNotes) -> Any:
     """The value of the whole group, or `UNSOUND` when anything in it is wrong."""
-    if isinstance(node, Unusable):
+    if isinstance(node, UnusableNode):
         return UNSOUND
-    if isinstance(node, Scalar) and (node.is_empty or (node.is_null and group.shape is Shape.OPTIONAL)):
+    if isinstance(node, ScalarNode) and (node.is_empty or (node.is_null and group.shape is GroupShape.OPTIONAL)):
         return group.default
-    if group.shape is Shape.OPTIONAL:
+    if group.shape is GroupShape.OPTIONAL:
         return read_member(group.of, node, path, notes)
-    return _listed(group, node, path, notes) if group.shape is Shape.LIST else _named(group, node, path, notes)
+    return _listed(group, node, path, notes) if group.shape is GroupShape.LIST else _named(group, node, path, notes)
 
 
-def _named(group: Group, node: Node, path: str, notes: Notes) -> Any:
-    if not isinstance(node, Table):
+def _named(group: Group, node: Node, path: str, notes: GroupNotes) -> Any:
+    if not isinstance(node, TableNode):
         notes.complain(
             path, node.mark, "holds things by name: write NAME: below it, indented, and its fields below that"
         )
@@ -60,21 +60,21 @@ def _named(group: Group, node: Node, path: str, notes: Notes) -> Any:
     return UNSOUND if UNSOUND in read.values() else read
 
 
-def _listed(group: Group, node: Node, path: str, notes: Notes) -> Any:
-    if not isinstance(node, Items):
+def _listed(group: Group, node: Node, path: str, notes: GroupNotes) -> Any:
+    if not isinstance(node, ListNode):
         notes.complain(path, node.mark, "is not a list: write each entry below it, after a dash")
         return UNSOUND
     read = [read_member(group.of, below, f"{path}[{index}]", notes) for index, below in enumerate(node.nodes)]
     return UNSOUND if UNSOUND in read else tuple(read)
 
 
-def read_member(section: type[Section], node: Node, path: str, notes: Notes) -> Section | Unsound:
+def read_member(section: type[Section], node: Node, path: str, notes: GroupNotes) -> Section | Unsound:
     """One member of a group."""
-    if isinstance(node, Unusable):
+    if isinstance(node, UnusableNode):
         return UNSOUND
-    if isinstance(node, Scalar) and node.is_empty:
-        node = Table((), node.mark)
-    if not isinstance(node, Table):
+    if isinstance(node, ScalarNode) and node.is_empty:
+        node = TableNode((), node.mark)
+    if not isinstance(node, TableNode):
         notes.complain(path, node.mark, "has fields: write them below it, indented")
         return UNSOUND
     notes.places.setdefault(path, node.mark)
@@ -82,14 +82,14 @@ def read_member(section: type[Section], node: Node, path: str, notes: Notes) -> 
 
 
 class _Member:
-    def __init__(self, section: type[Section], path: str, notes: Notes) -> None:
+    def __init__(self, section: type[Section], path: str, notes: GroupNotes) -> None:
         self._section = section
         self._path = path
         self._notes = notes
         self._leaves = own_leaves(section)
         self._groups = groups(section)
 
-    def read(self, table: Table) -> Section | Unsound:
+    def read(self, table: TableNode) -> Section | Unsound:
         before = len(self._notes.faults)
         values: dict[str, Any] = {}
         for key, node in table.entries:
@@ -100,7 +100,7 @@ class _Member:
             return UNSOUND
         return self._section(**values)
 
-    def _take(self, key: Scalar, node: Node, values: dict[str, Any]) -> None:
+    def _take(self, key: ScalarNode, node: Node, values: dict[str, Any]) -> None:
         field = field_name(key.text)
         here = f"{self._path}.{printable(field)}"
         if field in values:
@@ -141,9 +141,9 @@ def plain(section: Section) -> dict[str, Any]:
 
 
 def plain_group(group: Group, value: Any) -> Any:
-    if group.shape is Shape.NAMED:
+    if group.shape is GroupShape.NAMED:
         return {key: plain(member) for key, member in value.items()}
-    if group.shape is Shape.LIST:
+    if group.shape is GroupShape.LIST:
         return [plain(member) for member in value]
     return None if value is None else plain(value)
 

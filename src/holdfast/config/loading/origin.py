@@ -37,7 +37,7 @@ class Origin(msgspec.Struct, frozen=True, order=True):
                 return f"flag {self.name}"
 
 
-class Problem(msgspec.Struct, frozen=True, order=True):
+class ConfigProblem(msgspec.Struct, frozen=True, order=True):
     """One thing that is wrong. Problems sort by place: the file line by line, then the environment, then flags."""
 
     origin: Origin
@@ -51,16 +51,16 @@ class Problem(msgspec.Struct, frozen=True, order=True):
         return f"{place}: {self.path}: {self.sentence}" if self.path else f"{place}: {self.sentence}"
 
 
-class Rejected(msgspec.Struct, frozen=True):
+class ConfigRejected(msgspec.Struct, frozen=True):
     """Everything that is wrong with a configuration. `unreadable` when the file could not even be read."""
 
-    problems: tuple[Problem, ...]
+    problems: tuple[ConfigProblem, ...]
     unreadable: bool = False
 
     def __str__(self) -> str:
         return "\n".join(str(problem) for problem in self.problems)
 
 
-def reject(problems: Iterable[Problem]) -> Rejected:
+def reject(problems: Iterable[ConfigProblem]) -> ConfigRejected:
     """The problems in the order in which a person goes through them, each once."""
-    return Rejected(tuple(sorted(set(problems))))
+    return ConfigRejected(tuple(sorted(set(problems))))

@@ -11,10 +11,20 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.config.loading.group import Notes, field_name, read_group
-from holdfast.config.loading.origin import Layer, Origin, Problem, Rejected, reject
+from holdfast.config.loading.group import GroupNotes, field_name, read_group
+from holdfast.config.loading.origin import ConfigProblem, ConfigRejected, Layer, Origin, reject
 from holdfast.config.loading.value import UNSOUND, node_of, read
-from holdfast.config.loading.yaml import Document, Fault, Mark, Node, Scalar, Table, Unusable, decode, parse
+from holdfast.config.loading.yaml import (
+    Document,
+    Fault,
+    Node,
+    Position,
+    ScalarNode,
+    TableNode,
+    UnusableNode,
+    decode,
+    parse,
+)
 from holdfast.config.root import Config
 from holdfast.config.schema.field import (
     ENVIRONMENT_PREFIX,
@@ -41,14 +51,14 @@ GROUPS: Mapping[tuple[str, ...], Group] = {
 VARIABLES: Mapping[str, Leaf] = {leaf.variable: leaf for leaf in LEAVES.values()}
 
 
-class Source(msgspec.Struct, frozen=True):
+class ConfigFile(msgspec.Struct, frozen=True):
     """The file: its name as people know it, and what is in it."""
 
     name: str
     data: bytes
 
 
-class Flag(msgspec.Struct, frozen=True):
+class FlagValue(msgspec.Struct, frozen=True):
     """A value from the command line: the flag's own name, the field that it sets, and what was written."""
 
     name: str
@@ -64,7 +74,9 @@ class Loaded(msgspec.Struct, frozen=True):
     file: str | None = None
 
 
-def resolve(source: Source | None, environ: Mapping[str, str], flags: Sequence[Flag] = ()) -> Loaded | Rejected:
+def resolve(
+    source: ConfigFile | None, environ: Mapping[str, str], flags: Sequence[FlagValue] = ()
+) -> Loaded | ConfigRejected:
     """The effective configuration, or everything that is wrong with it."""
     sheet = _Sheet()
     if source is not None:
@@ -86,10 +98,10 @@ class _Sheet:
         self.values |= {".".join(path): group.default for path, group in GROUPS.items()}
         self.origins: dict[str, Origin] = dict.fromkeys(LEAVES, Origin())
         self.unsound: set[str] = set()
-        self.problems: list[Problem] = []
+        self.problems: list[ConfigProblem] = []
 
     def complain(self, origin: Origin, path: str, sentence: str) -> None:
-        self.problems.append(Problem(origin, path, sentence))
+        self.problems.append(ConfigProblem(origin, path, sentence))
 
     def note(self, leaf: Leaf, value: object, origin: Origin) -> None:
         if value is UNSOUND:
@@ -99,28 +111,30 @@ class _Sheet:
             self.origins[leaf.name] = origin
 
 
-def _take_file(source: Source, sheet: _Sheet) -> None:
+def _take_file(source: ConfigFile, sheet: _Sheet) -> None:
     text = decode(source.data)
     document = parse(text) if isinstance(text, str) else Document(None, (text,))
     for fault in document.faults:
         sheet.complain(_in_file(source, fault.mark), fault.path, fault.sentence)
     root = document.root
-    if isinstance(root, Table):
+    if isinstance(root, TableNode):
         _take_section(source, Config, root, (), sheet)
-    elif root is not None and not (isinstance(root, Scalar) and root.is_empty):
+    elif root is not None and not (isinstance(root, ScalarNode) and root.is_empty):
         known = ", ".join(sections(Config))
         sheet.complain(
             _in_file(source, root.mark), "", f"does not begin with a section: write one of {known}, and a colon"
         )
 
 
-def _in_file(source: Source, mark: Mark) -> Origin:
+def _in_file(source: ConfigFile, mark: Position) -> Origin:
     return Origin(Layer.FILE, printable(source.name), mark.line, mark.column)
 
 
-def _take_section(source: Source, section: type[Section], table: Table, path: tuple[str, ...], sheet: _Sheet) -> None:
+def _take_section(
+    source: ConfigFile, section: type[Section], table: TableNode, path: tuple[str, ...], sheet: _Sheet
+) -> None:
     nested = sections(section)
-    seen: dict[str, Mark] = {}
+    seen: dict[str, Position] = {}
     for key, node in table.entries:
         field = field_name(key.text)
         name = ".".join((*path, field))
@@ -131,11 +145,11 @@ def _take_section(source: Source, section: type[Section], table: Table, path: tu
         seen[field] = key.mark
         if (*path, field) in GROUPS:
             _take_group(source, (*path, field), node, sheet)
-        elif field in nested and isinstance(node, Table):
+        elif field in nested and isinstance(node, TableNode):
             _take_section(source, nested[field], node, (*path, field), sheet)
         elif field in nested:
             # A section whose every line is a comment is an empty section.
-            if not (isinstance(node, Unusable) or (isinstance(node, Scalar) and node.is_empty)):
+            if not (isinstance(node, UnusableNode) or (isinstance(node, ScalarNode) and node.is_empty)):
                 sheet.complain(_in_file(source, node.mark), name, "is a section: write its fields below it, indented")
         elif field in section.__struct_fields__:
             faults: list[Fault] = []
@@ -148,8 +162,8 @@ def _take_section(source: Source, section: type[Section], table: Table, path: tu
             sheet.complain(_in_file(source, key.mark), printable(written), _unknown_key(key.text, path, section))
 
 
-def _take_group(source: Source, path: tuple[str, ...], node: Node, sheet: _Sheet) -> None:
-    name, notes = ".".join(path), Notes()
+def _take_group(source: ConfigFile, path: tuple[str, ...], node: Node, sheet: _Sheet) -> None:
+    name, notes = ".".join(path), GroupNotes()
     value = read_group(GROUPS[path], node, name, notes)
     for fault in notes.faults:
         sheet.complain(_in_file(source, fault.mark), fault.path, fault.sentence)
@@ -201,7 +215,7 @@ def _unknown_variable(variable: str) -> str:
     return f"is not known: unset it{f'; did you mean {bare[match]}?' if match else ''}"
 
 
-def _take_flags(flags: Sequence[Flag], sheet: _Sheet) -> None:
+def _take_flags(flags: Sequence[FlagValue], sheet: _Sheet) -> None:
     for flag in flags:
         origin = Origin(Layer.FLAG, printable(flag.name))
         if leaf := LEAVES.get(flag.path):
@@ -241,16 +255,16 @@ def _build(section: type[Section], values: Mapping[str, Any], path: tuple[str, .
     )
 
 
-def _blame(names: list[str], sentence: str, sheet: _Sheet) -> Problem:
+def _blame(names: list[str], sentence: str, sheet: _Sheet) -> ConfigProblem:
     """The problem at a place that somebody wrote: nobody can mend a default."""
     first = names[0]
     written = next((name for name in names if name in sheet.origins and sheet.origins[name].layer), first)
     if written != first and first in LEAVES:
         sentence = f"does not fit {first} ({LEAVES[first].show(sheet.values[first])}), which {sentence}"
-    return Problem(sheet.origins.get(written, Origin()), written, sentence)
+    return ConfigProblem(sheet.origins.get(written, Origin()), written, sentence)
 
 
-def _conflicts(section: Section, sheet: _Sheet, path: tuple[str, ...] = ()) -> Iterator[Problem]:
+def _conflicts(section: Section, sheet: _Sheet, path: tuple[str, ...] = ()) -> Iterator[ConfigProblem]:
     for conflict in section.conflicts():
         names = [".".join(filter(None, (*path, field))) for field in conflict.fields]
         # A field that could not be read has its own problem already; what follows from it is noise.

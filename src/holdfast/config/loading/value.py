@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.loading.yaml import Fault, Items, Node, Scalar, Table, Unusable, parse
+from holdfast.config.loading.yaml import Fault, ListNode, Node, ScalarNode, TableNode, UnusableNode, parse
 from holdfast.config.schema.field import Leaf
 from holdfast.config.schema.scalars import Unfit
 
@@ -25,11 +25,11 @@ UNSOUND = Unsound()
 def node_of(leaf: Leaf, text: str) -> tuple[Node, tuple[Fault, ...]]:
     """What a variable or flag says. A list is written `a, b` or `[a, b]`; everything else stands for itself."""
     if not leaf.many or not text.strip():
-        return Scalar(text), ()
+        return ScalarNode(text), ()
     if not text.lstrip().startswith("["):
-        return Items(tuple(Scalar(item.strip()) for item in text.split(","))), ()
+        return ListNode(tuple(ScalarNode(item.strip()) for item in text.split(","))), ()
     document = parse(text)
-    return document.root or Scalar(text), document.faults
+    return document.root or ScalarNode(text), document.faults
 
 
 def read(leaf: Leaf, node: Node, faults: list[Fault]) -> Any:
@@ -48,23 +48,23 @@ def read(leaf: Leaf, node: Node, faults: list[Fault]) -> Any:
 
 
 def _value(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
-    if isinstance(node, Unusable):
+    if isinstance(node, UnusableNode):
         return UNSOUND
-    if isinstance(node, Scalar) and node.is_empty:
+    if isinstance(node, ScalarNode) and node.is_empty:
         none = ", write null for none" if leaf.optional else ""
         rest = "" if leaf.required else f", or remove it to have the default ({leaf.show(leaf.default)})"
         raise Unfit(f"has no value: give it one{none}{rest}")
-    if isinstance(node, Scalar) and node.is_null and leaf.optional:
+    if isinstance(node, ScalarNode) and node.is_null and leaf.optional:
         return None
     return _items(leaf, node, faults) if leaf.many else _scalar(leaf, node)
 
 
 def _scalar(leaf: Leaf, node: Node) -> object:
-    if isinstance(node, Unusable):
+    if isinstance(node, UnusableNode):
         return UNSOUND
-    if isinstance(node, Table):
+    if isinstance(node, TableNode):
         raise Unfit(f"is a group of keys: write one {leaf.kind.noun}")
-    if isinstance(node, Items):
+    if isinstance(node, ListNode):
         raise Unfit(f"is a list: write one {leaf.kind.noun}")
     if node.is_null:
         raise Unfit("cannot be null: give it a value, or remove it to have the default")
@@ -74,9 +74,9 @@ def _scalar(leaf: Leaf, node: Node) -> object:
 
 
 def _items(leaf: Leaf, node: Node, faults: list[Fault]) -> object:
-    if isinstance(node, Scalar) and leaf.about.alone:
+    if isinstance(node, ScalarNode) and leaf.about.alone:
         return (_scalar(leaf, node),)
-    if not isinstance(node, Items):
+    if not isinstance(node, ListNode):
         raise Unfit(f"is not a list: write {leaf.show(leaf.default)} or the like")
     values: list[object] = []
     for index, item in enumerate(node.nodes):

@@ -22,21 +22,21 @@ DEEPEST = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Mark:
+class Position:
     """A place in a text, counted from 1. Line 0 is "the text as a whole"."""
 
     line: int = 0
     column: int = 0
 
 
-WHOLE_TEXT = Mark()
+WHOLE_TEXT = Position()
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarNode:
     text: str
     plain: bool = True
-    mark: Mark = WHOLE_TEXT
+    mark: Position = WHOLE_TEXT
 
     @property
     def is_empty(self) -> bool:
@@ -48,25 +48,25 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class ListNode:
     nodes: tuple[Node, ...]
-    mark: Mark = WHOLE_TEXT
+    mark: Position = WHOLE_TEXT
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    entries: tuple[tuple[Scalar, Node], ...]
-    mark: Mark = WHOLE_TEXT
+class TableNode:
+    entries: tuple[tuple[ScalarNode, Node], ...]
+    mark: Position = WHOLE_TEXT
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class UnusableNode:
     """What stands in place of an alias. The document's faults say what is wrong with it, nobody else needs to."""
 
-    mark: Mark = WHOLE_TEXT
+    mark: Position = WHOLE_TEXT
 
 
-Node = Scalar | Items | Table | Unusable
+Node = ScalarNode | ListNode | TableNode | UnusableNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Fault:
     """What is wrong at one place. `path` is relative to where the text belongs."""
 
     path: str
-    mark: Mark
+    mark: Position
     sentence: str
 
 
@@ -87,7 +87,7 @@ class Document:
 
 
 class _Unreadable(Exception):
-    def __init__(self, mark: Mark, sentence: str) -> None:
+    def __init__(self, mark: Position, sentence: str) -> None:
         self.fault = Fault("", mark, sentence)
 
 
@@ -126,15 +126,15 @@ def parse(text: str) -> Document:
 
 def _syntax(error: yaml.MarkedYAMLError) -> Fault:
     mark = error.problem_mark or error.context_mark
-    place = Mark(mark.line + 1, mark.column + 1) if mark else WHOLE_TEXT
+    place = Position(mark.line + 1, mark.column + 1) if mark else WHOLE_TEXT
     problem = error.problem or error.context or "it cannot be understood"
     if "\\t" in problem:
         return Fault("", place, "is indented with a tab: YAML takes only spaces")
     return Fault("", place, f"is not YAML: {problem}")
 
 
-def _place(before: str) -> Mark:
-    return Mark(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+def _place(before: str) -> Position:
+    return Position(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
 
 class _Builder:
@@ -158,7 +158,7 @@ class _Builder:
     def _next(self) -> yaml.Event:
         event = next(self._events)
         if event.start_mark is not None:
-            self.mark = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+            self.mark = Position(event.start_mark.line + 1, event.start_mark.column + 1)
         return event
 
     def _node(self, event: yaml.Event, path: str, depth: int) -> Node:
@@ -167,14 +167,14 @@ class _Builder:
             raise _Unreadable(mark, f"is nested deeper than {DEEPEST} levels, which no configuration needs")
         self._refuse_decoration(event, path, mark)
         if isinstance(event, yaml.SequenceStartEvent):
-            return Items(tuple(self._items(path, depth)), mark)
+            return ListNode(tuple(self._items(path, depth)), mark)
         if isinstance(event, yaml.MappingStartEvent):
-            return Table(tuple(self._entries(path, depth)), mark)
+            return TableNode(tuple(self._entries(path, depth)), mark)
         if isinstance(event, yaml.ScalarEvent):
-            return Scalar(event.value, event.style is None, mark)
-        return Unusable(mark)
+            return ScalarNode(event.value, event.style is None, mark)
+        return UnusableNode(mark)
 
-    def _refuse_decoration(self, event: yaml.Event, path: str, mark: Mark) -> None:
+    def _refuse_decoration(self, event: yaml.Event, path: str, mark: Position) -> None:
         if isinstance(event, yaml.AliasEvent):
             self.faults.append(Fault(path, mark, "is an alias (*): write the value out"))
         elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
@@ -188,21 +188,21 @@ class _Builder:
             yield self._node(event, f"{path}[{count}]", depth + 1)
             count += 1
 
-    def _entries(self, path: str, depth: int) -> Iterator[tuple[Scalar, Node]]:
-        seen: dict[str, Mark] = {}
+    def _entries(self, path: str, depth: int) -> Iterator[tuple[ScalarNode, Node]]:
+        seen: dict[str, Position] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._node(event, path, depth + 1)
-            here = _join(path, key.text if isinstance(key, Scalar) else "?")
+            here = _join(path, key.text if isinstance(key, ScalarNode) else "?")
             value = self._node(self._next(), here, depth + 1)
             if refusal := _key_refusal(key, seen):
                 self.faults.append(Fault(here, key.mark, refusal))
-            elif isinstance(key, Scalar):
+            elif isinstance(key, ScalarNode):
                 seen[key.text] = key.mark
                 yield key, value
 
 
-def _key_refusal(key: Node, seen: dict[str, Mark]) -> str | None:
-    if not isinstance(key, Scalar):
+def _key_refusal(key: Node, seen: dict[str, Position]) -> str | None:
+    if not isinstance(key, ScalarNode):
         return "has a key that is not a word"
     if key.plain and key.text == "<<":
         return "is a merge key: write the values out"

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from holdfast.config.loading.resolve import GROUPS, LEAVES, RESERVED
 from holdfast.config.root import Config
-from holdfast.config.schema.field import Group, Leaf, Section, Shape, groups, own_leaves, sections
+from holdfast.config.schema.field import Group, GroupShape, Leaf, Section, groups, own_leaves, sections
 
 _HEAD = """\
 # Configuration reference
@@ -29,7 +29,7 @@ wrong, with file, line and field.
   systemd credential (`LoadCredential=NAME:…` in the unit).
 """
 
-_EACH = {Shape.NAMED: ".NAME", Shape.LIST: "[]", Shape.OPTIONAL: ""}
+_EACH = {GroupShape.NAMED: ".NAME", GroupShape.LIST: "[]", GroupShape.OPTIONAL: ""}
 
 
 def reference() -> str:

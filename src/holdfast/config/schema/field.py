@@ -1,6 +1,7 @@
 """What a section of the configuration is made of: fields that each know their kind, default, bounds and documentation.
 
-A section is a frozen struct; its fields carry an `About` and, where the plain type does not say enough, a `Kind`. From
+A section is a frozen struct; its fields carry an `FieldDoc` and, where the plain type does not say enough, a
+`ScalarKind`. From
 that alone `leaves` derives everything else: what the file may hold, the names of environment variables, the reference
 page, and how a value is shown. Every field has a default, so an empty configuration is a complete one.
 
@@ -25,7 +26,7 @@ from holdfast.config.schema import scalars as text
 ENVIRONMENT_PREFIX = "HOLDFAST_"
 
 
-class About(msgspec.Struct, frozen=True):
+class FieldDoc(msgspec.Struct, frozen=True):
     """The documentation of one field: what it decides, and what goes wrong when it is too small or too big.
 
     `least` and `most` are inclusive bounds. A value outside them is refused with the matching consequence, so the error
@@ -42,7 +43,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ScalarKind:
     """One way to read a scalar. `read` raises `text.Unfit` with the rest of a sentence that begins with the field."""
 
     noun: str
@@ -51,18 +52,18 @@ class Kind:
     quoted: bool = False
 
 
-TEXT = Kind("text", text.word, quoted=True)
-WHOLE = Kind("whole number", text.whole)
-TRUTH = Kind("true or false", text.truth, text.show_truth)
-DURATION = Kind("duration", text.duration, text.show_duration)
-SIZE = Kind("size", text.size, text.show_size)
-NAME = Kind("name", text.name, quoted=True)
-FOLDER = Kind("absolute path", text.path, quoted=True)
-FILE = Kind("absolute path, or `credential:NAME`", text.file, quoted=True)
-SECRET = Kind("absolute path of a file that not everybody can read, or `credential:NAME`", text.file, quoted=True)
-ENDPOINT = Kind("http or https URL", text.endpoint, quoted=True)
-ADDRESS = Kind("IPv4 or IPv6 address", text.address, quoted=True)
-REGEX = Kind("regular expression", text.regex, quoted=True)
+TEXT = ScalarKind("text", text.word, quoted=True)
+WHOLE = ScalarKind("whole number", text.whole)
+TRUTH = ScalarKind("true or false", text.truth, text.show_truth)
+DURATION = ScalarKind("duration", text.duration, text.show_duration)
+SIZE = ScalarKind("size", text.size, text.show_size)
+NAME = ScalarKind("name", text.name, quoted=True)
+FOLDER = ScalarKind("absolute path", text.path, quoted=True)
+FILE = ScalarKind("absolute path, or `credential:NAME`", text.file, quoted=True)
+SECRET = ScalarKind("absolute path of a file that not everybody can read, or `credential:NAME`", text.file, quoted=True)
+ENDPOINT = ScalarKind("http or https URL", text.endpoint, quoted=True)
+ADDRESS = ScalarKind("IPv4 or IPv6 address", text.address, quoted=True)
+REGEX = ScalarKind("regular expression", text.regex, quoted=True)
 
 Size = Annotated[int, SIZE]
 Name = Annotated[str, NAME]
@@ -73,10 +74,10 @@ Endpoint = Annotated[str, ENDPOINT]
 Address = Annotated[str, ADDRESS]
 Regex = Annotated[str, REGEX]
 
-_PLAIN: dict[object, Kind] = {str: TEXT, int: WHOLE, bool: TRUTH, timedelta: DURATION}
+_PLAIN: dict[object, ScalarKind] = {str: TEXT, int: WHOLE, bool: TRUTH, timedelta: DURATION}
 
 
-class Conflict(msgspec.Struct, frozen=True):
+class FieldConflict(msgspec.Struct, frozen=True):
     """Fields that do not fit each other. `fields` names all that matter, the one to blame first; "": the whole."""
 
     fields: tuple[str, ...]
@@ -90,7 +91,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     what a supervisor of this version wrote, and the other way round.
     """
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         """What does not fit together, although each field by itself is sound."""
         return iter(())
 
@@ -100,11 +101,11 @@ class Leaf:
     """One field of one section, with everything that its type says about it."""
 
     path: tuple[str, ...]
-    kind: Kind
+    kind: ScalarKind
     many: bool
     optional: bool
     default: object
-    about: About
+    about: FieldDoc
     type: object
 
     @property
@@ -149,7 +150,7 @@ def sections(section: type[Section]) -> dict[str, type[Section]]:
     return {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
 
 
-class Shape(Enum):
+class GroupShape(Enum):
     """How many there may be of what a group holds."""
 
     NAMED = "named"
@@ -161,9 +162,9 @@ class Shape(Enum):
 class Group:
     """A field that holds any number of sections: by name, in a list, or one that may be missing."""
 
-    shape: Shape
+    shape: GroupShape
     of: type[Section]
-    about: About
+    about: FieldDoc
     default: Any
 
 
@@ -184,15 +185,15 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
     return field.default if made is msgspec.NODEFAULT else made()
 
 
-def _group(hint: object) -> tuple[Shape, type[Section]] | None:
+def _group(hint: object) -> tuple[GroupShape, type[Section]] | None:
     bare = _bare(hint)
     inner, optional = _without_none(bare)
     if optional and _is_section(inner):
-        return Shape.OPTIONAL, cast("type[Section]", inner)
+        return GroupShape.OPTIONAL, cast("type[Section]", inner)
     choices = get_args(bare)
     if get_origin(bare) is Mapping and _is_section(choices[1]):
-        return Shape.NAMED, choices[1]
-    return (Shape.LIST, choices[0]) if get_origin(bare) is tuple and _is_section(choices[0]) else None
+        return GroupShape.NAMED, choices[1]
+    return (GroupShape.LIST, choices[0]) if get_origin(bare) is tuple and _is_section(choices[0]) else None
 
 
 def _is_section(hint: object) -> bool:
@@ -209,9 +210,9 @@ def children(section: Section) -> Iterator[tuple[str, Section]]:
 
 def members(name: str, group: Group, value: Any) -> Iterator[tuple[str, Section]]:
     """What is in a group, each with its path."""
-    if group.shape is Shape.NAMED:
+    if group.shape is GroupShape.NAMED:
         yield from ((f"{name}.{key}", member) for key, member in value.items())
-    elif group.shape is Shape.LIST:
+    elif group.shape is GroupShape.LIST:
         yield from ((f"{name}[{index}]", member) for index, member in enumerate(value))
     elif value is not None:
         yield name, value
@@ -238,8 +239,8 @@ def own_leaves(section: type[Section], path: tuple[str, ...] = ()) -> dict[str, 
     }
 
 
-def _about(name: str, hint: object) -> About:
-    about = next((note for note in _notes(hint) if isinstance(note, About)), None)
+def _about(name: str, hint: object) -> FieldDoc:
+    about = next((note for note in _notes(hint) if isinstance(note, FieldDoc)), None)
     assert about is not None, f"{name} has no documentation"
     return about
 
@@ -268,9 +269,9 @@ def _without_none(hint: object) -> tuple[object, bool]:
     return inner, True
 
 
-def _kind(hint: object) -> Kind:
+def _kind(hint: object) -> ScalarKind:
     for note in _notes(hint):
-        if isinstance(note, Kind):
+        if isinstance(note, ScalarKind):
             return note
     bare = _bare(hint)
     if get_origin(bare) is Literal:
@@ -278,6 +279,6 @@ def _kind(hint: object) -> Kind:
     return _PLAIN[bare]
 
 
-def choice(options: tuple[str, ...]) -> Kind:
+def choice(options: tuple[str, ...]) -> ScalarKind:
     """A kind that allows these words and no others."""
-    return Kind(" or ".join(f"`{option}`" for option in options), lambda given: text.choice(given, options))
+    return ScalarKind(" or ".join(f"`{option}`" for option in options), lambda given: text.choice(given, options))

@@ -6,53 +6,53 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import About, Conflict, File, Name, Section
+from holdfast.config.schema.field import FieldConflict, FieldDoc, File, Name, Section
 from holdfast.config.schema.scalars import show_duration
-from holdfast.config.sections.linux import Linux
+from holdfast.config.sections.linux import LinuxSettings
 
 
 def _seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-class Dataplane(Section, frozen=True, kw_only=True):
+class AgentDataplaneSettings(Section, frozen=True, kw_only=True):
     """What the agent programs."""
 
     kind: Annotated[
         Literal["linux", "memory"],
-        About("Which dataplane: `linux` is this network namespace's kernel, `memory` a file, to try things out."),
+        FieldDoc("Which dataplane: `linux` is this network namespace's kernel, `memory` a file, to try things out."),
     ] = "linux"
     netns: Annotated[
         Name | None,
-        About(
+        FieldDoc(
             "The network namespace whose kernel `linux` programs, as `ip netns` names it; `null` for the agent's own."
         ),
     ] = None
     file: Annotated[
         File | None,
-        About("Where `memory` keeps what it holds; `null` for `agent.kernel.json` in the runtime folder."),
+        FieldDoc("Where `memory` keeps what it holds; `null` for `agent.kernel.json` in the runtime folder."),
     ] = None
 
 
-class Agent(Section, frozen=True, kw_only=True):
+class AgentSettings(Section, frozen=True, kw_only=True):
     """The agent."""
 
     host: Annotated[
         Name | None,
-        About("The name that the inventory has for this host; `null` takes the machine's host name."),
+        FieldDoc("The name that the inventory has for this host; `null` takes the machine's host name."),
     ] = None
-    dataplane: Dataplane = Dataplane()
-    linux: Linux = Linux()
+    dataplane: AgentDataplaneSettings = AgentDataplaneSettings()
+    linux: LinuxSettings = LinuxSettings()
     encapsulation: Annotated[
         Literal["always", "cross-subnet", "never"],
-        About(
+        FieldDoc(
             "When packets to another host go through the VXLAN tunnel: `cross-subnet` sends them directly where both "
             "hosts share a segment."
         ),
     ] = "cross-subnet"
     report_interval: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How often the agent says that it lives.",
             small="with thousands of hosts the store does little else",
             big="the fleet's picture of this host is that old",
@@ -62,7 +62,7 @@ class Agent(Section, frozen=True, kw_only=True):
     ] = _seconds(30)
     report_ttl: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How long the host counts as alive after its last report; whole seconds.",
             small="a restart of the agent, or of the store, looks like the death of the host",
             big="a dead host looks alive for that long",
@@ -72,7 +72,7 @@ class Agent(Section, frozen=True, kw_only=True):
     ] = _seconds(90)
     silent_after: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "The reporter stops saying that the host lives when the worker of the dataplane has not answered for this "
             "long.",
             small="a restart of that worker on a busy machine looks like the death of the host",
@@ -83,7 +83,7 @@ class Agent(Section, frozen=True, kw_only=True):
     ] = _seconds(30)
     verify_interval: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "Between two full comparisons with the dataplane; what the kernel announces is looked at at once.",
             small="the kernel is read more than it is used",
             big="a change behind our back that the kernel did not announce stays for that long",
@@ -93,7 +93,7 @@ class Agent(Section, frozen=True, kw_only=True):
     ] = _seconds(300)
     hold_down: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How long a delete waits that would cut our own way to the store.",
             small="a wrong delete cuts the agent off before anybody can take it back",
             big="what a dead host on that way occupied stays for that long",
@@ -103,7 +103,7 @@ class Agent(Section, frozen=True, kw_only=True):
     ] = _seconds(60)
     brake_count: Annotated[
         int,
-        About(
+        FieldDoc(
             "The brake holds the deletes of one sort when more than this many, and more than `brake_share`, would go "
             "within a minute.",
             small="everyday changes need an operator",
@@ -114,7 +114,7 @@ class Agent(Section, frozen=True, kw_only=True):
     ] = 20
     brake_share: Annotated[
         int,
-        About(
+        FieldDoc(
             "Per cent of one sort; see `brake_count`.",
             small="everyday changes need an operator",
             big="a broken source empties much of the host",
@@ -123,16 +123,16 @@ class Agent(Section, frozen=True, kw_only=True):
         ),
     ] = 10
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         if self.report_ttl < 2 * self.report_interval:
-            yield Conflict(
+            yield FieldConflict(
                 ("report_ttl", "report_interval"),
                 f"must be at least twice agent.report_interval ({show_duration(self.report_interval)}): one lost "
                 "report would be the death of the host",
             )
         if self.report_ttl.microseconds:
-            yield Conflict(("report_ttl",), "must be whole seconds: etcd knows no others")
+            yield FieldConflict(("report_ttl",), "must be whole seconds: etcd knows no others")
         if self.dataplane.netns is not None and self.dataplane.kind != "linux":
-            yield Conflict(("dataplane.netns", "dataplane.kind"), "is for agent.dataplane.kind: linux only")
+            yield FieldConflict(("dataplane.netns", "dataplane.kind"), "is for agent.dataplane.kind: linux only")
         if self.dataplane.file is not None and self.dataplane.kind != "memory":
-            yield Conflict(("dataplane.file", "dataplane.kind"), "is for agent.dataplane.kind: memory only")
+            yield FieldConflict(("dataplane.file", "dataplane.kind"), "is for agent.dataplane.kind: memory only")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import About, Conflict, Kind, Name, Section
+from holdfast.config.schema.field import FieldConflict, FieldDoc, Name, ScalarKind, Section
 from holdfast.config.schema.scalars import Unfit, closest, quote, show_duration
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
@@ -28,52 +28,56 @@ def _table_name(given: str) -> str:
     return given
 
 
-TableName = Annotated[str, Kind("name of a table", _table_name, quoted=True)]
-TableSize = Annotated[int, Kind(f"one of {', '.join(map(str, TABLE_SIZES))}", _table_size)]
+TableName = Annotated[str, ScalarKind("name of a table", _table_name, quoted=True)]
+TableSize = Annotated[int, ScalarKind(f"one of {', '.join(map(str, TABLE_SIZES))}", _table_size)]
 
 
-class Dataplane(Section, frozen=True, kw_only=True):
+class BalancerDataplaneSettings(Section, frozen=True, kw_only=True):
     """What carries the traffic."""
 
     kind: Annotated[
         Literal["nftables", "dry-run"],
-        About("Which dataplane: `nftables` is the kernel's own, `dry-run` only says what it would do."),
+        FieldDoc("Which dataplane: `nftables` is the kernel's own, `dry-run` only says what it would do."),
     ] = "nftables"
     table_size: Annotated[
         TableSize,
-        About(
+        FieldDoc(
             "Buckets per frontend. A hundred times as many as backends keeps the shares even; a change of the size "
             "moves every flow that is not established."
         ),
     ] = 65537
     table: Annotated[
         TableName,
-        About(
+        FieldDoc(
             "nftables: the name of our table of family `inet`. All that is in it is ours, and nothing else is. A new "
             "name makes a new table; the old one stays until somebody deletes it."
         ),
     ] = "holdfast"
     snat: Annotated[
         bool,
-        About(
+        FieldDoc(
             "nftables: whether backends see the balancer's address as the client's. For backends whose replies do "
             "not come back through the balancer; without it such replies are lost, with it clients' addresses are."
         ),
     ] = False
 
 
-class Balancer(Section, frozen=True, kw_only=True):
+class BalancerSettings(Section, frozen=True, kw_only=True):
     """The load balancer."""
 
-    name: Annotated[Name | None, About("What peers and people call this balancer; `null` for the host's name.")] = None
+    name: Annotated[Name | None, FieldDoc("What peers and people call this balancer; `null` for the host's name.")] = (
+        None
+    )
     source: Annotated[
         Literal["file", "etcd"],
-        About("Where frontends, backends and health checks come from: this file, or the store."),
+        FieldDoc("Where frontends, backends and health checks come from: this file, or the store."),
     ] = "file"
-    netns: Annotated[Name | None, About("The network namespace to probe from; `null` for the balancer's own.")] = None
+    netns: Annotated[Name | None, FieldDoc("The network namespace to probe from; `null` for the balancer's own.")] = (
+        None
+    )
     transition_history: Annotated[
         int,
-        About(
+        FieldDoc(
             "How many transitions of each backend are kept to be shown.",
             small="what happened in the night is gone in the morning",
             big="it costs memory for every backend",
@@ -83,7 +87,7 @@ class Balancer(Section, frozen=True, kw_only=True):
     ] = 20
     sync_interval: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "Between two full comparisons with the dataplane.",
             small="the dataplane is read more than it is used",
             big="what somebody changed behind our back stays for that long",
@@ -93,7 +97,7 @@ class Balancer(Section, frozen=True, kw_only=True):
     ] = timedelta(seconds=30)
     startup_min_delay: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "After a start nothing is written for this long, whatever is known.",
             small="frontends are written with the first results, before they mean much",
             big="a change that came during the restart waits for that long",
@@ -103,7 +107,7 @@ class Balancer(Section, frozen=True, kw_only=True):
     ] = timedelta(seconds=5)
     startup_max_delay: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "After this long a frontend is written although some of its backends are not known yet. With both delays 0 "
             "there is no warm-up.",
             small="backends that were not probed in time count as dead after every restart",
@@ -112,14 +116,14 @@ class Balancer(Section, frozen=True, kw_only=True):
             most=timedelta(hours=1),
         ),
     ] = timedelta(seconds=30)
-    dataplane: Dataplane = Dataplane()
-    healthchecks: Annotated[Mapping[str, HealthCheck], About("How backends are probed, by name.")] = {}
-    backends: Annotated[Mapping[str, Backend], About("The servers behind the frontends, by name.")] = {}
-    frontends: Annotated[Mapping[str, Frontend], About("The addresses that clients use, by name.")] = {}
+    dataplane: BalancerDataplaneSettings = BalancerDataplaneSettings()
+    healthchecks: Annotated[Mapping[str, HealthCheck], FieldDoc("How backends are probed, by name.")] = {}
+    backends: Annotated[Mapping[str, Backend], FieldDoc("The servers behind the frontends, by name.")] = {}
+    frontends: Annotated[Mapping[str, Frontend], FieldDoc("The addresses that clients use, by name.")] = {}
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         if self.startup_min_delay > self.startup_max_delay:
-            yield Conflict(
+            yield FieldConflict(
                 ("startup_min_delay", "startup_max_delay"),
                 f"must not be longer than balancer.startup_max_delay ({show_duration(self.startup_max_delay)})",
             )
@@ -132,58 +136,58 @@ class Balancer(Section, frozen=True, kw_only=True):
         if self.source == "file":
             yield from self._only_with_etcd()
 
-    def _unknown_checks(self) -> Iterator[Conflict]:
+    def _unknown_checks(self) -> Iterator[FieldConflict]:
         for name, backend in self.backends.items():
             for check in backend.healthcheck:
                 if check not in self.healthchecks:
                     sentence = (
                         f"names the check {check!r}, which is not in healthchecks{closest(check, self.healthchecks)}"
                     )
-                    yield Conflict((f"backends.{name}.healthcheck", "healthchecks"), sentence)
+                    yield FieldConflict((f"backends.{name}.healthcheck", "healthchecks"), sentence)
 
-    def _portless_checks(self) -> Iterator[Conflict]:
+    def _portless_checks(self) -> Iterator[FieldConflict]:
         for name, backend in self.backends.items():
             checks = [(check, self.healthchecks[check]) for check in backend.healthcheck if check in self.healthchecks]
             for check, how in checks:
                 if how.type != "icmp" and how.port is None and not backend.port:
                     sentence = f"names the check {check!r}, which has no port, and neither has the backend: give it one"
-                    yield Conflict((f"backends.{name}.healthcheck", "healthchecks"), sentence)
+                    yield FieldConflict((f"backends.{name}.healthcheck", "healthchecks"), sentence)
 
-    def _unfit_members(self, name: str, frontend: Frontend) -> Iterator[Conflict]:
+    def _unfit_members(self, name: str, frontend: Frontend) -> Iterator[FieldConflict]:
         spots: dict[tuple[str, int], str] = {}
         for index, backend_name, _ in frontend.members():
             place = f"frontends.{name}.pools[{index}].backends.{backend_name}"
             backend = self.backends.get(backend_name)
             if backend is None:
                 sentence = f"is not in balancer.backends{closest(backend_name, self.backends)}"
-                yield Conflict((place, "backends"), sentence)
+                yield FieldConflict((place, "backends"), sentence)
                 continue
             if backend.address is None:
                 continue
             if (":" in backend.address) != (":" in frontend.address):
                 sentence = f"has the address {backend.address}, not of the family of the frontend ({frontend.address})"
-                yield Conflict((place, "backends"), sentence)
+                yield FieldConflict((place, "backends"), sentence)
             spot = backend.address, backend.port
             if spots.setdefault(spot, backend_name) != backend_name:
                 sentence = f"has the address and port of {spots[spot]}, which is in this frontend already: remove one"
-                yield Conflict((place, "backends"), sentence)
+                yield FieldConflict((place, "backends"), sentence)
 
-    def _claimed_twice(self) -> Iterator[Conflict]:
+    def _claimed_twice(self) -> Iterator[FieldConflict]:
         claims: dict[tuple[str, str, int], str] = {}
         for name, frontend in self.frontends.items():
             claim = frontend.address, frontend.protocol, frontend.port
             if claims.setdefault(claim, name) != name:
                 sentence = f"has the address, protocol and port of frontend {claims[claim]}: remove one"
-                yield Conflict((f"frontends.{name}.address",), sentence)
+                yield FieldConflict((f"frontends.{name}.address",), sentence)
 
-    def _announced_for_nothing(self) -> Iterator[Conflict]:
+    def _announced_for_nothing(self) -> Iterator[FieldConflict]:
         for name, frontend in self.frontends.items():
             if frontend.announce is not None and self.dataplane.kind == "dry-run":
                 sentence = "would draw traffic to a dataplane that carries none (dry-run): remove it"
-                yield Conflict((f"frontends.{name}.announce", "dataplane.kind"), sentence)
+                yield FieldConflict((f"frontends.{name}.announce", "dataplane.kind"), sentence)
 
-    def _only_with_etcd(self) -> Iterator[Conflict]:
+    def _only_with_etcd(self) -> Iterator[FieldConflict]:
         for name, backend in self.backends.items():
             for field in ("endpoint", "host"):
                 if getattr(backend, field) is not None:
-                    yield Conflict((f"backends.{name}.{field}", "source"), "needs balancer.source: etcd")
+                    yield FieldConflict((f"backends.{name}.{field}", "source"), "needs balancer.source: etcd")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.schema.field import About, Section, Size
+from holdfast.config.schema.field import FieldDoc, Section, Size
 
 GIB = 2**30
 
 
-class Compaction(Section, frozen=True, kw_only=True):
+class CompactionSettings(Section, frozen=True, kw_only=True):
     """What keeps etcd from filling up. The leader does it, once for all regions of one etcd."""
 
     every: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "Between two compactions: the history of the last period is kept, and at least 1,000 revisions. `0s` for "
             "never.",
             small="watchers that were away for a moment have to list everything again",
@@ -26,7 +26,7 @@ class Compaction(Section, frozen=True, kw_only=True):
     ] = timedelta(minutes=60)
     every_when_large: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "The same in a fleet of more than 1,000 hosts, where the longer of the two is not waited for.",
             small="watchers that were away for a moment have to list everything again",
             big="etcd grows fast in a large fleet",
@@ -36,7 +36,7 @@ class Compaction(Section, frozen=True, kw_only=True):
     ] = timedelta(minutes=10)
     quota: Annotated[
         Size,
-        About(
+        FieldDoc(
             "The size at which etcd stops taking writes (its --quota-backend-bytes); at 80 % of it an alert is raised.",
             small="an alert for nothing",
             big="no alert before the store is full",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import About, Address, Conflict, Name, Section
+from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, Name, Section
 
 _WEIGHT = {"small": "a weight is not negative", "big": "a hundred is the whole share", "least": 0, "most": 100}
 
@@ -14,21 +14,21 @@ _WEIGHT = {"small": "a weight is not negative", "big": "a hundred is the whole s
 class Backend(Section, frozen=True, kw_only=True):
     """One server behind frontends."""
 
-    address: Annotated[Address | None, About("Its address; `null` when `endpoint` or `host` names where it runs.")] = (
-        None
-    )
+    address: Annotated[
+        Address | None, FieldDoc("Its address; `null` when `endpoint` or `host` names where it runs.")
+    ] = None
     endpoint: Annotated[
-        Name | None, About("The endpoint of the fleet whose address it has (with `balancer.source: etcd` only).")
+        Name | None, FieldDoc("The endpoint of the fleet whose address it has (with `balancer.source: etcd` only).")
     ] = None
     host: Annotated[
         Name | None,
-        About(
+        FieldDoc(
             "The host of the fleet whose address it has, and whose drain applies (with `balancer.source: etcd` only)."
         ),
     ] = None
     port: Annotated[
         int,
-        About(
+        FieldDoc(
             "Its port; 0 keeps the port that the client used.",
             small="there is no such port",
             big="there is no such port",
@@ -38,38 +38,40 @@ class Backend(Section, frozen=True, kw_only=True):
     ] = 0
     healthcheck: Annotated[
         tuple[Name, ...],
-        About("The checks that must pass, by name: one, or a list. Without any it counts as up.", alone=True),
+        FieldDoc("The checks that must pass, by name: one, or a list. Without any it counts as up.", alone=True),
     ] = ()
-    enabled: Annotated[bool, About("Whether it serves at all; `false` also ends the flows that it has.")] = True
-    weight: Annotated[int, About("Its share of new flows where a pool does not say otherwise.", **_WEIGHT)] = 100
+    enabled: Annotated[bool, FieldDoc("Whether it serves at all; `false` also ends the flows that it has.")] = True
+    weight: Annotated[int, FieldDoc("Its share of new flows where a pool does not say otherwise.", **_WEIGHT)] = 100
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         places = [field for field in ("address", "endpoint", "host") if getattr(self, field) is not None]
         if len(places) != 1:
             said = "has neither address nor endpoint nor host" if not places else f"has {' and '.join(places)}"
-            yield Conflict((places[0] if places else "",), f"{said}: give exactly one of them")
+            yield FieldConflict((places[0] if places else "",), f"{said}: give exactly one of them")
 
 
 class PoolMember(Section, frozen=True, kw_only=True):
     """One backend in one pool."""
 
-    weight: Annotated[int | None, About("Its share of new flows here; `null` for the backend's own.", **_WEIGHT)] = None
+    weight: Annotated[int | None, FieldDoc("Its share of new flows here; `null` for the backend's own.", **_WEIGHT)] = (
+        None
+    )
 
 
 class Pool(Section, frozen=True, kw_only=True):
     """Backends that serve together."""
 
-    name: Annotated[Name | None, About("What people call it.")] = None
-    backends: Annotated[Mapping[str, PoolMember], About("The backends, by name.")] = {}
+    name: Annotated[Name | None, FieldDoc("What people call it.")] = None
+    backends: Annotated[Mapping[str, PoolMember], FieldDoc("The backends, by name.")] = {}
 
 
 class Announce(Section, frozen=True, kw_only=True):
     """Putting the address on a device, for a routing daemon to redistribute."""
 
-    device: Annotated[Name, About("The device that gets the address.")] = "lo"
+    device: Annotated[Name, FieldDoc("The device that gets the address.")] = "lo"
     withdraw_delay: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How long the frontend must have been down before the address is taken away.",
             small="a short outage of all backends moves every client to another site",
             big="clients run into a dead frontend for that long",
@@ -82,14 +84,14 @@ class Announce(Section, frozen=True, kw_only=True):
 class Frontend(Section, frozen=True, kw_only=True):
     """One address that clients use."""
 
-    description: Annotated[str | None, About("For people.")] = None
-    address: Annotated[Address, About("The virtual address. All its backends are of the same family.")]
-    protocol: Annotated[Literal["tcp", "udp", "any"], About("Which protocol; `any` takes all, and needs port 0.")] = (
-        "tcp"
-    )
+    description: Annotated[str | None, FieldDoc("For people.")] = None
+    address: Annotated[Address, FieldDoc("The virtual address. All its backends are of the same family.")]
+    protocol: Annotated[
+        Literal["tcp", "udp", "any"], FieldDoc("Which protocol; `any` takes all, and needs port 0.")
+    ] = "tcp"
     port: Annotated[
         int,
-        About(
+        FieldDoc(
             "Which port; 0 for all.",
             small="there is no such port",
             big="there is no such port",
@@ -97,14 +99,14 @@ class Frontend(Section, frozen=True, kw_only=True):
             most=65_535,
         ),
     ] = 0
-    pools: Annotated[tuple[Pool, ...], About("Who serves: the first pool that can. The others stand by.")] = ()
+    pools: Annotated[tuple[Pool, ...], FieldDoc("Who serves: the first pool that can. The others stand by.")] = ()
     flush_on_down: Annotated[
-        bool, About("Whether flows of a backend that went down are ended, so that clients come back to another one.")
+        bool, FieldDoc("Whether flows of a backend that went down are ended, so that clients come back to another one.")
     ] = True
-    src_ip_sticky: Annotated[bool, About("Whether all flows of one client address go to one backend.")] = False
+    src_ip_sticky: Annotated[bool, FieldDoc("Whether all flows of one client address go to one backend.")] = False
     slow_start: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How long a backend that came up takes to its full weight, in ten steps; `0s` for at once.",
             small="a cold backend gets its full share at once",
             big="every step moves flows, and the others carry more for that long",
@@ -114,7 +116,7 @@ class Frontend(Section, frozen=True, kw_only=True):
     ] = timedelta(0)
     panic_threshold: Annotated[
         int,
-        About(
+        FieldDoc(
             "Percent of a pool's weight that must be healthy for it to serve. When no pool has that, the first one "
             "serves with all its backends, dead or alive. 0 switches it off.",
             small="a prober that sees nothing empties the frontend",
@@ -123,7 +125,7 @@ class Frontend(Section, frozen=True, kw_only=True):
             most=100,
         ),
     ] = 0
-    announce: Annotated[Announce | None, About("Where the address is announced; `null` for nowhere.")] = None
+    announce: Annotated[Announce | None, FieldDoc("Where the address is announced; `null` for nowhere.")] = None
 
     def members(self) -> Iterator[tuple[int, str, PoolMember]]:
         """Every backend with the number of its pool."""
@@ -131,12 +133,12 @@ class Frontend(Section, frozen=True, kw_only=True):
             for name, member in pool.backends.items():
                 yield index, name, member
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         if self.protocol == "any" and self.port:
-            yield Conflict(("port", "protocol"), "needs a protocol that has ports: write protocol: tcp or udp")
+            yield FieldConflict(("port", "protocol"), "needs a protocol that has ports: write protocol: tcp or udp")
         first: dict[str, int] = {}
         for index, name, _ in self.members():
             if name in first:
                 place = f"pools[{index}].backends.{name}"
-                yield Conflict((place,), f"is in this frontend twice, first in pools[{first[name]}]: remove one")
+                yield FieldConflict((place,), f"is in this frontend twice, first in pools[{first[name]}]: remove one")
             first.setdefault(name, index)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import About, Address, Conflict, File, Kind, Regex, Section
+from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, File, Regex, ScalarKind, Section
 from holdfast.config.schema.scalars import Unfit, quote
 
 _WEB = ("http", "https")
@@ -25,16 +25,18 @@ def _statuses(given: str) -> str:
     return given
 
 
-Statuses = Annotated[str, Kind("HTTP status code or range, such as `200` or `200-299`", _statuses, quoted=True)]
+Statuses = Annotated[str, ScalarKind("HTTP status code or range, such as `200` or `200-299`", _statuses, quoted=True)]
 
 
 class HealthCheck(Section, frozen=True, kw_only=True):
     """One way to find out whether a backend serves."""
 
-    type: Annotated[Literal["icmp", "tcp", "http", "https"], About("What is done: a ping, a connection, or a request.")]
+    type: Annotated[
+        Literal["icmp", "tcp", "http", "https"], FieldDoc("What is done: a ping, a connection, or a request.")
+    ]
     port: Annotated[
         int | None,
-        About(
+        FieldDoc(
             "The port to probe; `null` for the backend's own.",
             small="there is no such port",
             big="there is no such port",
@@ -44,7 +46,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
     ] = None
     interval: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "From the start of one probe to the start of the next, while the backend is fully up.",
             small="probing costs the backend more than serving",
             big="a dead backend gets new flows for `fall` times that long",
@@ -54,7 +56,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
     ] = _seconds(1)
     fast_interval: Annotated[
         timedelta | None,
-        About(
+        FieldDoc(
             "The interval while a verdict is open: unknown, or some results against it. `null` for `interval`.",
             small="a backend in trouble is probed harder than one that is not",
             big="the verdict takes that much longer",
@@ -64,7 +66,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
     ] = None
     down_interval: Annotated[
         timedelta | None,
-        About(
+        FieldDoc(
             "The interval while the backend is fully down. `null` for `interval`.",
             small="dead backends cost as much as living ones",
             big="a backend that is back stands idle for `rise` times that long",
@@ -74,7 +76,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
     ] = None
     timeout: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How long a probe may take, from its start to its verdict.",
             small="a backend under load is taken for a dead one",
             big="one that hangs is found out that much later",
@@ -84,7 +86,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
     ] = _seconds(1)
     rise: Annotated[
         int,
-        About(
+        FieldDoc(
             "Passes in a row that bring a backend up.",
             small="a backend that flaps is let back in at its first good moment",
             big="a recovered backend stands idle",
@@ -94,7 +96,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
     ] = 2
     fall: Annotated[
         int,
-        About(
+        FieldDoc(
             "Failures in a row that take a backend down.",
             small="one lost packet takes a backend out",
             big="a dead backend goes on getting new flows",
@@ -104,7 +106,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
     ] = 3
     jitter: Annotated[
         int,
-        About(
+        FieldDoc(
             "Percent of the interval by which each probe is moved at random, to either side.",
             small="the probes of many balancers fall into step and arrive at once",
             big="the interval is hardly one any more",
@@ -112,22 +114,26 @@ class HealthCheck(Section, frozen=True, kw_only=True):
             most=50,
         ),
     ] = 10
-    source: Annotated[Address | None, About("Address to probe from; `null`: the kernel chooses.")] = None
-    path: Annotated[str, About("What an HTTP request asks for.")] = "/"
-    host: Annotated[str | None, About("The Host header; `null` for the backend's address.")] = None
+    source: Annotated[Address | None, FieldDoc("Address to probe from; `null`: the kernel chooses.")] = None
+    path: Annotated[str, FieldDoc("What an HTTP request asks for.")] = "/"
+    host: Annotated[str | None, FieldDoc("The Host header; `null` for the backend's address.")] = None
     sni: Annotated[
         str | None,
-        About("The name in the TLS handshake, which the certificate must carry; `null` for `host`, else the address."),
+        FieldDoc(
+            "The name in the TLS handshake, which the certificate must carry; `null` for `host`, else the address."
+        ),
     ] = None
     status: Annotated[
         tuple[Statuses, ...],
-        About("Accepted status codes. A redirect is a status like any other and is not followed.", alone=True),
+        FieldDoc("Accepted status codes. A redirect is a status like any other and is not followed.", alone=True),
     ] = ("200-299",)
     body: Annotated[
-        Regex | None, About("What the first 64 KiB of the body must contain; `null`: it does not matter.")
+        Regex | None, FieldDoc("What the first 64 KiB of the body must contain; `null`: it does not matter.")
     ] = None
-    verify: Annotated[bool, About("Whether the certificate must be valid, for that name, by a known authority.")] = True
-    ca_file: Annotated[File | None, About("Authorities to trust (PEM); `null` for those of this machine.")] = None
+    verify: Annotated[bool, FieldDoc("Whether the certificate must be valid, for that name, by a known authority.")] = (
+        True
+    )
+    ca_file: Annotated[File | None, FieldDoc("Authorities to trust (PEM); `null` for those of this machine.")] = None
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
@@ -135,21 +141,25 @@ class HealthCheck(Section, frozen=True, kw_only=True):
         pairs = (text.partition("-") for text in self.status)
         return tuple((int(low), int(high or low)) for low, _, high in pairs)
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         if self.type not in _WEB:
             for field in ("path", "host", "status", "body"):
                 if getattr(self, field) != getattr(_TYPICAL, field):
-                    yield Conflict((field,), f"has no effect on a check of type {self.type}: remove it, or use http")
+                    yield FieldConflict(
+                        (field,), f"has no effect on a check of type {self.type}: remove it, or use http"
+                    )
         if self.type != "https":
             for field in ("sni", "verify", "ca_file"):
                 if getattr(self, field) != getattr(_TYPICAL, field):
-                    yield Conflict((field,), f"has no effect on a check of type {self.type}: remove it, or use https")
+                    yield FieldConflict(
+                        (field,), f"has no effect on a check of type {self.type}: remove it, or use https"
+                    )
         if self.type == "icmp" and self.port is not None:
-            yield Conflict(("port",), "has no effect on a check of type icmp: remove it")
+            yield FieldConflict(("port",), "has no effect on a check of type icmp: remove it")
         if not self.path.startswith("/"):
-            yield Conflict(("path",), "does not begin with a slash")
+            yield FieldConflict(("path",), "does not begin with a slash")
         if not self.status:
-            yield Conflict(("status",), "is empty: no answer would ever be good")
+            yield FieldConflict(("status",), "is empty: no answer would ever be good")
 
 
 _TYPICAL = HealthCheck(type="http")

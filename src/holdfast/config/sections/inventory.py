@@ -6,28 +6,30 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.schema.field import About, Conflict, SecretFile, Section
+from holdfast.config.schema.field import FieldConflict, FieldDoc, SecretFile, Section
 
 _SCHEMES = ("sqlite:///", "postgresql://")
 
 
-class Inventory(Section, frozen=True, kw_only=True):
+class InventorySettings(Section, frozen=True, kw_only=True):
     """The source of truth, and its way into the store."""
 
     database: Annotated[
         str | None,
-        About(
+        FieldDoc(
             "Address of the SQL inventory: `sqlite:////var/lib/holdfast/inventory.db` for a fleet with one server, "
             "`postgresql://holdfast@db.example/holdfast` for all others; `null` for none, then nothing is synced."
         ),
     ] = None
     password_file: Annotated[
         SecretFile | None,
-        About("File with the password of the database's user. Refused when every user of the machine could read it."),
+        FieldDoc(
+            "File with the password of the database's user. Refused when every user of the machine could read it."
+        ),
     ] = None
     poll_every: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How often changes are looked for when nobody announces them; normally the database does, at once.",
             small="needless load on the database",
             big="a lost announcement delays a change for that long",
@@ -37,7 +39,7 @@ class Inventory(Section, frozen=True, kw_only=True):
     ] = timedelta(seconds=5)
     resync_interval: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "Between two audits, which compare all of the store with all of the inventory; `0s` for at start only.",
             small="needless load on database and store",
             big="what somebody else changed in the store stays wrong for that long",
@@ -46,13 +48,13 @@ class Inventory(Section, frozen=True, kw_only=True):
         ),
     ] = timedelta(minutes=10)
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         if self.database is not None and not self.database.startswith(_SCHEMES):
-            yield Conflict(("database",), "must begin with sqlite:/// or postgresql://")
+            yield FieldConflict(("database",), "must begin with sqlite:/// or postgresql://")
         elif self.database is not None and ":" in _user(self.database):
-            yield Conflict(("database", "password_file"), "holds a password: put it into inventory.password_file")
+            yield FieldConflict(("database", "password_file"), "holds a password: put it into inventory.password_file")
         if self.password_file is not None and not (self.database or "").startswith("postgresql://"):
-            yield Conflict(("password_file", "database"), "has no effect: only PostgreSQL asks for a password")
+            yield FieldConflict(("password_file", "database"), "has no effect: only PostgreSQL asks for a password")
 
 
 def _user(database: str) -> str:

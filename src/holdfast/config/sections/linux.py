@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from holdfast.config.schema.field import About, Conflict, Kind, Name, Section
+from holdfast.config.schema.field import FieldConflict, FieldDoc, Name, ScalarKind, Section
 from holdfast.config.schema.scalars import Unfit, whole
 
 LONGEST_DEVICE = 14
 
 
-def _label(least: int, most: int) -> Kind:
+def _label(least: int, most: int) -> ScalarKind:
     """A number that only tells things apart: none is too small or too big, if the kernel can take it."""
 
     def read(given: str) -> int:
@@ -24,7 +24,7 @@ def _label(least: int, most: int) -> Kind:
             raise Unfit(f"is {number}: write a number from {least} to {most}")
         return number
 
-    return Kind(f"number from {least} to {most}", read)
+    return ScalarKind(f"number from {least} to {most}", read)
 
 
 Protocol = Annotated[int, _label(5, 255)]
@@ -34,14 +34,14 @@ Vni = Annotated[int, _label(1, 16_777_215)]
 Port = Annotated[int, _label(1, 65_535)]
 
 
-class Linux(Section, frozen=True, kw_only=True):
+class LinuxSettings(Section, frozen=True, kw_only=True):
     """The agent's marks in the kernel."""
 
-    protocol: Annotated[Protocol, About("The protocol number of our routes, nexthops, neighbours and rules.")] = 175
-    table: Annotated[Table, About("The routing table for our routes. Nobody else should write to it.")] = 7500
+    protocol: Annotated[Protocol, FieldDoc("The protocol number of our routes, nexthops, neighbours and rules.")] = 175
+    table: Annotated[Table, FieldDoc("The routing table for our routes. Nobody else should write to it.")] = 7500
     priority: Annotated[
         int,
-        About(
+        FieldDoc(
             "The priority of the `ip rule` that leads to our table.",
             small="our routes win over rules that were meant to come before them",
             big="behind the main table (32766), a default route there wins over all of ours",
@@ -50,17 +50,17 @@ class Linux(Section, frozen=True, kw_only=True):
         ),
     ] = 20_000
     first_nexthop: Annotated[
-        NexthopNumber, About("The number of our first nexthop object; numbers in use are left out.")
+        NexthopNumber, FieldDoc("The number of our first nexthop object; numbers in use are left out.")
     ] = 750_000_000
-    vni: Annotated[Vni, About("The VXLAN network identifier, the same on all hosts.")] = 7500
-    port: Annotated[Port, About("The UDP port of VXLAN, the same on all hosts.")] = 4789
+    vni: Annotated[Vni, FieldDoc("The VXLAN network identifier, the same on all hosts.")] = 7500
+    port: Annotated[Port, FieldDoc("The UDP port of VXLAN, the same on all hosts.")] = 4789
     device: Annotated[
         Name,
-        About("Our VXLAN devices are called this, with 4 or 6 behind it for the family of the underlay."),
+        FieldDoc("Our VXLAN devices are called this, with 4 or 6 behind it for the family of the underlay."),
     ] = "holdfast"
     underlay_mtu: Annotated[
         int,
-        About(
+        FieldDoc(
             "The largest packet that the network between the hosts carries; VXLAN takes 50 or 70 bytes of it.",
             small="workloads send smaller packets than they could",
             big="large packets between hosts are fragmented or lost",
@@ -69,8 +69,10 @@ class Linux(Section, frozen=True, kw_only=True):
         ),
     ] = 1500
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         if self.table in (253, 254, 255):
-            yield Conflict(("table",), "is the kernel's default, main or local table: choose one of our own")
+            yield FieldConflict(("table",), "is the kernel's default, main or local table: choose one of our own")
         if len(self.device) > LONGEST_DEVICE:
-            yield Conflict(("device",), f"has more than {LONGEST_DEVICE} characters: with the family it would not fit")
+            yield FieldConflict(
+                ("device",), f"has more than {LONGEST_DEVICE} characters: with the family it would not fit"
+            )

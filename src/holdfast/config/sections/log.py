@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import About, Section, Size
+from holdfast.config.schema.field import FieldDoc, Section, Size
 
 MIB = 2**20
 
 
-class Log(Section, frozen=True, kw_only=True):
+class LogSettings(Section, frozen=True, kw_only=True):
     """Log lines and the decision log."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        About(
+        FieldDoc(
             "The least important lines that are written. At `info` every decision is one line; `debug` adds each look "
             "at the store and is too much for daily use; above `info` decisions are missing from the log, though never "
             "from the decision log."
@@ -22,11 +22,11 @@ class Log(Section, frozen=True, kw_only=True):
     ] = "info"
     format: Annotated[
         Literal["auto", "console", "json"],
-        About("How a line looks: `console` for people, `json` for machines, `auto` chooses console on a terminal."),
+        FieldDoc("How a line looks: `console` for people, `json` for machines, `auto` chooses console on a terminal."),
     ] = "auto"
     decisions_size: Annotated[
         Size,
-        About(
+        FieldDoc(
             "Size of the decision log of each worker, a ring in the state folder: the oldest records make room for new "
             "ones.",
             small="`holdfast history` and `explain` forget why something was deleted before anybody asks",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.schema.field import About, Conflict, Name, Section
+from holdfast.config.schema.field import FieldConflict, FieldDoc, Name, Section
 from holdfast.config.schema.scalars import show_duration
 
 
@@ -14,16 +14,16 @@ def _seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-class Server(Section, frozen=True, kw_only=True):
+class ServerSettings(Section, frozen=True, kw_only=True):
     """The server and its election."""
 
     name: Annotated[
         Name | None,
-        About("Name of this server, unique in its region; `null` takes the machine's host name."),
+        FieldDoc("Name of this server, unique in its region; `null` takes the machine's host name."),
     ] = None
     ttl: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How long leadership outlives its last proven renewal; whole seconds.",
             small="a slow disk under etcd or a busy machine costs the leadership",
             big="when a leader dies, nobody leads for that long",
@@ -33,7 +33,7 @@ class Server(Section, frozen=True, kw_only=True):
     ] = _seconds(15)
     renew_every: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "Between two renewals of the leadership.",
             small="needless load on etcd",
             big="few attempts fit into `renew_deadline`",
@@ -43,7 +43,7 @@ class Server(Section, frozen=True, kw_only=True):
     ] = _seconds(2)
     renew_deadline: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "A leader that has proven no renewal for this long stops leading by itself.",
             small="one slow answer of etcd costs the leadership",
             big="little time is left to stop the work before the lease runs out",
@@ -53,7 +53,7 @@ class Server(Section, frozen=True, kw_only=True):
     ] = _seconds(10)
     rpc_timeout: Annotated[
         timedelta,
-        About(
+        FieldDoc(
             "How long one call of the election may take.",
             small="calls are given up that would have been answered",
             big="one hanging member of etcd eats the whole `renew_deadline`",
@@ -62,23 +62,23 @@ class Server(Section, frozen=True, kw_only=True):
         ),
     ] = _seconds(5)
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[FieldConflict]:
         if self.ttl % _seconds(1):
-            yield Conflict(("ttl",), "must be whole seconds: etcd would round it")
+            yield FieldConflict(("ttl",), "must be whole seconds: etcd would round it")
         if self.ttl <= self.renew_deadline:
-            yield Conflict(
+            yield FieldConflict(
                 ("ttl", "renew_deadline"),
                 f"must be longer than server.renew_deadline ({show_duration(self.renew_deadline)}): else a leader "
                 "still believes it leads when its lease has run out already",
             )
         if self.renew_deadline <= 1.2 * self.renew_every:
-            yield Conflict(
+            yield FieldConflict(
                 ("renew_deadline", "renew_every"),
                 f"must be longer than 1.2 times server.renew_every ({show_duration(self.renew_every)}): else a leader "
                 "gives up before its second attempt",
             )
         if self.rpc_timeout > self.renew_deadline / 2:
-            yield Conflict(
+            yield FieldConflict(
                 ("rpc_timeout", "renew_deadline"),
                 f"must not be longer than half of server.renew_deadline ({show_duration(self.renew_deadline)}): else "
                 "one hanging call leaves no time for another",

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.config.loading.group import unfit
 from holdfast.config.schema.field import Section
-from holdfast.config.sections.balancer import Balancer
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.balancing.backend import BACKEND
@@ -54,6 +54,6 @@ def contradiction(served: Iterable[tuple[Kind[Any, Any], str, Any]]) -> str | No
             # Whether the address can be announced is for the machine that does it to say.
             found = msgspec.structs.replace(found, announce=None)
         groups[_GROUPS[kind.name]][name] = found
-    whole = msgspec.structs.replace(Balancer(source="etcd"), **groups)
+    whole = msgspec.structs.replace(BalancerSettings(source="etcd"), **groups)
     conflict = next(whole.conflicts(), None)
     return None if conflict is None else f"{conflict.fields[0]} {conflict.sentence}"

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, text
 
-from holdfast.inventory.changes import Did, Edit, Held, Past, Refused, Wanted
+from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, PastChange, StoredObject, WantedObject
 from holdfast.inventory.edit import live_migration as migrating
 from holdfast.inventory.edit import rules
 from holdfast.inventory.kinds import KINDS, REGION_LABEL, Thing, addresses_of, host_of, name_of, network_named
@@ -33,16 +33,16 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import Migration
 
-__all__ = ["Did", "Edit", "Editor", "Held", "Past", "Refused", "Wanted", "wanted"]
+__all__ = ["ChangeKind", "Edit", "EditRefused", "Editor", "PastChange", "StoredObject", "WantedObject", "wanted"]
 
 _EDITS = 0x686F6C6465646974
 """PostgreSQL's advisory lock of whoever edits. SQLite has one writer at a time anyway."""
 
 
-def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> Wanted:
+def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> WantedObject:
     """An object as somebody asks for it; `name` is the one in its key. Raises NameRefused."""
     ours = _labelled(thing, region) if kind is HOST else thing
-    return Wanted(kind, name_of(name), ours, kind.key(region, name))
+    return WantedObject(kind, name_of(name), ours, kind.key(region, name))
 
 
 def _labelled(thing: Any, region: Region) -> Any:
@@ -59,21 +59,23 @@ class Editor:
         self._engine = engine
         self._region = region
 
-    def change(self, wishes: Sequence[Wanted], *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
+    def change(
+        self, wishes: Sequence[WantedObject], *, who: str, why: str = "", dry_run: bool = False
+    ) -> Sequence[Edit]:
         """Makes the inventory say this about these objects; what follows from it comes after what was asked for.
-        Raises `Refused`, and then nothing was changed."""
+        Raises `EditRefused`, and then nothing was changed."""
         rules.refuse_repetition(wishes)
         with self._editing(dry_run) as connection:
             return self._made(connection, wishes, who, why, dry_run)
 
     def move(self, name: str, to: str, *, who: str, why: str = "", dry_run: bool = False) -> Sequence[Edit]:
         """Puts an endpoint on another host and leaves it as it is otherwise, also where somebody else has just changed
-        it. Raises `Refused`."""
+        it. Raises `EditRefused`."""
         with self._editing(dry_run) as connection:
             return self._made(connection, [_moved(connection, name, to, self._region)], who, why, dry_run)
 
     def _made(
-        self, connection: Connection, wishes: Sequence[Wanted], who: str, why: str, dry_run: bool
+        self, connection: Connection, wishes: Sequence[WantedObject], who: str, why: str, dry_run: bool
     ) -> Sequence[Edit]:
         wishes = migrating.begun(connection, wishes, self._region)
         there = _there(connection, wishes)
@@ -81,7 +83,7 @@ class Editor:
         now = datetime.now(UTC)
         edits = [_decide(wish, there.get((wish.kind.name, wish.name)), now) for wish in wishes]
         edits += migrating.ended(connection, edits)
-        changes = [edit for edit in edits if edit.did is not Did.UNCHANGED]
+        changes = [edit for edit in edits if edit.did is not ChangeKind.UNCHANGED]
         rules.refuse(connection, changes)
         if dry_run or not changes:
             return edits
@@ -104,14 +106,16 @@ class Editor:
     def undo(
         self, kind: Kind[Any, Any], name: str, *, who: str, why: str = "", dry_run: bool = False
     ) -> Sequence[Edit]:
-        """Makes the object what it was before its last change, by the rules of today. Raises `Refused`."""
+        """Makes the object what it was before its last change, by the rules of today. Raises `EditRefused`."""
         past = self.history(kind, name, last=1)
         if not past:
-            raise Refused(f"nothing is known of a change of {kind.name} {name}, so there is nothing to undo")
+            raise EditRefused(f"nothing is known of a change of {kind.name} {name}, so there is nothing to undo")
         wish = _as_it_was(kind, name, past[0])
         return self.change([wish], who=who, why=why or f"undo of revision {past[0].revision}", dry_run=dry_run)
 
-    def objects(self, kind: Kind[Any, Any], name: str | None = None, network: str | None = None) -> Sequence[Held]:
+    def objects(
+        self, kind: Kind[Any, Any], name: str | None = None, network: str | None = None
+    ) -> Sequence[StoredObject]:
         """The objects of a kind, in key order; or the one of that name, or those on a network."""
         question = select(OBJECTS).where(OBJECTS.c.kind == kind.name).order_by(OBJECTS.c.key)
         if name is not None:
@@ -120,9 +124,9 @@ class Editor:
             question = question.where(OBJECTS.c.network == network)
         with reading(self._engine) as connection:
             rows = connection.execute(question).all()
-        return [Held(row.kind, row.name, row.key, row.doc, row.revision) for row in rows]
+        return [StoredObject(row.kind, row.name, row.key, row.doc, row.revision) for row in rows]
 
-    def history(self, kind: Kind[Any, Any], name: str, last: int = 20) -> Sequence[Past]:
+    def history(self, kind: Kind[Any, Any], name: str, last: int = 20) -> Sequence[PastChange]:
         """The last changes of an object, newest first; also of one that is gone."""
         return SqlInventory(self._engine).past(kind, name, last)
 
@@ -133,31 +137,33 @@ class Editor:
             connection.execute(insert(IDENTITY).values(only=1, fleet=fleet))
 
 
-def _as_it_was(kind: Kind[Any, Any], name: str, past: Past) -> Wanted:
+def _as_it_was(kind: Kind[Any, Any], name: str, past: PastChange) -> WantedObject:
     upon = 0 if past.new is None else past.revision
     if past.old is None or past.old_key is None:
-        return Wanted(kind, name, upon=upon)
+        return WantedObject(kind, name, upon=upon)
     thing = kind.decode(past.old_key, past.old)
     if isinstance(thing, Bad):
-        raise Refused(f"what {kind.name} {name} was before cannot be read any more: {thing}")
-    return Wanted(kind, name, thing, past.old_key, upon)
+        raise EditRefused(f"what {kind.name} {name} was before cannot be read any more: {thing}")
+    return WantedObject(kind, name, thing, past.old_key, upon)
 
 
-def _moved(connection: Connection, name: str, to: str, region: Region) -> Wanted:
+def _moved(connection: Connection, name: str, to: str, region: Region) -> WantedObject:
     row = next(called(connection, ENDPOINT, [name]), None)
     if row is None:
-        raise Refused(f"there is no endpoint {name} in the inventory")
+        raise EditRefused(f"there is no endpoint {name} in the inventory")
     endpoint = ENDPOINT.decode(row.key, row.doc)
     if isinstance(endpoint, Bad):
-        raise Refused(f"endpoint {name} cannot be read by this version, so it cannot be moved: apply all of it")
+        raise EditRefused(f"endpoint {name} cannot be read by this version, so it cannot be moved: apply all of it")
     if next(called(connection, HOST, [to]), None) is None:
-        raise Refused(f"host {to} is not in the inventory, so endpoint {name} cannot move there: apply that host first")
+        raise EditRefused(
+            f"host {to} is not in the inventory, so endpoint {name} cannot move there: apply that host first"
+        )
     metadata, spec = endpoint.metadata, msgspec.structs.replace(endpoint.spec, node=to)
     moved = Endpoint.of(region, spec, labels=metadata.labels, annotations=metadata.annotations)
-    return Wanted(ENDPOINT, name, moved, ENDPOINT.key(region, moved.name))
+    return WantedObject(ENDPOINT, name, moved, ENDPOINT.key(region, moved.name))
 
 
-def _there(connection: Connection, wishes: Sequence[Wanted]) -> Mapping[tuple[str, str], Row[Any]]:
+def _there(connection: Connection, wishes: Sequence[WantedObject]) -> Mapping[tuple[str, str], Row[Any]]:
     found: dict[tuple[str, str], Row[Any]] = {}
     for kind in KINDS:
         names = [wish.name for wish in wishes if wish.kind is kind]
@@ -165,25 +171,25 @@ def _there(connection: Connection, wishes: Sequence[Wanted]) -> Mapping[tuple[st
     return found
 
 
-def _decide(wish: Wanted, row: Row[Any] | None, now: datetime) -> Edit:
+def _decide(wish: WantedObject, row: Row[Any] | None, now: datetime) -> Edit:
     old_key, old, revision = (None, None, 0) if row is None else (row.key, row.doc, row.revision)
     if wish.upon not in (None, revision):
-        raise Refused(f"{wish.kind.name} {wish.name} was changed meanwhile: look at it again")
+        raise EditRefused(f"{wish.kind.name} {wish.name} was changed meanwhile: look at it again")
     if wish.thing is None:
-        did = Did.UNCHANGED if row is None else Did.DELETED
+        did = ChangeKind.UNCHANGED if row is None else ChangeKind.DELETED
         return Edit(did, wish.kind, wish.name, old_key, old, old_key or b"", None, None)
     thing = _same_individual(wish, row, now)
     new = wish.kind.encode(thing, over=old)
     if row is None:
-        did = Did.CREATED
+        did = ChangeKind.CREATED
     elif row.key != wish.key:
-        did = Did.MOVED
+        did = ChangeKind.MOVED
     else:
-        did = Did.UNCHANGED if old == new else Did.CHANGED
+        did = ChangeKind.UNCHANGED if old == new else ChangeKind.CHANGED
     return Edit(did, wish.kind, wish.name, old_key, old, wish.key, new, thing, revision)
 
 
-def _same_individual(wish: Wanted, row: Row[Any] | None, now: datetime) -> Any:
+def _same_individual(wish: WantedObject, row: Row[Any] | None, now: datetime) -> Any:
     """The thing with the uid and creation time that it has already, or gets now."""
     thing: Any = wish.thing
     old = wish.kind.decode(row.key, row.doc) if row is not None else None
@@ -205,7 +211,7 @@ def _write(
     connection: Connection, changes: Sequence[Edit], who: str, why: str, now: datetime
 ) -> Mapping[tuple[str, str], int]:
     outbox = insert(OUTBOX).returning(OUTBOX.c.id, sort_by_parameter_order=True)
-    rows = [{"key": edit.key, "before": edit.old_key if edit.did is Did.MOVED else None} for edit in changes]
+    rows = [{"key": edit.key, "before": edit.old_key if edit.did is ChangeKind.MOVED else None} for edit in changes]
     ids: list[int] = list(connection.execute(outbox, rows).scalars())
     for some in portions([edit.old_key for edit in changes if edit.old_key is not None]):
         connection.execute(delete(OBJECTS).where(OBJECTS.c.key.in_(some)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from holdfast.inventory.changes import Did, Edit, Refused, Wanted
+from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject
 from holdfast.inventory.kinds import host_of
 from holdfast.inventory.sql.objects import called
 from holdfast.model.base.bad import Bad
@@ -22,8 +22,8 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION, Migration
 
 
-def begun(connection: Connection, wishes: Sequence[Wanted], region: Region) -> Sequence[Wanted]:
-    """The wishes, each migration from where its endpoint will be once all of them are granted. Raises `Refused`."""
+def begun(connection: Connection, wishes: Sequence[WantedObject], region: Region) -> Sequence[WantedObject]:
+    """The wishes, each migration from where its endpoint will be once all of them are granted. Raises `EditRefused`."""
     names = [wish.name for wish in wishes if isinstance(wish.thing, Migration)]
     if not names:
         return wishes
@@ -32,17 +32,17 @@ def begun(connection: Connection, wishes: Sequence[Wanted], region: Region) -> S
     return [_begun(wish, homes.get(wish.name, ""), region) for wish in wishes]
 
 
-def _begun(wish: Wanted, home: str, region: Region) -> Wanted:
+def _begun(wish: WantedObject, home: str, region: Region) -> WantedObject:
     if not isinstance(wish.thing, Migration):
         return wish
     target = wish.thing.target
     if not home:
-        raise Refused(
+        raise EditRefused(
             f"endpoint {wish.name} is not in the inventory, so it cannot migrate to {target.node}: apply it as well, "
             "on the host that it is on now"
         )
     if home == target.node:
-        raise Refused(
+        raise EditRefused(
             f"endpoint {wish.name} is on {home}, so it cannot migrate there: name another host, if it is to go anywhere"
         )
     return replace(wish, thing=Migration.of(region, target._replace(node=home), target.node))
@@ -58,7 +58,7 @@ def ended(connection: Connection, edits: Sequence[Edit]) -> Sequence[Edit]:
 
 def _has_ended(row: Row[Any], endpoint: Edit) -> bool:
     """Also where the endpoint stays as it is: an older version that put it there left its migration behind."""
-    if endpoint.did in (Did.CREATED, Did.MOVED, Did.DELETED):
+    if endpoint.did in (ChangeKind.CREATED, ChangeKind.MOVED, ChangeKind.DELETED):
         return True
     migration = MIGRATION.decode(row.key, row.doc)
     return not isinstance(migration, Bad) and migration.source.node != _home(endpoint)
@@ -66,7 +66,7 @@ def _has_ended(row: Row[Any], endpoint: Edit) -> bool:
 
 def _ended(row: Row[Any], endpoint: Edit) -> Edit:
     because = _why(_home(endpoint), row.host)
-    return Edit(Did.DELETED, MIGRATION, row.name, row.key, row.doc, row.key, None, None, because=because)
+    return Edit(ChangeKind.DELETED, MIGRATION, row.name, row.key, row.doc, row.key, None, None, because=because)
 
 
 def _home(endpoint: Edit) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from holdfast.inventory.changes import Did, Edit, Refused, Wanted
+from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject
 from holdfast.inventory.edit import balancing as serving
 from holdfast.inventory.kinds import SERVING, addresses_of, belongs, host_of, network_named
 from holdfast.inventory.sql.objects import called, portions
@@ -31,16 +31,16 @@ KEY_LIMIT = 1_000
 """Bytes. PostgreSQL cannot index much longer ones."""
 
 
-def refuse_repetition(wishes: Sequence[Wanted]) -> None:
+def refuse_repetition(wishes: Sequence[WantedObject]) -> None:
     """Two wishes about one object contradict one another, or one of them says nothing."""
     seen: set[tuple[str, str]] = set()
     for wish in wishes:
         if (wish.kind.name, wish.name) in seen:
-            raise Refused(f"{wish.kind.name} {wish.name} is named twice in one request: name it once")
+            raise EditRefused(f"{wish.kind.name} {wish.name} is named twice in one request: name it once")
         seen.add((wish.kind.name, wish.name))
 
 
-def refuse_foreign(wishes: Sequence[Wanted], there: Mapping[tuple[str, str], Row[Any]], region: Region) -> None:
+def refuse_foreign(wishes: Sequence[WantedObject], there: Mapping[tuple[str, str], Row[Any]], region: Region) -> None:
     """Another region's objects are not edited from here: neither syncer would know both of the keys."""
     for wish in wishes:
         sides: list[tuple[bytes, Any]] = [] if wish.thing is None else [(wish.key, wish.thing)]
@@ -49,14 +49,14 @@ def refuse_foreign(wishes: Sequence[Wanted], there: Mapping[tuple[str, str], Row
             sides.append((row.key, wish.kind.decode(row.key, row.doc) if wish.kind is HOST else None))
         if not all(belongs(wish.kind, key, thing, region) for key, thing in sides):
             here = f"region {region.name}" if region.name else "that of no region"
-            raise Refused(
+            raise EditRefused(
                 f"{wish.kind.name} {wish.name} belongs to another region, and the configuration here is {here}: change "
                 "it with the other's store.region; each region has a database of its own"
             )
 
 
 def refuse(connection: Connection, changes: Sequence[Edit]) -> None:
-    """Raises `Refused` for the first rule that these changes would break."""
+    """Raises `EditRefused` for the first rule that these changes would break."""
     _refuse_oversized(changes)
     _refuse_taken(connection, changes)
     _refuse_left_behind(connection, changes)
@@ -70,12 +70,12 @@ def _refuse_oversized(changes: Sequence[Edit]) -> None:
     """What the store or the database would refuse for ever is not taken into the inventory."""
     for edit in changes:
         if len(edit.key) > KEY_LIMIT:
-            raise Refused(
+            raise EditRefused(
                 f"{edit.kind.name} {edit.name[:60]}… has a key of {len(edit.key):,} bytes, and {KEY_LIMIT:,} is the "
                 "most: shorten its name"
             )
         if edit.new is not None and len(edit.new) > DOCUMENT_LIMIT:
-            raise Refused(
+            raise EditRefused(
                 f"{edit.kind.name} {edit.name} takes {len(edit.new):,} bytes, and the store takes objects of "
                 f"{DOCUMENT_LIMIT:,} at most: make several of it"
             )
@@ -96,8 +96,8 @@ def _refuse_taken(connection: Connection, changes: Sequence[Edit]) -> None:
                 raise _taken(row.address, owners[row.address], (row.kind, row.name))
 
 
-def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> Refused:
-    return Refused(
+def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> EditRefused:
+    return EditRefused(
         f"{' '.join(by)} cannot have {address}: it is the address of {' '.join(owner)}; give it another, or delete that"
     )
 
@@ -106,19 +106,19 @@ def _refuse_left_behind(connection: Connection, changes: Sequence[Edit]) -> None
     """A host or a network does not go before its endpoints, nor a host before those that are on their way to it: they
     would be nobody's."""
     for kind, column in ((HOST, OBJECTS.c.host), (NETWORK, OBJECTS.c.network)):
-        for some in portions([edit.name for edit in changes if edit.kind is kind and edit.did is Did.DELETED]):
+        for some in portions([edit.name for edit in changes if edit.kind is kind and edit.did is ChangeKind.DELETED]):
             left = sorted(_beside(connection, changes, column.in_(some)), key=lambda row: row.kind != ENDPOINT.name)
             if left:
                 raise _left_behind(kind, left)
 
 
-def _left_behind(kind: Kind[Any, Any], left: Sequence[Row[Any]]) -> Refused:
+def _left_behind(kind: Kind[Any, Any], left: Sequence[Row[Any]]) -> EditRefused:
     first, count = left[0], sum(row.kind == left[0].kind for row in left)
     more = f" and {count - 1:,} more" if count > 1 else ""
     where = first.host if kind is HOST else first.network
     if first.kind == ENDPOINT.name:
-        return Refused(f"{kind.name} {where} has endpoints ({first.name}{more}): move or delete them first")
-    return Refused(
+        return EditRefused(f"{kind.name} {where} has endpoints ({first.name}{more}): move or delete them first")
+    return EditRefused(
         f"{kind.name} {where} is where migrations go ({first.name}{more}): delete them first, or send them elsewhere"
     )
 
@@ -131,7 +131,7 @@ def _refuse_nowhere(connection: Connection, changes: Sequence[Edit]) -> None:
     hosts -= {edit.name for edit in changes if edit.kind is HOST and edit.thing is None}
     for name, host in goals.items():
         if host not in hosts:
-            raise Refused(
+            raise EditRefused(
                 f"migration {name} goes to host {host}, which is not in the inventory: apply that host as well"
             )
 
@@ -145,7 +145,7 @@ def _refuse_off_network(connection: Connection, changes: Sequence[Edit]) -> None
     for edit in edits:
         name = network_named(edit.thing)
         if name not in networks:
-            raise Refused(
+            raise EditRefused(
                 f"endpoint {edit.name} is on network {name}, which is not in the inventory: apply that network as well"
             )
         _refuse_outside(edit.name, edit.thing, name, networks[name])
@@ -153,7 +153,7 @@ def _refuse_off_network(connection: Connection, changes: Sequence[Edit]) -> None
 
 def _refuse_narrowed(connection: Connection, changes: Sequence[Edit]) -> None:
     """A network that changes still has all of its endpoints within it."""
-    changed = {edit.name: edit.thing for edit in changes if edit.kind is NETWORK and edit.did is Did.CHANGED}
+    changed = {edit.name: edit.thing for edit in changes if edit.kind is NETWORK and edit.did is ChangeKind.CHANGED}
     for some in portions(sorted(changed)):
         for row in _beside(connection, changes, OBJECTS.c.network.in_(some)):
             endpoint, network = ENDPOINT.decode(row.key, row.doc), changed[row.network]
@@ -164,7 +164,7 @@ def _refuse_narrowed(connection: Connection, changes: Sequence[Edit]) -> None:
 def _refuse_outside(name: str, endpoint: Any, of: str, network: Network) -> None:
     for address in endpoint.spec.ip_networks:
         if not network.has(address):
-            raise Refused(
+            raise EditRefused(
                 f"endpoint {name} has {address}, which is not within network {of} ({' '.join(network.prefixes)}): "
                 "give it an address that is, or widen the network"
             )
@@ -179,10 +179,10 @@ def _refuse_contradiction(connection: Connection, changes: Sequence[Edit]) -> No
             try:
                 serving.section(edit.kind, edit.thing)
             except ValueError as wrong:
-                raise Refused(f"{edit.kind.name} {edit.name}: {wrong}") from wrong
+                raise EditRefused(f"{edit.kind.name} {edit.name}: {wrong}") from wrong
     wrong_together = serving.contradiction(_served(connection, changes))
     if wrong_together is not None:
-        raise Refused(f"nothing was changed: {wrong_together}")
+        raise EditRefused(f"nothing was changed: {wrong_together}")
 
 
 def _served(connection: Connection, changes: Sequence[Edit]) -> Iterator[tuple[Kind[Any, Any], str, Any]]:

@@ -22,12 +22,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.loading.group import Notes, read_member
+from holdfast.config.loading.group import GroupNotes, read_member
 from holdfast.config.loading.value import Unsound
-from holdfast.config.loading.yaml import Fault, Items, Node, Scalar, Table, parse
+from holdfast.config.loading.yaml import Fault, ListNode, Node, ScalarNode, TableNode, parse
 from holdfast.config.schema.scalars import closest
 from holdfast.inventory.edit import balancing as serving
-from holdfast.inventory.edit.editor import Wanted, wanted
+from holdfast.inventory.edit.editor import WantedObject, wanted
 from holdfast.inventory.kinds import KINDS, REGION_LABEL, SERVING, Thing, name_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.name import NameRefused, join
@@ -39,7 +39,7 @@ from holdfast.model.calico.subnet import Subnet
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 
 
-class Course(msgspec.Struct, frozen=True):
+class MigrationTarget(msgspec.Struct, frozen=True):
     """Where a migration goes; where it starts is where its endpoint is."""
 
     to: str
@@ -51,7 +51,7 @@ _SPECS: Mapping[str, type[Any]] = {
     "network": Network,
     "endpoint": EndpointSpec,
     "subnet": Subnet,
-    "migration": Course,
+    "migration": MigrationTarget,
 }
 
 
@@ -63,11 +63,11 @@ class _Wrong(Exception):
     """What is wrong with one object, as the rest of a sentence after its place."""
 
 
-def read(text: str, file: str, region: Region) -> Sequence[Wanted]:
+def read(text: str, file: str, region: Region) -> Sequence[WantedObject]:
     """The objects that a file asks for, in its order. Raises `ManifestRefused` with everything that is wrong."""
     document = parse(text)
     faults = list(document.faults)
-    found: list[Wanted] = []
+    found: list[WantedObject] = []
     lines: dict[tuple[str, str], int] = {}
     for node in _objects(document.root):
         try:
@@ -89,7 +89,7 @@ def _told(fault: Fault) -> str:
     return f"{fault.path} {fault.sentence}" if fault.path else fault.sentence
 
 
-def _wishes(node: Node, region: Region, faults: list[Fault]) -> Sequence[Wanted]:
+def _wishes(node: Node, region: Region, faults: list[Fault]) -> Sequence[WantedObject]:
     given = _plain(node)
     kind = _kind(given)
     return _served(kind, node, region, faults) if kind in SERVING else [_wanted(kind, given, region)]
@@ -98,16 +98,16 @@ def _wishes(node: Node, region: Region, faults: list[Fault]) -> Sequence[Wanted]
 def _objects(root: Node | None) -> Sequence[Node]:
     if root is None:
         return ()
-    return root.nodes if isinstance(root, Items) else (root,)
+    return root.nodes if isinstance(root, ListNode) else (root,)
 
 
 def _plain(node: Node) -> Any:
     match node:
-        case Scalar():
+        case ScalarNode():
             return None if node.is_null or node.is_empty else node.text
-        case Items():
+        case ListNode():
             return [_plain(one) for one in node.nodes]
-        case Table():
+        case TableNode():
             return {key.text: _plain(value) for key, value in node.entries}
     return None
 
@@ -126,7 +126,7 @@ def _kind(given: Any) -> Kind[Any, Any]:
     return kind
 
 
-def _wanted(kind: Kind[Any, Any], given: Any, region: Region) -> Wanted:
+def _wanted(kind: Kind[Any, Any], given: Any, region: Region) -> WantedObject:
     spec = given.get("spec") or {}
     if not isinstance(spec, dict):
         raise _Wrong("has a spec that is not a mapping")
@@ -145,7 +145,7 @@ def _thing(kind: Kind[Any, Any], given: dict[str, Any], spec: dict[str, Any], re
     if kind is HOST:
         return name, Host.of(name, _convert(spec, HostSpec), labels=_labels(given, region))
     if kind is MIGRATION:
-        target = _moved(name, _convert(spec, Course).to)
+        target = _moved(name, _convert(spec, MigrationTarget).to)
         return target, Migration.of(region, target, target.node)
     if kind is NETWORK:
         return name, _convert(spec, Network)
@@ -183,12 +183,12 @@ def _name(kind: Kind[Any, Any], given: dict[str, Any]) -> str:
     return name
 
 
-def _served(kind: Kind[Any, Any], node: Node, region: Region, faults: list[Fault]) -> Sequence[Wanted]:
+def _served(kind: Kind[Any, Any], node: Node, region: Region, faults: list[Fault]) -> Sequence[WantedObject]:
     """Something that balancers serve, read as their own file is; what is wrong with it is said with its own line."""
-    assert isinstance(node, Table)
+    assert isinstance(node, TableNode)
     name = _name(kind, _plain(node))
-    spec = next((value for key, value in node.entries if key.text == "spec"), Table((), node.mark))
-    notes = Notes()
+    spec = next((value for key, value in node.entries if key.text == "spec"), TableNode((), node.mark))
+    notes = GroupNotes()
     section = read_member(serving.SECTIONS[kind.name], spec, "spec", notes)
     faults += notes.faults
     if isinstance(section, Unsound):

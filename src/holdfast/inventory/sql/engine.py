@@ -32,7 +32,7 @@ _UNFIT = ("42P01", "42703", "42501", "25006")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DatabaseTimeouts:
     """For how long the database lets us wait, and us idle."""
 
     patience: Duration = Duration(seconds=10)
@@ -60,9 +60,9 @@ def database_url(address: str, password: str | None = None) -> URL:
     return url
 
 
-def open_engine(url: URL, limits: Limits | None = None) -> Engine:
+def open_engine(url: URL, limits: DatabaseTimeouts | None = None) -> Engine:
     """An engine of the database at that address. Nothing is connected yet."""
-    limits = limits or Limits()
+    limits = limits or DatabaseTimeouts()
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, limits)
     arguments: dict[str, Any] = {
@@ -76,7 +76,7 @@ def open_engine(url: URL, limits: Limits | None = None) -> Engine:
     )
 
 
-def session_options(limits: Limits) -> str:
+def session_options(limits: DatabaseTimeouts) -> str:
     """C34: what every session is told, so that a process that was frozen in a transaction does not hold it for ever."""
     times = {
         "statement_timeout": limits.patience,
@@ -86,7 +86,7 @@ def session_options(limits: Limits) -> str:
     return " ".join(f"-c {name}={_ms(value)}" for name, value in times.items())
 
 
-def _sqlite(url: URL, limits: Limits) -> Engine:
+def _sqlite(url: URL, limits: DatabaseTimeouts) -> Engine:
     with contextlib.suppress(OSError):  # then there is no file, and SQLite says so whenever it is asked for something
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     arguments = {"timeout": limits.patience.total_seconds(), "check_same_thread": False, "isolation_level": None}
@@ -176,7 +176,7 @@ def said(error: DBAPIError) -> str:
     return " ".join(words.split()) or type(error.orig).__name__
 
 
-def snapshot_options(limits: Limits) -> str:
+def snapshot_options(limits: DatabaseTimeouts) -> str:
     return f"SET LOCAL idle_in_transaction_session_timeout = {_ms(limits.snapshot_idle)}"
 
 

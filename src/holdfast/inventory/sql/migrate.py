@@ -9,7 +9,7 @@ from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Engine, text
 
-from holdfast.inventory.changes import Refused
+from holdfast.inventory.changes import EditRefused
 from holdfast.inventory.sql.engine import writing
 
 _FOLDER = Path(__file__).parents[1] / "migrations"
@@ -20,7 +20,7 @@ _LOCK = 0x686F6C6466617374
 def migrate(engine: Engine, to: str = "head") -> None:
     """Makes the tables, or brings them up to date; nothing when they are. All steps are one transaction.
 
-    `to` names an earlier step, for tests of the way from there. Raises `Refused` where a newer version was before.
+    `to` names an earlier step, for tests of the way from there. Raises `EditRefused` where a newer version was before.
     """
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
@@ -32,4 +32,6 @@ def migrate(engine: Engine, to: str = "head") -> None:
         try:
             command.upgrade(config, to)
         except CommandError as error:
-            raise Refused(f"the tables are those of a newer version, so this one changes nothing: {error}") from error
+            raise EditRefused(
+                f"the tables are those of a newer version, so this one changes nothing: {error}"
+            ) from error

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select, text
 from sqlalchemy import Row as Found
 
 from holdfast.inventory import kinds as claims
-from holdfast.inventory.api import DatabaseAway, Fence, Noted, Row
-from holdfast.inventory.changes import Past
+from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row
+from holdfast.inventory.changes import PastChange
 from holdfast.inventory.sql import fence as fences
-from holdfast.inventory.sql.engine import Limits, answered, is_postgres, reading, snapshot_options
+from holdfast.inventory.sql.engine import DatabaseTimeouts, answered, is_postgres, reading, snapshot_options
 from holdfast.inventory.sql.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -27,7 +27,7 @@ _ROWS = select(OBJECTS.c.key, OBJECTS.c.doc, OBJECTS.c.revision)
 class SqlSnapshot:
     """All objects at the moment of the first read. Holds no lock that a writer could wait for."""
 
-    def __init__(self, engine: Engine, limits: Limits) -> None:
+    def __init__(self, engine: Engine, limits: DatabaseTimeouts) -> None:
         self._held = contextlib.ExitStack()
         with self._closed_on_error():
             isolation: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if is_postgres(engine) else {}
@@ -66,9 +66,9 @@ class SqlSnapshot:
 class SqlInventory:
     """The `Inventory` of a fleet without OpenStack. `engine` is shared with whoever edits."""
 
-    def __init__(self, engine: Engine, limits: Limits | None = None) -> None:
+    def __init__(self, engine: Engine, limits: DatabaseTimeouts | None = None) -> None:
         self.engine = engine
-        self._limits = limits or Limits()
+        self._limits = limits or DatabaseTimeouts()
 
     @property
     def kinds(self) -> Sequence[Kind[Any, Any]]:
@@ -91,12 +91,12 @@ class SqlInventory:
         with reading(self.engine) as connection:
             return [Row(row.key, row.doc, row.revision) for row in called(connection, kind, sorted(names))]
 
-    def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[Past]:
+    def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[PastChange]:
         mine = (CHANGES.c.kind == kind.name) & (CHANGES.c.name == name)
         question = select(CHANGES).where(mine).order_by(CHANGES.c.revision.desc()).limit(last)
         with reading(self.engine) as connection:
             rows = connection.execute(question).all()
-        return [Past(row.revision, row.old_key, row.old, row.new, row.who, row.why, row.at) for row in rows]
+        return [PastChange(row.revision, row.old_key, row.old, row.new, row.who, row.why, row.at) for row in rows]
 
     def changed_at(self, revision: int) -> datetime | None:
         """When that change was made; None when its history was tidied away."""
@@ -110,10 +110,10 @@ class SqlInventory:
         with reading(self.engine) as connection:
             return {row[0]: row[1] for row in connection.execute(question.group_by(OBJECTS.c.network))}
 
-    def outbox(self, most: int, after: int = 0) -> Sequence[Noted]:
+    def outbox(self, most: int, after: int = 0) -> Sequence[OutboxRow]:
         question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after)
         with reading(self.engine) as connection:
-            return [Noted(*row) for row in connection.execute(question.order_by(OUTBOX.c.id).limit(most))]
+            return [OutboxRow(*row) for row in connection.execute(question.order_by(OUTBOX.c.id).limit(most))]
 
     def waiting(self) -> int:
         """How many rows of the outbox are not settled."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, Select, Table, and_, delete, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from holdfast.inventory.api import DatabaseAway, Fence, Seen, Touched
+from holdfast.inventory.api import ChangedKeys, DatabaseAway, Fence, ObservedRow
 from holdfast.inventory.kinds import REGION_LABEL
 from holdfast.inventory.sql.engine import reading
 from holdfast.inventory.sql.fence import fenced
@@ -32,13 +32,13 @@ class SqlObserved:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[Seen]:
+    def read(self, kind: str, prefix: bytes, after: bytes | None, most: int) -> Sequence[ObservedRow]:
         question = select(OBSERVED.c.key, OBSERVED.c.doc, OBSERVED.c.at).where(*_under(OBSERVED, prefix, after))
         question = question.where(OBSERVED.c.kind == kind)
         with reading(self.engine) as connection:
             rows = _as_they_come(connection, question.order_by(OBSERVED.c.key).limit(most))
         times = {at: _aware(at) for at in {at for _, _, at in rows}}  # all rows of one flush have the same
-        return [Seen(key, doc, times[at]) for key, doc, at in rows]
+        return [ObservedRow(key, doc, times[at]) for key, doc, at in rows]
 
     def write(
         self, fence: Fence, kind: str, rows: Mapping[bytes, Sequence[bytes]], gone: Collection[bytes], at: datetime
@@ -63,7 +63,7 @@ class SqlObserved:
         with reading(self.engine) as connection:
             return connection.execute(_NEWEST).scalar_one() or 0
 
-    def touched(self, kind: str, after: int) -> Touched:
+    def touched(self, kind: str, after: int) -> ChangedKeys:
         """C37: `after` has to lie far enough back that what commits late is above it."""
         now = and_(OBJECTS.c.kind == CHANGES.c.kind, OBJECTS.c.name == CHANGES.c.name)
         question = select(CHANGES.c.old_key, OBJECTS.c.key).outerjoin(OBJECTS, now)
@@ -72,7 +72,7 @@ class SqlObserved:
             newest = connection.execute(_NEWEST).scalar_one()
             rows = connection.execute(question).all()
         present = {row.key for row in rows if row.key is not None}
-        return Touched(newest or 0, present, {row.old_key for row in rows if row.old_key is not None} - present)
+        return ChangedKeys(newest or 0, present, {row.old_key for row in rows if row.old_key is not None} - present)
 
 
 def _under(table: Table, prefix: bytes, after: bytes | None) -> Iterator[ColumnElement[bool]]:

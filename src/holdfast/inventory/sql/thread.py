@@ -10,13 +10,13 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Aside(Protocol):
+class RunInThread(Protocol):
     """Makes a blocking call where it may block. Calls are made one after the other."""
 
     async def __call__(self, call: Callable[[], T]) -> T: ...
 
 
-class Thread:
+class DatabaseThread:
     """One thread for one caller: its calls keep their order, and a snapshot stays on the thread that opened it."""
 
     def __init__(self, name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from holdfast.balancer.probing.channel import BalancerEnd
+from holdfast.balancer.probing.channel import ProberClient
 from holdfast.balancer.probing.worker import LINE, PROBER
 from holdfast.balancer.reconciler import NAME
 from holdfast.balancer.worker import WORKERS as REAL_WORKERS
@@ -28,7 +28,7 @@ WORKERS = (PROBER, Spec(NAME, "holdfast.lab.fleet.balancer:keep"))
 
 async def keep(worker: Worker) -> None:
     dataplane = VipsFile(path=vips_file(worker.paths.state.parent))
-    await BalancerJob(worker, dataplane, BalancerEnd(worker.paths.socket(LINE))).run()
+    await BalancerJob(worker, dataplane, ProberClient(worker.paths.socket(LINE))).run()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -21,7 +21,7 @@ from holdfast.model.base.time import Duration
 from holdfast.netlink.netns import enter
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
-from holdfast.testing.real.flows import KernelWay, NoAnswer, Stream, Traffic, Way, connected
+from holdfast.testing.real.flows import Connector, KernelConnector, NoAnswer, Stream, Traffic, connected
 
 CLIENT = Spec("client", "holdfast.lab.fleet.client:run")
 FLOWS = 8
@@ -29,7 +29,7 @@ FLOWS = 8
 _LOOK = Duration(milliseconds=100)
 
 
-class MemoryWay:
+class TableConnector:
     """By the table in the lab's file."""
 
     def __init__(self, dataplane: VipsFile) -> None:
@@ -58,7 +58,7 @@ class MemoryWay:
 async def run(worker: Worker) -> None:
     where = netns.namespaces(worker.paths.state)
     if not where:
-        way = MemoryWay(VipsFile(path=vips_file(worker.paths.state)))
+        way = TableConnector(VipsFile(path=vips_file(worker.paths.state)))
         await use(worker, way, way.is_served)
         return
 
@@ -71,11 +71,11 @@ async def run(worker: Worker) -> None:
     worker.handlers["programmed"] = programmed
     worker.handlers["wipe"] = wipe
     enter(where[netns.CLIENT])
-    by_kernel = KernelWay(ADDRESS, VIP.port)
+    by_kernel = KernelConnector(ADDRESS, VIP.port)
     await use(worker, by_kernel, by_kernel.is_served)
 
 
-async def use(worker: Worker, way: Way, is_served: Callable[[], Awaitable[bool]]) -> None:
+async def use(worker: Worker, way: Connector, is_served: Callable[[], Awaitable[bool]]) -> None:
     """Uses the VIP by that way from when it first leads anywhere until the worker is to stop."""
     traffic = Traffic(way)
 

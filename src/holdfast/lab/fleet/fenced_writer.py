@@ -34,7 +34,7 @@ _OVERDUE = 74
 _FOLLOWING = "following"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class WriterEntry(msgspec.Struct, frozen=True):
     """What one write says: who wrote it, under which term, and the how-manieth it is of this process."""
 
     server: str
@@ -43,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True):
     number: int
 
 
-class Counts(msgspec.Struct):
+class WriterCounts(msgspec.Struct):
     """What became of this process's writes so far."""
 
     accepted: int = 0
@@ -75,7 +75,7 @@ class Writer:
         self._last = NEVER
         """When the last write that was answered began."""
         self._in_hand: asyncio.Task[bool] | None = None
-        self.counts = Counts()
+        self.counts = WriterCounts()
         worker.handlers["counts"] = self._show
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class Writer:
     async def _write(self, fenced: FencedStore) -> bool:
         """One attempt; False when there is no point in another one under this term."""
         self._number += 1
-        entry = Entry(self._name, os.getpid(), fenced.term, self._number)
+        entry = WriterEntry(self._name, os.getpid(), fenced.term, self._number)
         try:
             await fenced.put(self._key, msgspec.json.encode(entry))
         except Deposed as refusal:

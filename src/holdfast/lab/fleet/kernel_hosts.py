@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.lab.fleet.inventory import WORKLOADS
-from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 from holdfast.testing.real.processes import run, tool
 
 COUNT = 3
@@ -31,7 +31,7 @@ def workload_address(number: int, place: int = 1) -> str:
     return f"10.28.{number}.{place}"
 
 
-def wire(net: Network) -> None:
+def wire(net: NamespaceNetwork) -> None:
     """Makes the namespaces of the hosts and of their workloads."""
     segment = net.namespace(_SEGMENT)
     segment.batch(["link add bridge0 type bridge", "link set bridge0 up"])

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.balancer.dataplane.nftables import Nftables, Shape
-from holdfast.balancer.dataplane.nftables.connection import Kernel
-from holdfast.balancer.vip import Entry, shown
-from holdfast.config.sections.balancer import Dataplane
+from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape
+from holdfast.balancer.dataplane.nftables.connection import NftConnection
+from holdfast.balancer.vip import BackendEntry, shown
+from holdfast.config.sections.balancer import BalancerDataplaneSettings
 from holdfast.lab.fleet import kernel_hosts as hosts
 from holdfast.netlink.netns import inside
 from holdfast.runtime.paths import write_atomically
@@ -31,7 +31,7 @@ PORT = 80
 _UNSHARED = 'mount -t tmpfs tmpfs /run && ip link set lo up && exec "$@"'
 
 
-class NoGround(Exception):
+class NoNamespaces(Exception):
     """There can be no namespaces here; the message is one sentence with what to do."""
 
 
@@ -40,7 +40,7 @@ class Programmed(msgspec.Struct):
 
     writes: int
     """Changes that were ever made to it."""
-    entries: dict[str, Entry]
+    entries: dict[str, BackendEntry]
     """By ADDRESS:PORT."""
     ends: dict[str, int] = {}
     """How often the flows of an entry were ended, where anybody counts that."""
@@ -60,7 +60,7 @@ def namespaces(state: Path) -> Mapping[str, str]:
 
 @contextlib.contextmanager
 def ground(state: Path) -> Iterator[None]:
-    """The namespaces, wired and routed, until the block ends. Raises `NoGround`."""
+    """The namespaces, wired and routed, until the block ends. Raises `NoNamespaces`."""
     state.mkdir(mode=0o750, parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
         try:
@@ -68,7 +68,7 @@ def ground(state: Path) -> Iterator[None]:
             AnycastSite(net)
             hosts.wire(net)
         except Unavailable as missing:
-            raise NoGround(f"{missing}: make up runs a lab without namespaces") from missing
+            raise NoNamespaces(f"{missing}: make up runs a lab without namespaces") from missing
         made = {one.name: one.system_name for one in net.namespaces}
         write_atomically(_file(state), msgspec.json.encode(made))
         held.callback(forget, state)
@@ -99,7 +99,7 @@ def programmed(namespace: str) -> Programmed:
 
     def look() -> Programmed:
         held = asyncio.run(_held())
-        with contextlib.closing(Kernel(Dataplane().table)) as kernel:
+        with contextlib.closing(NftConnection(BalancerDataplaneSettings().table)) as kernel:
             return Programmed(kernel.generation(), held)
 
     return inside(namespace, look)
@@ -107,28 +107,32 @@ def programmed(namespace: str) -> Programmed:
 
 def wipe(namespace: str) -> None:
     """Deletes there what the balancer has programmed, behind its back."""
-    table = ["nft", "delete", "table", "inet", Dataplane().table]
+    table = ["nft", "delete", "table", "inet", BalancerDataplaneSettings().table]
     inside(namespace, lambda: subprocess.run(table, check=True, capture_output=True))  # noqa: S603
 
 
-async def _held() -> dict[str, Entry]:
-    with contextlib.closing(Nftables(Shape(Dataplane().table, Dataplane().table_size, snat=False))) as dataplane:
+async def _held() -> dict[str, BackendEntry]:
+    with contextlib.closing(
+        NftablesDataplane(
+            TableShape(BalancerDataplaneSettings().table, BalancerDataplaneSettings().table_size, snat=False)
+        )
+    ) as dataplane:
         found = await dataplane.read()
-    return {shown(key.backend): one for key, one in found.items() if isinstance(one, Entry)}
+    return {shown(key.backend): one for key, one in found.items() if isinstance(one, BackendEntry)}
 
 
 def unshared(words: Sequence[str]) -> list[str]:
     """The command line that runs these words as root of a user namespace, where nothing real can be touched.
 
-    Raises `NoGround` where that is not allowed.
+    Raises `NoNamespaces` where that is not allowed.
     """
     own = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
     try:
         tried = subprocess.run([*own, "true"], capture_output=True, text=True, check=False)  # noqa: S603
     except FileNotFoundError:
-        raise NoGround("unshare is not installed: run sudo make lab, or install util-linux") from None
+        raise NoNamespaces("unshare is not installed: run sudo make lab, or install util-linux") from None
     if tried.returncode:
-        raise NoGround(
+        raise NoNamespaces(
             f"namespaces are not for this user ({tried.stderr.strip()}): run sudo make lab, or allow them with sysctl "
             "kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu) or kernel.unprivileged_userns_clone=1 (Debian)"
         )

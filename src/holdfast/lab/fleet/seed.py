@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.inventory.edit.editor import Editor, Wanted, wanted
+from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.lab.fleet.inventory import WORKLOADS, database, hosts
@@ -28,7 +28,7 @@ def underlay(number: int) -> str:
     return f"192.0.2.{number}"
 
 
-def host(name: str, number: int) -> Wanted:
+def host(name: str, number: int) -> WantedObject:
     """A host on the underlay address of that number, reached through a tunnel."""
     spec = HostSpec(
         bgp=Bgp(ipv4_address=f"{underlay(number)}/24"),
@@ -38,7 +38,7 @@ def host(name: str, number: int) -> Wanted:
     return wanted(HOST, REGION, name, Host.of(name, spec))
 
 
-def endpoint(node: str, workload: str, prefix: str) -> Wanted:
+def endpoint(node: str, workload: str, prefix: str) -> WantedObject:
     """A workload on that host. Its interface is named after it."""
     spec = EndpointSpec(
         orchestrator="holdfast",
@@ -51,7 +51,7 @@ def endpoint(node: str, workload: str, prefix: str) -> Wanted:
     return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))
 
 
-def first(names: Sequence[str]) -> Sequence[Wanted]:
+def first(names: Sequence[str]) -> Sequence[WantedObject]:
     """What the inventory begins with."""
     wishes = []
     for number, name in enumerate(names, 1):
@@ -63,12 +63,12 @@ def first(names: Sequence[str]) -> Sequence[Wanted]:
     return wishes
 
 
-def gone(one: Wanted) -> Wanted:
+def gone(one: WantedObject) -> WantedObject:
     """The wish that this object be no more."""
-    return Wanted(one.kind, one.name)
+    return WantedObject(one.kind, one.name)
 
 
-def change(state: Path, wishes: Sequence[Wanted], why: str) -> None:
+def change(state: Path, wishes: Sequence[WantedObject], why: str) -> None:
     """What `holdfast apply` does."""
     engine = open_engine(database_url(database(state)))
     try:

@@ -13,14 +13,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.config import Config, Flag, Rejected
+from holdfast.config import Config, ConfigRejected, FlagValue
 from holdfast.lab.fleet.fenced_writer import WRITER
 from holdfast.runtime import log as logging
 from holdfast.runtime.config_file import load
 from holdfast.runtime.daemon.process import AlreadyRunning, die_with
 from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
-from holdfast.runtime.paths import FolderError, Paths
+from holdfast.runtime.paths import FolderError, RolePaths
 from holdfast.server.election.worker import WORKERS, cells
 
 ROLE = "server"
@@ -43,18 +43,18 @@ def run_member(
 ) -> int:
     """Runs until told to stop. `board` names the cells besides the pulses; a server's, if not said. Returns the exit
     code."""
-    flags = [Flag(field, field, value) for field, _, value in (one.partition("=") for one in settings)]
+    flags = [FlagValue(field, field, value) for field, _, value in (one.partition("=") for one in settings)]
 
     def read() -> Config | str:
         loaded = load(file, os.environ, flags)
-        return str(loaded) if isinstance(loaded, Rejected) else loaded.config
+        return str(loaded) if isinstance(loaded, ConfigRejected) else loaded.config
 
     config = read()
     if isinstance(config, str):
         sys.stderr.write(f"{config}\n")
         return 2
     logging.setup(config.log, role=role, worker="supervisor")
-    paths = Paths(role, Path(config.paths.runtime), Path(config.paths.state))
+    paths = RolePaths(role, Path(config.paths.runtime), Path(config.paths.state))
     shown = cells(workers) if board is None else board
     try:
         return asyncio.run(Supervisor(role, workers, config, paths, reload=read, cells=shown).run())

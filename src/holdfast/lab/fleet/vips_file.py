@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.balancer.dataplane.api import Counters, Description
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, backend, shown
+from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, backend, shown
 from holdfast.reconcile import Away, Change
 from holdfast.runtime.paths import write_atomically
 from holdfast.testing.fakes.dataplane import FakeDataplane
@@ -26,7 +26,7 @@ class _Vip(msgspec.Struct):
     """A VIP as it stands in the file; its entries and the ends of their flows by ADDRESS:PORT."""
 
     sticky: bool = False
-    entries: dict[str, Entry] = {}
+    entries: dict[str, BackendEntry] = {}
 
 
 class _Content(msgspec.Struct):
@@ -42,34 +42,34 @@ class VipsFile(FakeDataplane):
     path: Path = Path("vips.json")
     writes: int = 0
     """Changes that were ever made."""
-    ends: dict[Key, int] = field(default_factory=dict)
+    ends: dict[VipKey, int] = field(default_factory=dict)
     """How often the flows of an entry were ended."""
     _seen: bytes = b""
 
-    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[Key, Value]:
+    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         self.load()
         return await super().read(vips)
 
-    async def apply(self, changes: Sequence[Change[Key, Value]]) -> Sequence[str | None]:
+    async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
         self.load()
         answers = await super().apply(changes)
         self.writes += answers.count(None)
         self._save()
         return answers
 
-    async def flush(self, vip: Vip, backend: Identity) -> int:
+    async def flush(self, vip: Vip, backend: BackendId) -> int:
         self.load()
         ended = await super().flush(vip, backend)
-        self._kill(Key(vip, backend))
+        self._kill(VipKey(vip, backend))
         self._save()
         return ended
 
-    async def counters(self) -> Mapping[Key, Counters]:
+    async def counters(self) -> Mapping[VipKey, Counters]:
         self.load()
         return await super().counters()
 
-    def describe(self) -> Description:
-        return Description("lab", self.table_size, self.live)
+    def describe(self) -> VipDataplaneInfo:
+        return VipDataplaneInfo("lab", self.table_size, self.live)
 
     def load(self) -> None:
         """Looks at the file; flows that were ended since the last look are gone after this one."""
@@ -86,17 +86,17 @@ class VipsFile(FakeDataplane):
         self._seen = content
 
     def _take(self, content: _Content) -> None:
-        objects: dict[Key, Value] = {}
+        objects: dict[VipKey, Value] = {}
         for name, vip in content.vips.items():
-            objects[Key(_vip(name))] = Settings(vip.sticky)
-            objects |= {Key(_vip(name), _backend(one)): entry for one, entry in vip.entries.items()}
-        ends = {Key(_vip(name), _backend(one)): n for name, of in content.ends.items() for one, n in of.items()}
+            objects[VipKey(_vip(name))] = VipSettings(vip.sticky)
+            objects |= {VipKey(_vip(name), _backend(one)): entry for one, entry in vip.entries.items()}
+        ends = {VipKey(_vip(name), _backend(one)): n for name, of in content.ends.items() for one, n in of.items()}
         for key in ends:
             if ends[key] > self.ends.get(key, 0):
                 super()._kill(key)
         self.objects, self.ends, self.writes = objects, ends, content.writes
 
-    def _kill(self, key: Key) -> None:
+    def _kill(self, key: VipKey) -> None:
         super()._kill(key)
         if key.backend != NO_BACKEND:
             self.ends[key] = self.ends.get(key, 0) + 1
@@ -105,7 +105,7 @@ class VipsFile(FakeDataplane):
         content = _Content(self.writes)
         for key, value in sorted(self.objects.items(), key=lambda one: one[0]):
             vip = content.vips.setdefault(str(key.vip), _Vip())
-            if isinstance(value, Settings):
+            if isinstance(value, VipSettings):
                 vip.sticky = value.sticky
             else:
                 vip.entries[shown(key.backend)] = value
@@ -119,7 +119,7 @@ class VipsFile(FakeDataplane):
         self._seen = encoded
 
 
-def _backend(text: str) -> Identity:
+def _backend(text: str) -> BackendId:
     address, port = _place(text)
     return backend(address, port)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from holdfast.balancer.vip import Key, Vip, backend
+from holdfast.balancer.vip import Vip, VipKey, backend
 from holdfast.lab.fleet import netns
 from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Declined, Request, Who
@@ -54,9 +54,9 @@ def places(state: Path) -> Mapping[str, Place] | None:
         return None
 
 
-def entry(state: Path, name: str) -> Key:
+def entry(state: Path, name: str) -> VipKey:
     """A server's entry under the VIP."""
-    return Key(VIP, backend(*(places(state) or {})[name]))
+    return VipKey(VIP, backend(*(places(state) or {})[name]))
 
 
 def configuration(listening: Mapping[str, Place]) -> bytes:
@@ -82,7 +82,7 @@ def configuration(listening: Mapping[str, Place]) -> bytes:
     return msgspec.json.format(msgspec.json.encode({"balancer": balancer}), indent=2)
 
 
-class Server:
+class WebServer:
     """One web server. `listen` makes the socket that it takes connections on."""
 
     def __init__(self, name: str, listen: Callable[[], socket.socket]) -> None:
@@ -125,7 +125,7 @@ async def web(worker: Worker) -> None:
     state = worker.paths.state
     listening = places(state) or {name: (HOME, port) for name, port in zip(SERVERS, free_ports(3), strict=True)}
     where = netns.namespaces(state)
-    servers = {name: Server(name, _listener(where.get(name), place)) for name, place in listening.items()}
+    servers = {name: WebServer(name, _listener(where.get(name), place)) for name, place in listening.items()}
 
     async def halt(request: Request, _who: Who) -> int:
         return _named(servers, request).halt()
@@ -149,7 +149,7 @@ def _listener(namespace: str | None, place: Place) -> Callable[[], socket.socket
     return partial(socket.create_server, place) if namespace is None else partial(netns.listening, namespace, place)
 
 
-def _named(servers: Mapping[str, Server], request: Request) -> Server:
+def _named(servers: Mapping[str, WebServer], request: Request) -> WebServer:
     name = str(request.args.get("name"))
     if name not in servers:
         raise Declined(f"there is no server {name!r}; there are: {', '.join(servers)}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.agent.claims import Key, Remote, Shape, nexthop, route
+from holdfast.agent.claims import ClaimKey, RemoteRoute, Shape, nexthop, route
 from holdfast.agent.dataplane.file import load
 from holdfast.lab.fleet import fleet, inventory, netns
 from holdfast.lab.fleet.agents import ROLE, held_file, kernel_file
@@ -30,7 +30,7 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 
 if TYPE_CHECKING:
-    from holdfast.inventory.edit.editor import Wanted
+    from holdfast.inventory.edit.editor import WantedObject
 
 _GUEST, _HEIR = "r9-01", "r9-02"
 _NUMBER = 99
@@ -39,7 +39,7 @@ _SAMPLE = Duration(milliseconds=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class LabAgent:
     """One agent of a running lab and its kernel, seen from outside."""
 
     lab: Lab
@@ -49,7 +49,7 @@ class Agent:
     def state(self) -> Path:
         return self.lab.folder / "state"
 
-    def kernel(self) -> Mapping[Key, Shape]:
+    def kernel(self) -> Mapping[ClaimKey, Shape]:
         return {one.key: one.shape for one in load(kernel_file(self.state, self.host)).objects}
 
     def changes(self) -> int:
@@ -90,10 +90,10 @@ class Agent:
 class Gaps:
     """Looks at a kernel all the time, and counts how often something was missing."""
 
-    agent: Agent
-    watched: Collection[Key]
+    agent: LabAgent
+    watched: Collection[ClaimKey]
     looks: int = 0
-    missing: set[Key] = field(default_factory=set)
+    missing: set[ClaimKey] = field(default_factory=set)
 
     async def run(self) -> None:
         while True:
@@ -103,7 +103,7 @@ class Gaps:
 
 
 @asynccontextmanager
-async def watched(agent: Agent, keys: Collection[Key]) -> AsyncIterator[Gaps]:
+async def watched(agent: LabAgent, keys: Collection[ClaimKey]) -> AsyncIterator[Gaps]:
     """Inside the block these are looked at; nothing of them may ever be missing."""
     gaps = Gaps(agent, keys)
     task = asyncio.create_task(gaps.run())
@@ -114,13 +114,13 @@ async def watched(agent: Agent, keys: Collection[Key]) -> AsyncIterator[Gaps]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _victim(lab: Lab) -> Agent:
+async def _victim(lab: Lab) -> LabAgent:
     """An agent of this lab that is up and has programmed its peers."""
     hosts = inventory.hosts(lab.folder / "state")
     in_files = [host for host in hosts[1:] if host not in netns.namespaces(lab.folder / "state")]
     if not in_files:
         raise Broken("all hosts of this lab are on the kernel: try agent-traffic, or give it more (--hosts 6)")
-    agent = Agent(lab, in_files[0])
+    agent = LabAgent(lab, in_files[0])
     await until(f"the agent of {agent.host} being up", lambda: agent.is_up(()))
     await until(f"the agent of {agent.host} having programmed its peers", lambda: agent.has_programmed(hosts))
     # They are on their way out when a scene is over. In a small fleet the syncer's brake may hold them for a minute.
@@ -129,7 +129,7 @@ async def _victim(lab: Lab) -> Agent:
     return agent
 
 
-def guest(name: str, prefixes: Sequence[str], workloads: str = "guest") -> list[Wanted]:
+def guest(name: str, prefixes: Sequence[str], workloads: str = "guest") -> list[WantedObject]:
     """A host on a fixed address, with one workload for each of these prefixes."""
     from holdfast.lab.fleet import seed as seeding
 
@@ -140,7 +140,7 @@ def guest(name: str, prefixes: Sequence[str], workloads: str = "guest") -> list[
 
 
 @asynccontextmanager
-async def _visit(agent: Agent, say: Say) -> AsyncIterator[list[Wanted]]:
+async def _visit(agent: LabAgent, say: Say) -> AsyncIterator[list[WantedObject]]:
     """A host joins, is programmed at the agent, and is not there any more after the block."""
     from holdfast.lab.fleet import seed as seeding
 
@@ -154,7 +154,7 @@ async def _visit(agent: Agent, say: Say) -> AsyncIterator[list[Wanted]]:
         seeding.change(agent.state, _leaving(agent.state), "lab break is over")
 
 
-def _leaving(state: Path) -> list[Wanted]:
+def _leaving(state: Path) -> list[WantedObject]:
     """The wish that nothing of the scenes' hosts is left."""
     from holdfast.lab.fleet import seed as seeding
 
@@ -162,14 +162,14 @@ def _leaving(state: Path) -> list[Wanted]:
     return [seeding.gone(one) for one in all_of_them]
 
 
-def _brought() -> set[Key]:
+def _brought() -> set[ClaimKey]:
     """What the hosts of a scene occupy in the others' kernels."""
     from holdfast.lab.fleet import seed as seeding
 
     return {*_keys(_PREFIXES), nexthop(seeding.underlay(_NUMBER))}
 
 
-def _keys(prefixes: Sequence[str]) -> set[Key]:
+def _keys(prefixes: Sequence[str]) -> set[ClaimKey]:
     return {route(prefix) for prefix in prefixes}
 
 
@@ -192,11 +192,11 @@ async def _gone_from_store(lab: Lab, host: str) -> None:
     raise Broken(f"{host} was not deleted from the store within 60 s: is the syncer held? (holdfast status)")
 
 
-async def _alive(agent: Agent) -> Entry | None:
+async def _alive(agent: LabAgent) -> Entry | None:
     return await _in_store(agent.lab, AGENT_STATUS.key(Region(), agent.host))
 
 
-async def _reported(agent: Agent) -> Entry:
+async def _reported(agent: LabAgent) -> Entry:
     """What it says of itself. An agent that was started just now programs its peers before its first report."""
     latest = CLOCK.now() + PATIENCE
     while (said := await _alive(agent)) is None:
@@ -296,14 +296,14 @@ async def ip_reuse(lab: Lab, say: Say, seconds: float) -> None:
         promise(made == 1, "only the prefix that is reached another way is changed in the kernel")
 
 
-def _leads_to(agent: Agent, prefix: str, host: str) -> bool:
+def _leads_to(agent: LabAgent, prefix: str, host: str) -> bool:
     """Whether that prefix is reached as the first workload of that host is."""
     kernel, number = agent.kernel(), int(host.rpartition("-")[2])
     way = kernel.get(route(f"10.28.{number}.1/32"))
-    return isinstance(way, Remote) and kernel.get(route(prefix)) == way
+    return isinstance(way, RemoteRoute) and kernel.get(route(prefix)) == way
 
 
-async def _owned_by(agent: Agent, host: str) -> None:
+async def _owned_by(agent: LabAgent, host: str) -> None:
     for _ in range(300):
         owners = await agent.owners()
         if host in owners and _GUEST not in owners:
@@ -312,7 +312,7 @@ async def _owned_by(agent: Agent, host: str) -> None:
     raise Broken(f"the agent of {agent.host} does not know {host} as the owner after 60 s")
 
 
-def _first(keys: Collection[Key]) -> str:
+def _first(keys: Collection[ClaimKey]) -> str:
     return str(min(keys, default="nothing"))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.balancer.vip import Entry, shown
+from holdfast.balancer.vip import BackendEntry, shown
 from holdfast.lab.fleet import netns
 from holdfast.lab.fleet import web as site
 from holdfast.lab.fleet.balancer import BALANCER, ROLE
@@ -27,7 +27,7 @@ from holdfast.lab.fleet.web import FALL, INTERVAL, SERVERS, WEIGHT
 from holdfast.lab.scenes.stage import CLOCK, PATIENCE, Broken, Lab, Say, Scene, promise, send, until
 from holdfast.model.base.time import Duration
 from holdfast.runtime.control import Request, ask
-from holdfast.testing.real.flows import Counts
+from holdfast.testing.real.flows import FlowCounts
 
 _DETECTED = (FALL + 1) * INTERVAL + Duration(seconds=4)
 """A backend that refuses is out after `fall` probes; the rest is for a busy machine."""
@@ -64,14 +64,14 @@ class Site:
         else:
             site.vips_file(self.state).unlink()
 
-    async def entry(self, server: str) -> Entry | None:
+    async def entry(self, server: str) -> BackendEntry | None:
         return (await self.programmed()).entries.get(self.place(server))
 
     def place(self, server: str) -> str:
         """Where that server is, as a dataplane shows it."""
         return shown(site.entry(self.state, server).backend)
 
-    async def has(self, server: str, entry: Entry) -> bool:
+    async def has(self, server: str, entry: BackendEntry) -> bool:
         return await self.entry(server) == entry
 
     async def is_out(self, server: str) -> bool:
@@ -87,10 +87,10 @@ class Site:
             await self.counts()
         except Broken:  # a lab that was just started, whose client is not there yet
             return False
-        return all(entries.get(self.place(server)) == Entry(WEIGHT) for server in SERVERS)
+        return all(entries.get(self.place(server)) == BackendEntry(WEIGHT) for server in SERVERS)
 
-    async def counts(self) -> Counts:
-        return msgspec.convert(await self._told("lab", "client", "counts"), Counts)
+    async def counts(self) -> FlowCounts:
+        return msgspec.convert(await self._told("lab", "client", "counts"), FlowCounts)
 
     async def is_warm(self) -> bool:
         """Whether the balancer answers, and its warm-up is over."""
@@ -109,7 +109,7 @@ class Site:
         """What `holdfast backend` does."""
         return await self._told(f"{BALANCER}/{ROLE}", "vips", "backend", do=do, name=server, **more)
 
-    async def used(self, requests: int) -> Counts:
+    async def used(self, requests: int) -> FlowCounts:
         """Waits until the client has made so many requests more; its counts then."""
         goal = (await self.counts()).requests + requests
         began = CLOCK.now()
@@ -139,18 +139,18 @@ async def _until(what: str, look: Callable[[], Awaitable[bool]]) -> Duration:
     return CLOCK.now() - began
 
 
-async def _ready(lab: Lab) -> tuple[Site, Counts]:
+async def _ready(lab: Lab) -> tuple[Site, FlowCounts]:
     """The site once all serve and the client has used it."""
     stage = Site(lab)
     await _until("all of the web servers serving", stage.is_whole)
     return stage, await stage.used(1)
 
 
-def _said(before: Counts, after: Counts) -> str:
+def _said(before: FlowCounts, after: FlowCounts) -> str:
     return f"{after.failed - before.failed} of {after.requests - before.requests:,} requests failed"
 
 
-def none_failed(before: Counts, after: Counts) -> None:
+def none_failed(before: FlowCounts, after: FlowCounts) -> None:
     promise(after.failed == before.failed, f"no request fails (the last one that did: {after.why})")
 
 
@@ -178,7 +178,7 @@ async def backend_down(lab: Lab, say: Say, seconds: float) -> None:
     try:
         say(f"stopped {_VICTIM}; that cut {cut} open connections")
         out = await _until(f"{_VICTIM} losing its weight", partial(stage.is_out, _VICTIM))
-        ended = partial(stage.has, _VICTIM, Entry(0, kill=True))
+        ended = partial(stage.has, _VICTIM, BackendEntry(0, kill=True))
         flushed = out + await _until(f"the flush of {_VICTIM}", ended)
         settled = await stage.used(2 * FLOWS)
         say(
@@ -191,7 +191,7 @@ async def backend_down(lab: Lab, say: Say, seconds: float) -> None:
         none_failed(settled, without)
     finally:
         await stage.order(_VICTIM, "serve")
-    back = await _until(f"{_VICTIM} coming back", partial(stage.has, _VICTIM, Entry(WEIGHT)))
+    back = await _until(f"{_VICTIM} coming back", partial(stage.has, _VICTIM, BackendEntry(WEIGHT)))
     after = await stage.used(_WATCHED)
     say(f"started {_VICTIM} again: it serves after {back.total_seconds():.2f} s; {_said(without, after)}")
     none_failed(without, after)
@@ -221,7 +221,7 @@ async def drain(lab: Lab, say: Say, seconds: float) -> None:
         none_failed(before, drained)
     finally:
         await stage.backend(_VICTIM, "resume")
-    back = await _until(f"{_VICTIM} coming back", partial(stage.has, _VICTIM, Entry(WEIGHT)))
+    back = await _until(f"{_VICTIM} coming back", partial(stage.has, _VICTIM, BackendEntry(WEIGHT)))
     after = await stage.used(_WATCHED)
     say(f"resumed {_VICTIM}: it serves after {back.total_seconds():.2f} s; {_said(drained, after)}")
     none_failed(drained, after)

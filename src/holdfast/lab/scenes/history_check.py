@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.lab.fleet.fenced_writer import Entry, writes_prefix
+from holdfast.lab.fleet.fenced_writer import WriterEntry, writes_prefix
 from holdfast.model.base.keys import own
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER
@@ -27,7 +27,7 @@ _PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class LeaderChange:
     """The leader key was created (its term) or deleted (0)."""
 
     revision: int
@@ -35,14 +35,14 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AcceptedWrite:
     """One accepted write."""
 
     revision: int
-    entry: Entry
+    entry: WriterEntry
 
 
-History = Sequence[Seat | Written]
+History = Sequence[LeaderChange | AcceptedWrite]
 
 
 @dataclass
@@ -52,15 +52,15 @@ class _Judge:
     term: int = 0
     newest: int = 0
     writers: dict[int, str] = field(default_factory=dict)
-    seen: set[Entry] = field(default_factory=set)
+    seen: set[WriterEntry] = field(default_factory=set)
 
-    def seat(self, seat: Seat) -> Iterator[str]:
+    def seat(self, seat: LeaderChange) -> Iterator[str]:
         if seat.term and seat.term != self.term and seat.term <= self.newest:
             yield f"revision {seat.revision}: term {seat.term} began after term {self.newest}"
         self.term = seat.term
         self.newest = max(self.newest, seat.term)
 
-    def write(self, write: Written) -> Iterator[str]:
+    def write(self, write: AcceptedWrite) -> Iterator[str]:
         entry, said = write.entry, f"revision {write.revision}: {write.entry.server} wrote under term"
         if entry.term != self.term:
             led = f"term {self.term} led" if self.term else "nobody led"
@@ -79,14 +79,16 @@ def violations(history: History) -> Sequence[str]:
     return [
         sentence
         for event in history
-        for sentence in (judge.seat(event) if isinstance(event, Seat) else judge.write(event))
+        for sentence in (judge.seat(event) if isinstance(event, LeaderChange) else judge.write(event))
     ]
 
 
 def writes_after(history: History, revision: int, server: str) -> int:
     """How many writes of that server were accepted after a revision."""
     return sum(
-        1 for one in history if isinstance(one, Written) and one.revision > revision and one.entry.server == server
+        1
+        for one in history
+        if isinstance(one, AcceptedWrite) and one.revision > revision and one.entry.server == server
     )
 
 
@@ -108,12 +110,12 @@ def read_events(url: str, prefix: bytes) -> Iterator[tuple[bytes, dict[str, Any]
             yield key, event
 
 
-def _understood(key: bytes, event: dict[str, Any], region: Region) -> Seat | Written | None:
+def _understood(key: bytes, event: dict[str, Any], region: Region) -> LeaderChange | AcceptedWrite | None:
     revision, deleted = int(event["kv"]["mod_revision"]), event.get("type") == "DELETE"
     if key == LEADER.key(region, "leader"):
-        return Seat(revision, 0 if deleted else int(event["kv"]["create_revision"]))
+        return LeaderChange(revision, 0 if deleted else int(event["kv"]["create_revision"]))
     if key.startswith(writes_prefix(region)) and not deleted:
-        return Written(revision, msgspec.json.decode(base64.b64decode(event["kv"]["value"]), type=Entry))
+        return AcceptedWrite(revision, msgspec.json.decode(base64.b64decode(event["kv"]["value"]), type=WriterEntry))
     return None
 
 

@@ -12,8 +12,8 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from holdfast.agent.dataplane.linux.event_socket import Ear
-from holdfast.config.sections.linux import Linux
+from holdfast.agent.dataplane.linux.event_socket import EventSocket
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.lab.fleet import kernel_hosts as hosts
 from holdfast.lab.fleet import netns
 from holdfast.lab.fleet.agents import ROLE
@@ -32,7 +32,7 @@ _CHANGES = (routes.NEW, routes.DELETE, nexthops.NEW, nexthops.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KernelHost:
     """One host of a lab on the kernel, and the workloads of two."""
 
     lab: Lab
@@ -42,7 +42,7 @@ class Place:
 
     def is_programmed(self) -> bool:
         """Whether the host has a route to the other one's workload, by `ip`'s word."""
-        shown = self.host.run("ip", "route", "show", "table", "all", "proto", str(Linux().protocol))
+        shown = self.host.run("ip", "route", "show", "table", "all", "proto", str(LinuxSettings().protocol))
         return f"{hosts.workload_address(_OTHER)} " in shown
 
     async def is_at_rest(self) -> bool:
@@ -52,19 +52,19 @@ class Place:
         return any(one["name"] == "peers" and one["state"] == "ok" for one in workers)
 
 
-def place(lab: Lab) -> Place:
+def place(lab: Lab) -> KernelHost:
     known = netns.namespaces(lab.folder / "state")
     victim, other = hosts.name(_VICTIM), hosts.name(_OTHER)
     if victim not in known:
         raise Broken("this lab's hosts are files: the scene needs one on the kernel (sudo make lab)")
-    return Place(lab, *(hosts.namespace(known, one) for one in (victim, f"{victim}-w", f"{other}-w")))
+    return KernelHost(lab, *(hosts.namespace(known, one) for one in (victim, f"{victim}-w", f"{other}-w")))
 
 
 @contextlib.contextmanager
-def listening(host: Namespace) -> Iterator[Ear]:
+def listening(host: Namespace) -> Iterator[EventSocket]:
     """Hears of every change to routes and nexthops of ours in that kernel, whoever makes it."""
     kernel = inside(host.system_name, lambda: Netlink(socket.NETLINK_ROUTE))
-    ear = inside(host.system_name, lambda: Ear(kernel, Linux().protocol))
+    ear = inside(host.system_name, lambda: EventSocket(kernel, LinuxSettings().protocol))
     try:
         yield ear
     finally:
@@ -72,7 +72,7 @@ def listening(host: Namespace) -> Iterator[Ear]:
         kernel.close()
 
 
-async def _rest(at: Place) -> None:
+async def _rest(at: KernelHost) -> None:
     for _ in range(600):
         if await at.is_at_rest():
             return
@@ -113,7 +113,7 @@ async def kernel_flush(lab: Lab, say: Say, seconds: float) -> None:
     await _rest(at)
     with Pinger(at.here, hosts.workload_address(_OTHER)) as pings:
         await until("traffic", lambda: pings.answered > _TRAFFIC)
-        at.host.run("ip", "nexthop", "flush", "protocol", str(Linux().protocol))
+        at.host.run("ip", "nexthop", "flush", "protocol", str(LinuxSettings().protocol))
         say(f"flushed all nexthops of {at.host.name}, and with them the routes to every other host")
         took = await until("the routes being back", at.is_programmed)
         before = pings.answered

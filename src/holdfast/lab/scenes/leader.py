@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from holdfast.lab.fleet import fleet
-from holdfast.lab.fleet.fenced_writer import Counts
+from holdfast.lab.fleet.fenced_writer import WriterCounts
 from holdfast.lab.scenes import agent as agent_scenes
 from holdfast.lab.scenes import balancer as balancer_scenes
 from holdfast.lab.scenes import host as host_scenes
@@ -90,7 +90,7 @@ async def leader_freeze(lab: Lab, say: Say, seconds: float) -> None:
     promise(lab.leading(after) is not None, f"{after} went on leading")
 
 
-async def _counted(lab: Lab, name: str) -> Counts:
+async def _counted(lab: Lab, name: str) -> WriterCounts:
     began = CLOCK.now()
     while (counts := await lab.counts(name)) is None:
         if CLOCK.now() - began > PATIENCE:
@@ -99,7 +99,7 @@ async def _counted(lab: Lab, name: str) -> Counts:
     return counts
 
 
-async def _woken(lab: Lab, name: str, before: Counts) -> Counts:
+async def _woken(lab: Lab, name: str, before: WriterCounts) -> WriterCounts:
     """Waits until the woken server has understood that it does not lead, and what it had in hand was answered."""
     began: Instant = CLOCK.now()
     while (asleep := CLOCK.now() - began) < PATIENCE:
@@ -130,7 +130,7 @@ async def etcd_restart(lab: Lab, say: Say, seconds: float) -> None:
     promise(not restarted, "no server process restarts because the store is away")
 
 
-async def _writes_again(lab: Lab, name: str, before: Counts) -> None:
+async def _writes_again(lab: Lab, name: str, before: WriterCounts) -> None:
     began = CLOCK.now()
     while CLOCK.now() - began < PATIENCE:
         counts = await lab.counts(name)

@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.lab.fleet import fleet
-from holdfast.lab.fleet.fenced_writer import Counts, writes_prefix
+from holdfast.lab.fleet.fenced_writer import WriterCounts, writes_prefix
 from holdfast.lab.fleet.inventory import database
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
@@ -26,7 +26,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import report
-from holdfast.server.election.leadership import Leading, Shown, judge
+from holdfast.server.election.leadership import LeadershipCell, Leading, judge
 from holdfast.server.election.worker import LEADERSHIP_CELL
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
@@ -53,7 +53,7 @@ class Lab:
 
     def leading(self, server: str) -> Leading | None:
         try:
-            said = judge(self.board(server).cell(LEADERSHIP_CELL, Shown).read(), (), CLOCK.now())
+            said = judge(self.board(server).cell(LEADERSHIP_CELL, LeadershipCell).read(), (), CLOCK.now())
         except BoardError:
             return None
         return said if isinstance(said, Leading) else None
@@ -77,11 +77,11 @@ class Lab:
             return False
         return None not in found and found.isdisjoint(not_as)
 
-    async def counts(self, server: str) -> Counts | None:
+    async def counts(self, server: str) -> WriterCounts | None:
         """What became of the server's writes, by its own word; None while it does not answer."""
         path = self.folder / "run" / server / "server.sock"
         said = await ask(path, Request("tell", {"do": "counts"}, "writer"), timeout=2.0)
-        return None if said.error else msgspec.convert(said.result, Counts, strict=False)
+        return None if said.error else msgspec.convert(said.result, WriterCounts, strict=False)
 
     async def accepted(self, server: str) -> int:
         """How many writes of this server etcd has accepted, by etcd's word."""

@@ -13,7 +13,7 @@ N = TypeVar("N")
 
 
 @dataclass(frozen=True, slots=True)
-class Place(Generic[N]):
+class KeySpace(Generic[N]):
     """One kind's part of the key space.
 
     `root` is the text that all its keys begin with; `write` makes the rest of the key from a name, or raises
@@ -45,11 +45,11 @@ def own(path: str) -> Callable[[Region], str]:
     return lambda region: f"/holdfast/v1/{region.segment}/{path}"
 
 
-def named(root: Callable[[Region], str]) -> Place[str]:
+def named(root: Callable[[Region], str]) -> KeySpace[str]:
     """Objects with a plain name directly under the root."""
-    return Place(root, segment, segment)
+    return KeySpace(root, segment, segment)
 
 
-def single(root: Callable[[Region], str], name: str) -> Place[str]:
+def single(root: Callable[[Region], str], name: str) -> KeySpace[str]:
     """The one object at exactly this key; people call it by `name`."""
-    return Place(root, lambda _: "", lambda rest: None if rest else name)
+    return KeySpace(root, lambda _: "", lambda rest: None if rest else name)

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.model.base import codec
 from holdfast.model.base.bad import Bad, BadReason, blame, glimpse
-from holdfast.model.base.keys import Place
+from holdfast.model.base.keys import KeySpace
 from holdfast.model.base.name import NameRefused
 from holdfast.model.base.region import Region
 
@@ -42,7 +42,7 @@ class Kind(Generic[T, N]):
     name: str
     plural: str
     struct: type[T]
-    place: Place[N]
+    place: KeySpace[N]
     columns: Sequence[Column[T, N]]
     tail: Callable[[T], str] | None = None
     carry: Callable[[T, T], T] | None = None

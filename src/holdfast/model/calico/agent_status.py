@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.model.base.keys import Place, felix
+from holdfast.model.base.keys import KeySpace, felix
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import segment
 from holdfast.model.base.timestamps import read, written
@@ -48,14 +48,14 @@ class AgentStatus(msgspec.Struct, frozen=True, gc=False):
             return Unclear.UNPARSEABLE
 
 
-def _place(word: str) -> Place[str]:
+def _place(word: str) -> KeySpace[str]:
     ending = f"/{word}"
 
     def read_host(rest: str) -> str | None:
         host, _, tail = rest.partition("/")
         return segment(host) if tail == word else None
 
-    return Place(felix, lambda host: segment(host) + ending, read_host)
+    return KeySpace(felix, lambda host: segment(host) + ending, read_host)
 
 
 def _kind(name: str, plural: str, word: str) -> Kind[AgentStatus, str]:

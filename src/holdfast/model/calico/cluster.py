@@ -19,7 +19,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, ren
     datastore_ready: bool | None = None
 
 
-class Cluster(Resource[ClusterSpec], frozen=True, gc=False, tag="ClusterInformation"):
+class ClusterInformation(Resource[ClusterSpec], frozen=True, gc=False, tag="ClusterInformation"):
     """A ClusterInformation."""
 
 
@@ -34,10 +34,10 @@ class FelixConfiguration(Resource[FelixSpec], frozen=True, gc=False, tag="FelixC
     """A FelixConfiguration; `default` is for all hosts, `node.<name>` for one."""
 
 
-CLUSTER: Kind[Cluster, str] = Kind(
+CLUSTER: Kind[ClusterInformation, str] = Kind(
     name="cluster",
     plural="clusters",
-    struct=Cluster,
+    struct=ClusterInformation,
     place=named(calico("clusterinformations")),
     columns=(
         Column("CLUSTER", lambda name, _: name),

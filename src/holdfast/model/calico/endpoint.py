@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from holdfast.model.base.address import address, mac, prefixes, shown
-from holdfast.model.base.keys import Place, namespaced
+from holdfast.model.base.keys import KeySpace, namespaced
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import NameRefused, join, split
 from holdfast.model.base.number import Natural
@@ -159,7 +159,7 @@ ENDPOINT: Kind[Endpoint, EndpointName] = Kind(
     name="endpoint",
     plural="endpoints",
     struct=Endpoint,
-    place=Place(namespaced("workloadendpoints"), join, read_name),
+    place=KeySpace(namespaced("workloadendpoints"), join, read_name),
     columns=(
         Column("NAME", lambda name, _: name.individual),
         Column("ENDPOINT", lambda name, _: name.endpoint),

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.model.base.keys import Place, felix
+from holdfast.model.base.keys import KeySpace, felix
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import NameRefused, escape, segments, unescape
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import EndpointName
 
 
-class State(StrEnum):
+class EndpointState(StrEnum):
     """What an agent can say of an endpoint."""
 
     UP = "up"
@@ -45,7 +45,7 @@ class EndpointStatusName(NamedTuple):
 class EndpointStatus(msgspec.Struct, frozen=True, gc=False):
     """One word."""
 
-    status: State
+    status: EndpointState
 
 
 def _write(name: EndpointStatusName) -> str:
@@ -66,7 +66,7 @@ ENDPOINT_STATUS: Kind[EndpointStatus, EndpointStatusName] = Kind(
     name="endpoint-status",
     plural="endpoint-statuses",
     struct=EndpointStatus,
-    place=Place(felix, _write, _read),
+    place=KeySpace(felix, _write, _read),
     columns=(
         Column("ENDPOINT", lambda name, _: name.endpoint),
         Column("HOST", lambda name, _: name.host),

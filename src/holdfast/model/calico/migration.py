@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.base.keys import Place, namespaced
+from holdfast.model.base.keys import KeySpace, namespaced
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import NameRefused, join
 from holdfast.model.base.region import Region
@@ -87,7 +87,7 @@ MIGRATION: Kind[Migration, EndpointName] = Kind(
     name="migration",
     plural="migrations",
     struct=Migration,
-    place=Place(namespaced("livemigrations"), join, read_name),
+    place=KeySpace(namespaced("livemigrations"), join, read_name),
     columns=(
         Column("NAME", lambda name, _: name.individual),
         Column("ENDPOINT", lambda name, _: name.endpoint),

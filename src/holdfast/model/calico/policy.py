@@ -26,7 +26,7 @@ Octet = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)] | str
 
 
-class Icmp(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class IcmpMatch(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """ICMP type and code; None is any."""
 
     type: Octet | None = None
@@ -40,7 +40,7 @@ class ServiceAccounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     selector: str = ""
 
 
-class Http(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class HttpMatch(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Methods and paths; each path is an `exact` or a `prefix`."""
 
     methods: tuple[str, ...] = ()
@@ -73,26 +73,26 @@ class Party(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="c
             force_setattr(self, "not_nets", prefixes(self.not_nets))
 
 
-class Rule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
+class PolicyRule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
     """One rule. Rules are a list and replaced as one, so all of Calico's fields are known here: none is lost."""
 
     action: Literal["Allow", "Deny", "Log", "Pass"]
     ip_version: Literal[4, 6] | None = None
     protocol: Protocol | None = None
-    icmp: Icmp | None = None
+    icmp: IcmpMatch | None = None
     not_protocol: Protocol | None = None
-    not_icmp: Icmp | None = msgspec.field(default=None, name="notICMP")
+    not_icmp: IcmpMatch | None = msgspec.field(default=None, name="notICMP")
     destination: Party | None = None
     source: Party | None = None
-    http: Http | None = None
+    http: HttpMatch | None = None
     metadata: RuleMetadata | None = None
 
 
 class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
     """Rules in order, and the endpoints that they hold for."""
 
-    ingress: tuple[Rule, ...] = ()
-    egress: tuple[Rule, ...] = ()
+    ingress: tuple[PolicyRule, ...] = ()
+    egress: tuple[PolicyRule, ...] = ()
     selector: str = ""
     order: float | None = None
     tier: str = ""

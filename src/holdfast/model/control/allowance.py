@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.model.base.keys import Place, own
+from holdfast.model.base.keys import KeySpace, own
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import NameRefused, segment
 from holdfast.model.base.number import Natural
@@ -69,7 +69,7 @@ ALLOWANCE: Kind[Allowance, AllowanceName] = Kind(
     name="allowance",
     plural="allowances",
     struct=Allowance,
-    place=Place(own("allow/"), _write, _read),
+    place=KeySpace(own("allow/"), _write, _read),
     columns=(
         Column("GATE", lambda name, _: name.gate),
         Column("SCOPE", lambda name, _: str(name.scope)),

@@ -13,14 +13,14 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from holdfast.model.base.address import shown
-from holdfast.model.base.keys import Place, own
+from holdfast.model.base.keys import KeySpace, own
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import NameRefused
 from holdfast.model.base.timestamps import Moment, utc, written
 from holdfast.model.control.scope import Scope
 
 
-class What(Enum):
+class IntentKind(Enum):
     """What can be asked for."""
 
     PAUSE = "pause"
@@ -32,14 +32,14 @@ class What(Enum):
 class IntentName(NamedTuple):
     """What makes an intent the only one of its sort."""
 
-    what: What
+    what: IntentKind
     scope: Scope
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """One wish. Without `until` it holds until it is taken back; `weight` (0 to 100) belongs to WEIGHT alone."""
 
-    what: What
+    what: IntentKind
     scope: Scope
     who: str
     why: str
@@ -51,7 +51,7 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=
         force_setattr(self, "since", utc(self.since))
         if self.until is not None:
             force_setattr(self, "until", utc(self.until))
-        if (self.weight is not None) != (self.what is What.WEIGHT):
+        if (self.weight is not None) != (self.what is IntentKind.WEIGHT):
             raise ValueError("an intent has a weight exactly when it is about the weight")
 
     @property
@@ -70,7 +70,7 @@ def _write(name: IntentName) -> str:
 def _read(rest: str) -> IntentName:
     word, _, path = rest.partition("/")
     try:
-        what = What(word)
+        what = IntentKind(word)
     except ValueError:
         raise NameRefused(f"{shown(word)} is nothing that can be asked for") from None
     return IntentName(what, Scope.of_path(path))
@@ -80,7 +80,7 @@ INTENT: Kind[Intent, IntentName] = Kind(
     name="intent",
     plural="intents",
     struct=Intent,
-    place=Place(own("intents/"), _write, _read),
+    place=KeySpace(own("intents/"), _write, _read),
     columns=(
         Column("INTENT", lambda name, _: name.what.value),
         Column("SCOPE", lambda name, _: str(name.scope)),

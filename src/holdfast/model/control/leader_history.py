@@ -13,7 +13,7 @@ from holdfast.model.base.timestamps import Moment, utc, written
 KEPT = 50
 
 
-class Reign(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class LeaderPeriod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One term of one server. `ended` and `why` come from itself, or from its successor when it could not say."""
 
     name: str
@@ -29,27 +29,27 @@ class Reign(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             force_setattr(self, "ended", utc(self.ended))
 
 
-class Leadership(msgspec.Struct, frozen=True):
+class LeaderHistory(msgspec.Struct, frozen=True):
     """Oldest first; the last one leads if it has not ended."""
 
-    reigns: tuple[Reign, ...] = ()
+    reigns: tuple[LeaderPeriod, ...] = ()
 
-    def begun(self, reign: Reign, why_before: str) -> Leadership:
+    def begun(self, reign: LeaderPeriod, why_before: str) -> LeaderHistory:
         """A new reign began; one that was left open before it ended for `why_before`."""
-        return Leadership((*self.ended_at(reign.began, why_before).reigns, reign)[-KEPT:])
+        return LeaderHistory((*self.ended_at(reign.began, why_before).reigns, reign)[-KEPT:])
 
-    def ended_at(self, moment: Moment, why: str) -> Leadership:
+    def ended_at(self, moment: Moment, why: str) -> LeaderHistory:
         """The last reign ended, unless that was said already."""
         if not self.reigns or self.reigns[-1].ended is not None:
             return self
         last = msgspec.structs.replace(self.reigns[-1], ended=moment, why=why)
-        return Leadership((*self.reigns[:-1], last))
+        return LeaderHistory((*self.reigns[:-1], last))
 
 
-LEADERSHIP: Kind[Leadership, str] = Kind(
+LEADERSHIP: Kind[LeaderHistory, str] = Kind(
     name="leadership",
     plural="leaderships",
-    struct=Leadership,
+    struct=LeaderHistory,
     place=single(own("leadership"), "leadership"),
     columns=(
         Column("REIGNS", lambda _, leadership: str(len(leadership.reigns))),

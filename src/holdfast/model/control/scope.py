@@ -10,7 +10,7 @@ from holdfast.model.base.address import shown
 from holdfast.model.base.name import NameRefused, escape, segments, unescape
 
 
-class Target(Enum):
+class ScopeKind(Enum):
     """The sorts of things that can be paused, drained, weighted, or let through a gate."""
 
     SERVER = "server"
@@ -24,14 +24,14 @@ class Target(Enum):
     BACKEND = "backend"
 
 
-_UNNAMED = frozenset(Target) - {Target.HOST, Target.FRONTEND, Target.BACKEND}
+_UNNAMED = frozenset(ScopeKind) - {ScopeKind.HOST, ScopeKind.FRONTEND, ScopeKind.BACKEND}
 """May stand without a name and then mean all of the region."""
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`Scope(Target.AGENT, "r12-07")` is one agent, `Scope(Target.AGENT)` all of them."""
 
-    target: Target
+    target: ScopeKind
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -53,6 +53,6 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         try:
             if len(names) > 1:
                 raise ValueError(f"{shown(path)} has too many parts")
-            return cls(Target(word), unescape(names[0]) if names else "")
+            return cls(ScopeKind(word), unescape(names[0]) if names else "")
         except ValueError as error:
             raise NameRefused(str(error)) from None

@@ -40,7 +40,7 @@ class GateReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         force_setattr(self, "since", utc(self.since))
 
 
-class Trouble(msgspec.Struct, frozen=True, gc=False):
+class ObjectProblem(msgspec.Struct, frozen=True, gc=False):
     """An object that is not as it should be: `failed` when the kernel refused it, `held` when a gate did."""
 
     key: str
@@ -61,7 +61,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_
     tunnel_macs: tuple[str, ...] = ()
     gates: tuple[GateReport, ...] = ()
     counts: Mapping[str, Natural] = {}
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[ObjectProblem, ...] = ()
     troubles_left_out: Natural = 0
     pending_deletes: Natural = 0
     synced_revision: Natural | None = None
@@ -90,7 +90,7 @@ def _short_gate(gate: GateReport) -> GateReport:
     return replace(gate, reason=_short(gate.reason), opens=_short(gate.opens), scope=_short(gate.scope))
 
 
-def _short_trouble(trouble: Trouble) -> Trouble:
+def _short_trouble(trouble: ObjectProblem) -> ObjectProblem:
     return replace(trouble, key=_short(trouble.key), reason=_short(trouble.reason))
 
 

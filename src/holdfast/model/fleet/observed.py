@@ -30,7 +30,7 @@ class AgentSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return "alive" if self.alive else f"silent{last}"
 
 
-class Word(StrEnum):
+class ObservedState(StrEnum):
     """How an endpoint is, in the words of the inventory."""
 
     ACTIVE = "ACTIVE"
@@ -43,7 +43,7 @@ class Word(StrEnum):
 class EndpointSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One endpoint: the last word on it. `known` is False while the agent of its host is not alive."""
 
-    status: Word = Word.NONE
+    status: ObservedState = ObservedState.NONE
     known: bool = True
 
     @property
@@ -57,4 +57,9 @@ class EndpointSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return (self.status or "nothing said yet") + ("" if self.known else ", unknown now")
 
 
-_SHOWN = {Word.ACTIVE: "up", Word.DOWN: "down", Word.ERROR: "error", Word.NONE: "unknown"}
+_SHOWN = {
+    ObservedState.ACTIVE: "up",
+    ObservedState.DOWN: "down",
+    ObservedState.ERROR: "error",
+    ObservedState.NONE: "unknown",
+}

@@ -12,14 +12,14 @@ from holdfast import __version__
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Answer, Declined, Handler, Request, Who, ask
 from holdfast.runtime.daemon.board import Board
-from holdfast.runtime.daemon.report import Report, report
+from holdfast.runtime.daemon.report import DaemonReport, report
 from holdfast.runtime.decision_log import history
 from holdfast.runtime.metrics import gather, of_report
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.paths import RolePaths
 
 
-class Desk:
-    def __init__(self, paths: Paths, workers: Sequence[str], clock: Clock, reload: Callable[[], str]) -> None:
+class SupervisorCommands:
+    def __init__(self, paths: RolePaths, workers: Sequence[str], clock: Clock, reload: Callable[[], str]) -> None:
         self._paths = paths
         self._workers = workers
         self._clock = clock
@@ -37,7 +37,7 @@ class Desk:
     async def _status(self, _request: Request, _who: Who) -> Any:
         return msgspec.to_builtins(self._report())
 
-    def _report(self) -> Report:
+    def _report(self) -> DaemonReport:
         board = Board.open(self._paths.board, read_only=True)
         return report(board, self._paths.role, __version__, self._clock.now())
 

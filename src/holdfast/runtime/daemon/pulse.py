@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from holdfast.config.sections.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant
 
 START_WITHIN = Duration(seconds=30)
@@ -50,7 +50,7 @@ class Pulse(msgspec.Struct, frozen=True):
     """Since when something that it needs has been away without a break."""
 
 
-class Verdict(Enum):
+class PulseVerdict(Enum):
     """What the signs mean. The value is how a sentence about the worker goes on."""
 
     COMPLETED = "has finished its job"
@@ -72,21 +72,21 @@ class Action(Enum):
     NOTHING = "nothing"
 
 
-ACTIONS: Mapping[Verdict, Action] = {
-    Verdict.COMPLETED: Action.RETIRE,
-    Verdict.DEAD: Action.REPLACE,
-    Verdict.HUNG: Action.END,
-    Verdict.STALLED: Action.END,
-    Verdict.NEGLECTS: Action.END,
-    Verdict.WAITING: Action.NOTHING,
-    Verdict.OVERDUE: Action.ALERT,
-    Verdict.STARTING: Action.NOTHING,
-    Verdict.HEALTHY: Action.NOTHING,
+ACTIONS: Mapping[PulseVerdict, Action] = {
+    PulseVerdict.COMPLETED: Action.RETIRE,
+    PulseVerdict.DEAD: Action.REPLACE,
+    PulseVerdict.HUNG: Action.END,
+    PulseVerdict.STALLED: Action.END,
+    PulseVerdict.NEGLECTS: Action.END,
+    PulseVerdict.WAITING: Action.NOTHING,
+    PulseVerdict.OVERDUE: Action.ALERT,
+    PulseVerdict.STARTING: Action.NOTHING,
+    PulseVerdict.HEALTHY: Action.NOTHING,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class WorkerSigns:
     """All that a verdict is made of."""
 
     started: Instant
@@ -106,20 +106,20 @@ def came_back(last: Instant, now: Instant, bounds: Bounds) -> bool:
     return bool(last) and now - last > bounds.grace_after
 
 
-def is_completed(signs: Signs) -> bool:
+def is_completed(signs: WorkerSigns) -> bool:
     """C5: a one-shot job that has finished is not dead."""
     return signs.once and signs.exit == 0
 
 
-def has_exited(signs: Signs) -> bool:
+def has_exited(signs: WorkerSigns) -> bool:
     return signs.exit is not None
 
 
-def is_starting(signs: Signs, now: Instant) -> bool:
+def is_starting(signs: WorkerSigns, now: Instant) -> bool:
     return signs.pulse is None and now - max(signs.started, signs.back, signs.moved) <= START_WITHIN
 
 
-def is_hung(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+def is_hung(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     beat = signs.pulse.beat if signs.pulse else signs.started
     return now - max(beat, signs.back) > bounds.heartbeat_after
 
@@ -129,7 +129,7 @@ def last_sign_of_consuming(pulse: Pulse) -> Instant:
     return pulse.attempt
 
 
-def is_stalled(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+def is_stalled(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     """C4: alive, but not consuming its queue."""
     pulse = signs.pulse
     if pulse is None or not pulse.backlog:
@@ -138,62 +138,62 @@ def is_stalled(signs: Signs, bounds: Bounds, now: Instant) -> bool:
     return now - since > bounds.stalled_after
 
 
-def neglects_duty(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+def neglects_duty(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     pulse = signs.pulse
     if pulse is None or not pulse.duty:
         return False
     return now > pulse.duty and not _just_back(signs, bounds, now)
 
 
-def is_waiting(signs: Signs) -> bool:
+def is_waiting(signs: WorkerSigns) -> bool:
     return signs.pulse is not None and signs.pulse.state.startswith("waiting")
 
 
-def is_overdue(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+def is_overdue(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     pulse = signs.pulse
     if pulse is None or not pulse.audit:
         return False
     return now > pulse.audit and not _just_back(signs, bounds, now)
 
 
-def _just_back(signs: Signs, bounds: Bounds, now: Instant) -> bool:
+def _just_back(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     """Promises that ran out while everybody was away get the time of a heartbeat to be kept."""
     return bool(signs.back) and now - signs.back <= bounds.heartbeat_after
 
 
-Rule = Callable[[Signs, Bounds, Instant], bool]
+Rule = Callable[[WorkerSigns, Bounds, Instant], bool]
 
-RULES: Sequence[tuple[Verdict, Rule]] = (
-    (Verdict.COMPLETED, lambda signs, _bounds, _now: is_completed(signs)),
-    (Verdict.DEAD, lambda signs, _bounds, _now: has_exited(signs)),
-    (Verdict.STARTING, lambda signs, _bounds, now: is_starting(signs, now)),
-    (Verdict.HUNG, lambda signs, bounds, now: is_hung(signs, bounds, now)),
-    (Verdict.STALLED, lambda signs, bounds, now: is_stalled(signs, bounds, now)),
-    (Verdict.NEGLECTS, lambda signs, bounds, now: neglects_duty(signs, bounds, now)),
+RULES: Sequence[tuple[PulseVerdict, Rule]] = (
+    (PulseVerdict.COMPLETED, lambda signs, _bounds, _now: is_completed(signs)),
+    (PulseVerdict.DEAD, lambda signs, _bounds, _now: has_exited(signs)),
+    (PulseVerdict.STARTING, lambda signs, _bounds, now: is_starting(signs, now)),
+    (PulseVerdict.HUNG, lambda signs, bounds, now: is_hung(signs, bounds, now)),
+    (PulseVerdict.STALLED, lambda signs, bounds, now: is_stalled(signs, bounds, now)),
+    (PulseVerdict.NEGLECTS, lambda signs, bounds, now: neglects_duty(signs, bounds, now)),
     # Before waiting, which its state tells anyway: that a database is away for long is no reason to keep quiet.
-    (Verdict.OVERDUE, lambda signs, bounds, now: is_overdue(signs, bounds, now)),
-    (Verdict.WAITING, lambda signs, _bounds, _now: is_waiting(signs)),
-    (Verdict.HEALTHY, lambda _signs, _bounds, _now: True),
+    (PulseVerdict.OVERDUE, lambda signs, bounds, now: is_overdue(signs, bounds, now)),
+    (PulseVerdict.WAITING, lambda signs, _bounds, _now: is_waiting(signs)),
+    (PulseVerdict.HEALTHY, lambda _signs, _bounds, _now: True),
 )
 
 
-def judge(signs: Signs, bounds: Bounds, now: Instant) -> Verdict:
+def judge(signs: WorkerSigns, bounds: Bounds, now: Instant) -> PulseVerdict:
     return next(verdict for verdict, fits in RULES if fits(signs, bounds, now))
 
 
-def evidence(verdict: Verdict, signs: Signs, now: Instant) -> str:
+def evidence(verdict: PulseVerdict, signs: WorkerSigns, now: Instant) -> str:
     """What the verdict rests on, as the second half of a sentence."""
     pulse = signs.pulse
-    if verdict is Verdict.DEAD:
+    if verdict is PulseVerdict.DEAD:
         return _end(signs.exit)
-    if verdict is Verdict.HUNG:
+    if verdict is PulseVerdict.HUNG:
         beat = pulse.beat if pulse else signs.started
         return f"no heartbeat for {_age(beat, now)}"
-    if verdict is Verdict.STALLED and pulse:
+    if verdict is PulseVerdict.STALLED and pulse:
         return f"{pulse.backlog:,} waiting, no attempt finished for {_age(max(pulse.attempt, pulse.pending), now)}"
-    if verdict is Verdict.NEGLECTS and pulse:
+    if verdict is PulseVerdict.NEGLECTS and pulse:
         return f"it was due {_age(pulse.duty, now)} ago"
-    if verdict is Verdict.OVERDUE and pulse:
+    if verdict is PulseVerdict.OVERDUE and pulse:
         return f"it was due {_age(pulse.audit, now)} ago"
     return ""
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.config.sections.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import NEVER, Instant
 from holdfast.runtime.daemon.board import Board
-from holdfast.runtime.daemon.pulse import Pulse, Verdict
-from holdfast.runtime.daemon.restart import Care
+from holdfast.runtime.daemon.pulse import Pulse, PulseVerdict
+from holdfast.runtime.daemon.restart import RestartState
 
 
-class Sheet(msgspec.Struct, frozen=True):
+class WorkerRecord(msgspec.Struct, frozen=True):
     phase: str
     verdict: str
     started: Instant = NEVER
@@ -28,7 +28,7 @@ class Sheet(msgspec.Struct, frozen=True):
     back_at: Instant = NEVER
 
     @classmethod
-    def of(cls, care: Care, verdict: Verdict, bounds: Bounds, now: Instant) -> Sheet:
+    def of(cls, care: RestartState, verdict: PulseVerdict, bounds: Bounds, now: Instant) -> WorkerRecord:
         trouble = care.trouble
         return cls(
             phase=care.phase.value,
@@ -65,7 +65,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     """For how long something that it needs has been away."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class DaemonReport(msgspec.Struct, frozen=True):
     role: str
     version: str
     supervisor_pid: int | None
@@ -73,10 +73,10 @@ class Report(msgspec.Struct, frozen=True):
     workers: list[WorkerReport]
 
 
-def report(board: Board, role: str, version: str, now: Instant) -> Report:
+def report(board: Board, role: str, version: str, now: Instant) -> DaemonReport:
     own = board.cell("supervisor", Pulse).read()
     names = [name for name in board.cells() if f"{name}/sheet" in board.cells()]
-    return Report(
+    return DaemonReport(
         role=role,
         version=version,
         supervisor_pid=own.pid if own else None,
@@ -86,8 +86,8 @@ def report(board: Board, role: str, version: str, now: Instant) -> Report:
 
 
 def _worker(board: Board, name: str, now: Instant) -> WorkerReport:
-    pulse, sheet = board.cell(name, Pulse).read(), board.cell(f"{name}/sheet", Sheet).read()
-    sheet = sheet or Sheet(phase="due", verdict="starting")
+    pulse, sheet = board.cell(name, Pulse).read(), board.cell(f"{name}/sheet", WorkerRecord).read()
+    sheet = sheet or WorkerRecord(phase="due", verdict="starting")
     # The pulse of a process that is gone says nothing about the worker now.
     live = pulse if pulse and sheet.phase in ("running", "ending", "killed") and pulse.beat >= sheet.started else None
     return WorkerReport(
@@ -110,7 +110,7 @@ def _worker(board: Board, name: str, now: Instant) -> WorkerReport:
     )
 
 
-def _state(sheet: Sheet, pulse: Pulse | None) -> str:
+def _state(sheet: WorkerRecord, pulse: Pulse | None) -> str:
     if sheet.crash_looping and sheet.phase != "running":
         return "crash-looping"
     if sheet.phase == "completed":

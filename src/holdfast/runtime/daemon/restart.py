@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from holdfast.config.sections.pulse import Pulse as Bounds
+from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.runtime.daemon.pulse import ACTIONS, Action, Verdict
+from holdfast.runtime.daemon.pulse import ACTIONS, Action, PulseVerdict
 
 _REMEMBERED = 999  # restarts of the last day that are kept for counting
 
 
-class Phase(Enum):
+class WorkerPhase(Enum):
     """Where the care of one worker stands."""
 
     DUE = "due"
@@ -29,20 +29,20 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class LastFailure:
     """The last time that the worker had to be replaced."""
 
-    verdict: Verdict
+    verdict: PulseVerdict
     evidence: str
     at: Instant
     back: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Care:
+class RestartState:
     """One worker, seen by its supervisor."""
 
-    phase: Phase = Phase.DUE
+    phase: WorkerPhase = WorkerPhase.DUE
     start: Instant = NEVER
     """When it is to be started (phase DUE)."""
     kill: Instant = NEVER
@@ -51,7 +51,7 @@ class Care:
     failures: int = 0
     """Restarts since it was last healthy for long; sets the backoff."""
     restarts: tuple[Instant, ...] = ()
-    trouble: Trouble | None = None
+    trouble: LastFailure | None = None
 
     def crash_looping(self, bounds: Bounds, now: Instant) -> bool:
         recent = [at for at in self.restarts if now - at < bounds.crash_loop_window]
@@ -65,31 +65,31 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WorkerCheck:
     """One look at a worker: the verdict on its signs and what it rests on. `jitter` in [0, 1) spreads restarts."""
 
-    verdict: Verdict
+    verdict: PulseVerdict
     evidence: str
     now: Instant
     jitter: float = 0.5
 
 
-Step = tuple[Care, Sequence[Effect]]
+Step = tuple[RestartState, Sequence[Effect]]
 
 
-def step(care: Care, look: Look, bounds: Bounds) -> Step:
+def step(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
     """Carries the care one look further. A verdict that a phase does not know raises: it would be a bug of ours."""
     return TRANSITIONS[care.phase, ACTIONS[look.verdict]](care, look, bounds)
 
 
-def _start(care: Care, look: Look, bounds: Bounds) -> Step:
+def _start(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
     if look.now < care.start:
         return care, ()
-    return replace(care, phase=Phase.RUNNING, started=look.now), (Effect.START,)
+    return replace(care, phase=WorkerPhase.RUNNING, started=look.now), (Effect.START,)
 
 
-def _carry_on(care: Care, look: Look, bounds: Bounds) -> Step:
-    if look.verdict is Verdict.STARTING:
+def _carry_on(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
+    if look.verdict is PulseVerdict.STARTING:
         return care, ()
     if care.trouble and care.trouble.back is None:
         care = replace(care, trouble=replace(care.trouble, back=look.now))
@@ -98,26 +98,26 @@ def _carry_on(care: Care, look: Look, bounds: Bounds) -> Step:
     return care, ()
 
 
-def _end(care: Care, look: Look, bounds: Bounds) -> Step:
-    trouble = Trouble(look.verdict, look.evidence, look.now)
-    return replace(care, phase=Phase.ENDING, kill=look.now + bounds.term_grace, trouble=trouble), (Effect.TERM,)
+def _end(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
+    trouble = LastFailure(look.verdict, look.evidence, look.now)
+    return replace(care, phase=WorkerPhase.ENDING, kill=look.now + bounds.term_grace, trouble=trouble), (Effect.TERM,)
 
 
-def _kill_when_due(care: Care, look: Look, bounds: Bounds) -> Step:
+def _kill_when_due(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
     if look.now < care.kill:
         return care, ()
-    return replace(care, phase=Phase.KILLED), (Effect.KILL,)
+    return replace(care, phase=WorkerPhase.KILLED), (Effect.KILL,)
 
 
-def _replace(care: Care, look: Look, bounds: Bounds) -> Step:
-    ended_by_us = care.phase in (Phase.ENDING, Phase.KILLED)
-    trouble = care.trouble if ended_by_us and care.trouble else Trouble(look.verdict, look.evidence, look.now)
+def _replace(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
+    ended_by_us = care.phase in (WorkerPhase.ENDING, WorkerPhase.KILLED)
+    trouble = care.trouble if ended_by_us and care.trouble else LastFailure(look.verdict, look.evidence, look.now)
     failures = 0 if trouble.at - care.started >= bounds.healthy_after else care.failures
     pause = backoff(failures, look.jitter, bounds)
     day = tuple(at for at in care.restarts if look.now - at < Duration(hours=24))[-_REMEMBERED:]
     after = replace(
         care,
-        phase=Phase.DUE,
+        phase=WorkerPhase.DUE,
         start=look.now + pause,
         failures=failures + 1,
         restarts=(*day, look.now),
@@ -126,11 +126,11 @@ def _replace(care: Care, look: Look, bounds: Bounds) -> Step:
     return after, ()
 
 
-def _retire(care: Care, look: Look, bounds: Bounds) -> Step:
-    return replace(care, phase=Phase.COMPLETED), ()
+def _retire(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
+    return replace(care, phase=WorkerPhase.COMPLETED), ()
 
 
-def _nothing(care: Care, look: Look, bounds: Bounds) -> Step:
+def _nothing(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
     return care, ()
 
 
@@ -140,23 +140,23 @@ def backoff(failures: int, jitter: float, bounds: Bounds) -> Duration:
     return whole * (0.75 + jitter / 2)
 
 
-TRANSITIONS: Mapping[tuple[Phase, Action], Callable[[Care, Look, Bounds], Step]] = {
-    (Phase.DUE, Action.NOTHING): _start,
-    (Phase.RUNNING, Action.RETIRE): _retire,
-    (Phase.RUNNING, Action.NOTHING): _carry_on,
-    (Phase.RUNNING, Action.ALERT): _carry_on,
-    (Phase.RUNNING, Action.END): _end,
-    (Phase.RUNNING, Action.REPLACE): _replace,
+TRANSITIONS: Mapping[tuple[WorkerPhase, Action], Callable[[RestartState, WorkerCheck, Bounds], Step]] = {
+    (WorkerPhase.DUE, Action.NOTHING): _start,
+    (WorkerPhase.RUNNING, Action.RETIRE): _retire,
+    (WorkerPhase.RUNNING, Action.NOTHING): _carry_on,
+    (WorkerPhase.RUNNING, Action.ALERT): _carry_on,
+    (WorkerPhase.RUNNING, Action.END): _end,
+    (WorkerPhase.RUNNING, Action.REPLACE): _replace,
     # A one-shot job that exits with 0 because we ended it has not finished: it gets another try.
-    (Phase.ENDING, Action.RETIRE): _replace,
-    (Phase.ENDING, Action.NOTHING): _kill_when_due,
-    (Phase.ENDING, Action.ALERT): _kill_when_due,
-    (Phase.ENDING, Action.END): _kill_when_due,
-    (Phase.ENDING, Action.REPLACE): _replace,
-    (Phase.KILLED, Action.RETIRE): _replace,
-    (Phase.KILLED, Action.NOTHING): _nothing,
-    (Phase.KILLED, Action.ALERT): _nothing,
-    (Phase.KILLED, Action.END): _nothing,
-    (Phase.KILLED, Action.REPLACE): _replace,
-    (Phase.COMPLETED, Action.RETIRE): _nothing,
+    (WorkerPhase.ENDING, Action.RETIRE): _replace,
+    (WorkerPhase.ENDING, Action.NOTHING): _kill_when_due,
+    (WorkerPhase.ENDING, Action.ALERT): _kill_when_due,
+    (WorkerPhase.ENDING, Action.END): _kill_when_due,
+    (WorkerPhase.ENDING, Action.REPLACE): _replace,
+    (WorkerPhase.KILLED, Action.RETIRE): _replace,
+    (WorkerPhase.KILLED, Action.NOTHING): _nothing,
+    (WorkerPhase.KILLED, Action.ALERT): _nothing,
+    (WorkerPhase.KILLED, Action.END): _nothing,
+    (WorkerPhase.KILLED, Action.REPLACE): _replace,
+    (WorkerPhase.COMPLETED, Action.RETIRE): _nothing,
 }

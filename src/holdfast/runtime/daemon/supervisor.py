@@ -23,15 +23,15 @@ from holdfast.runtime import log as logging
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.control import ControlServer
 from holdfast.runtime.daemon.board import Board, Cell
-from holdfast.runtime.daemon.commands import Desk
+from holdfast.runtime.daemon.commands import SupervisorCommands
 from holdfast.runtime.daemon.process import Lock, cpu_s, name_process
-from holdfast.runtime.daemon.pulse import START_CPU_S, Pulse, Signs, Verdict, came_back, evidence, judge
-from holdfast.runtime.daemon.report import Sheet
-from holdfast.runtime.daemon.restart import Care, Effect, Look, Phase, step
+from holdfast.runtime.daemon.pulse import START_CPU_S, Pulse, PulseVerdict, WorkerSigns, came_back, evidence, judge
+from holdfast.runtime.daemon.report import WorkerRecord
+from holdfast.runtime.daemon.restart import Effect, RestartState, WorkerCheck, WorkerPhase, step
 from holdfast.runtime.daemon.sd_notify import ServiceManager
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.decision_log import Decision, DecisionLog
-from holdfast.runtime.paths import Paths, write_atomically
+from holdfast.runtime.paths import RolePaths, write_atomically
 
 log = structlog.get_logger(__name__)
 
@@ -42,14 +42,14 @@ Reload = Callable[[], Config | str]
 
 
 @dataclass
-class Charge:
+class SupervisedWorker:
     """One worker in the supervisor's charge."""
 
     spec: Spec
     pulse: Cell[Pulse]
-    sheet: Cell[Sheet]
-    care: Care = field(default_factory=Care)
-    verdict: Verdict = Verdict.STARTING
+    sheet: Cell[WorkerRecord]
+    care: RestartState = field(default_factory=RestartState)
+    verdict: PulseVerdict = PulseVerdict.STARTING
     alerted: bool = False
     process: subprocess.Popen[bytes] | None = None
     pidfd: int = -1
@@ -75,7 +75,7 @@ class Supervisor:
         role: str,
         workers: Sequence[Spec],
         config: Config,
-        paths: Paths,
+        paths: RolePaths,
         *,
         reload: Reload,
         cells: Sequence[str] = (),
@@ -97,7 +97,7 @@ class Supervisor:
         self._hurry = asyncio.Event()
         self._looked = NEVER
         self._back = NEVER
-        self.charges: list[Charge] = []
+        self.charges: list[SupervisedWorker] = []
 
     async def run(self) -> int:
         """Runs until SIGTERM or SIGINT; a second one does not wait for anybody."""
@@ -106,7 +106,7 @@ class Supervisor:
         try:
             name_process(f"hf:{self.role}")
             self._open_board()
-            desk = Desk(self.paths, [spec.name for spec in self._specs], self.clock, self.reload)
+            desk = SupervisorCommands(self.paths, [spec.name for spec in self._specs], self.clock, self.reload)
             async with ControlServer(self.paths.socket(), desk.handlers()):
                 self._listen_to_signals()
                 await self._watch()
@@ -153,7 +153,8 @@ class Supervisor:
         board = Board.create(self.paths.board, ["supervisor", *names, *self._cells])
         self._own = board.cell("supervisor", Pulse)
         self.charges = [
-            Charge(spec, board.cell(spec.name, Pulse), board.cell(f"{spec.name}/sheet", Sheet)) for spec in self._specs
+            SupervisedWorker(spec, board.cell(spec.name, Pulse), board.cell(f"{spec.name}/sheet", WorkerRecord))
+            for spec in self._specs
         ]
 
     def _listen_to_signals(self) -> None:
@@ -171,7 +172,9 @@ class Supervisor:
         announced = False
         while not self._stop.is_set():
             self._look_at_all()
-            if not announced and all(charge.shown() or charge.care.phase is Phase.COMPLETED for charge in self.charges):
+            if not announced and all(
+                charge.shown() or charge.care.phase is WorkerPhase.COMPLETED for charge in self.charges
+            ):
                 announced = True
                 self._announce()
             self._manager.alive()
@@ -180,7 +183,7 @@ class Supervisor:
     def _until_next_look(self) -> float:
         """A second, or less when a worker is to be started before that."""
         now = self.clock.now()
-        starts = [(one.care.start - now).total_seconds() for one in self.charges if one.care.phase is Phase.DUE]
+        starts = [(one.care.start - now).total_seconds() for one in self.charges if one.care.phase is WorkerPhase.DUE]
         return max(0.0, min([LOOK, *starts]))
 
     def _announce(self) -> None:
@@ -200,37 +203,37 @@ class Supervisor:
             self._look_at(charge, now)
         self._own.write(Pulse(pid=os.getpid(), beat=now, state="stopping" if self._stop.is_set() else "ok"))
 
-    def _look_at(self, charge: Charge, now: Instant) -> None:
+    def _look_at(self, charge: SupervisedWorker, now: Instant) -> None:
         signs = self._signs(charge, now)
         running = charge.process is not None
         charge.verdict = judge(signs, self.config.runtime, now) if running else _without_process(charge.care)
         why = evidence(charge.verdict, signs, now)
         before, alerted = charge.care, charge.alerted
-        charge.alerted = charge.verdict is Verdict.OVERDUE
-        look = Look(charge.verdict, why, now, random.random())
+        charge.alerted = charge.verdict is PulseVerdict.OVERDUE
+        look = WorkerCheck(charge.verdict, why, now, random.random())
         charge.care, effects = step(before, look, self.config.runtime)
         for effect in effects:
             self._do(effect, charge)
-        if charge.process is not None and charge.care.phase in (Phase.DUE, Phase.COMPLETED):
+        if charge.process is not None and charge.care.phase in (WorkerPhase.DUE, WorkerPhase.COMPLETED):
             self._let_go(charge)
         self._tell(charge, before, now)
         if charge.alerted and not alerted:
             self._say(charge, "resync_overdue", f"{charge.spec.name} {charge.verdict.value} ({why})")
-        charge.sheet.write(Sheet.of(charge.care, charge.verdict, self.config.runtime, now))
+        charge.sheet.write(WorkerRecord.of(charge.care, charge.verdict, self.config.runtime, now))
 
-    def _signs(self, charge: Charge, now: Instant) -> Signs:
+    def _signs(self, charge: SupervisedWorker, now: Instant) -> WorkerSigns:
         exit_code, shown = charge.process.poll() if charge.process else None, charge.shown()
         if shown is None and exit_code is None:
             charge.look_for_progress(now)
-        return Signs(charge.care.started, shown, exit_code, charge.spec.once, self._back, charge.moved)
+        return WorkerSigns(charge.care.started, shown, exit_code, charge.spec.once, self._back, charge.moved)
 
-    def _do(self, effect: Effect, charge: Charge) -> None:
+    def _do(self, effect: Effect, charge: SupervisedWorker) -> None:
         if effect is Effect.START:
             self._spawn(charge)
         elif charge.process is not None:
             charge.process.send_signal(signal.SIGTERM if effect is Effect.TERM else signal.SIGKILL)
 
-    def _spawn(self, charge: Charge) -> None:
+    def _spawn(self, charge: SupervisedWorker) -> None:
         spec = charge.spec
         command = [sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", self.role, spec.name, spec.entry]
         command += [str(self.paths.runtime), str(os.getpid()), *(["--once"] if spec.once else [])]
@@ -245,7 +248,7 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._listen_for_exit(charge, charge.process.pid)
 
-    def _listen_for_exit(self, charge: Charge, pid: int) -> None:
+    def _listen_for_exit(self, charge: SupervisedWorker, pid: int) -> None:
         try:
             charge.pidfd = os.pidfd_open(pid)
         except OSError as error:  # no more file descriptors: its exit is then seen at the next look
@@ -253,29 +256,29 @@ class Supervisor:
             return
         asyncio.get_running_loop().add_reader(charge.pidfd, self._look_soon, charge)
 
-    def _look_soon(self, charge: Charge) -> None:
+    def _look_soon(self, charge: SupervisedWorker) -> None:
         """A worker has exited: it is looked at now, not at the next full second."""
         asyncio.get_running_loop().remove_reader(charge.pidfd)
         if not self._stop.is_set():
             self._look_at(charge, self.clock.now())
 
-    def _let_go(self, charge: Charge) -> None:
+    def _let_go(self, charge: SupervisedWorker) -> None:
         if charge.pidfd >= 0:
             asyncio.get_running_loop().remove_reader(charge.pidfd)
             os.close(charge.pidfd)
         charge.process, charge.pidfd = None, -1
 
-    def _tell(self, charge: Charge, before: Care, now: Instant) -> None:
+    def _tell(self, charge: SupervisedWorker, before: RestartState, now: Instant) -> None:
         """One sentence for what changed in the care of a worker."""
         name, care = charge.spec.name, charge.care
         trouble = care.trouble
-        if care.phase is Phase.COMPLETED and before.phase is not Phase.COMPLETED:
+        if care.phase is WorkerPhase.COMPLETED and before.phase is not WorkerPhase.COMPLETED:
             self._say(charge, "completed", f"{name} has finished its job")
-        elif care.phase is Phase.ENDING and before.phase is Phase.RUNNING and trouble:
+        elif care.phase is WorkerPhase.ENDING and before.phase is WorkerPhase.RUNNING and trouble:
             self._say(charge, "ending", f"{name} {trouble.verdict.value} ({trouble.evidence}): it is ended")
-        elif care.phase is Phase.KILLED and before.phase is Phase.ENDING:
+        elif care.phase is WorkerPhase.KILLED and before.phase is WorkerPhase.ENDING:
             self._say(charge, "killed", f"{name} did not end within {_s(self._patience)}: it is killed")
-        elif care.phase is Phase.DUE and before.phase is not Phase.DUE and trouble:
+        elif care.phase is WorkerPhase.DUE and before.phase is not WorkerPhase.DUE and trouble:
             pause = _s(care.start - now)
             self._say(
                 charge, "restart", f"{name} {trouble.verdict.value} ({trouble.evidence}): it starts again in {pause}"
@@ -287,7 +290,7 @@ class Supervisor:
                 charge, "back", f"{name} is back {_s(trouble.back - trouble.at)} after it {trouble.verdict.value}"
             )
 
-    def _say(self, charge: Charge, outcome: str, sentence: str) -> None:
+    def _say(self, charge: SupervisedWorker, outcome: str, sentence: str) -> None:
         log.log(30 if outcome not in ("back", "completed") else 20, sentence)
         record = Decision(self.clock.wall(), "supervisor", "worker", f"worker/{charge.spec.name}", outcome, sentence)
         self._decisions.write([record])
@@ -311,7 +314,7 @@ class Supervisor:
     def _patience(self) -> Duration:
         return self.config.runtime.term_grace
 
-    async def _ended(self, charge: Charge, most: Duration) -> bool:
+    async def _ended(self, charge: SupervisedWorker, most: Duration) -> bool:
         assert charge.process is not None
         until = self.clock.now() + most
         while charge.process.poll() is None:
@@ -322,10 +325,10 @@ class Supervisor:
         return True
 
 
-def _without_process(care: Care) -> Verdict:
-    if care.phase is Phase.RUNNING:
-        return Verdict.DEAD  # it was to be started and could not be
-    return Verdict.COMPLETED if care.phase is Phase.COMPLETED else Verdict.STARTING
+def _without_process(care: RestartState) -> PulseVerdict:
+    if care.phase is WorkerPhase.RUNNING:
+        return PulseVerdict.DEAD  # it was to be started and could not be
+    return PulseVerdict.COMPLETED if care.phase is WorkerPhase.COMPLETED else PulseVerdict.STARTING
 
 
 async def _first(most: float, event: asyncio.Event) -> None:

@@ -33,7 +33,7 @@ from holdfast.runtime.daemon.pulse import Pulse, came_back
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.paths import Paths
+from holdfast.runtime.paths import RolePaths
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +62,7 @@ class Job(Protocol):
 class Worker:
     """What a job is handed: its configuration, clock, vitals, metrics, decision log, and when to stop."""
 
-    def __init__(self, spec: Spec, role: str, paths: Paths, config: Config, clock: Clock, board: Board) -> None:
+    def __init__(self, spec: Spec, role: str, paths: RolePaths, config: Config, clock: Clock, board: Board) -> None:
         self.name = spec.name
         self.role = role
         self.paths = paths
@@ -100,7 +100,7 @@ class Worker:
             self.reload()
 
 
-class Heart:
+class Heartbeat:
     """Beats twice a second, and watches the supervisor in return."""
 
     def __init__(self, worker: Worker) -> None:
@@ -142,7 +142,7 @@ async def live(worker: Worker, job: Job, supervisor: int, *, once: bool) -> int:
     async with ControlServer(
         worker.paths.socket(worker.name), worker.handlers, trusted=supervisor, is_starting=starting
     ):
-        beating = Heart(worker)
+        beating = Heartbeat(worker)
         beating.beat()
         worker.catch_up()
         heart = asyncio.create_task(beating.beat_on(), name="heart")
@@ -209,7 +209,7 @@ def main(arguments: list[str]) -> int:
     runtime = Path(folder)
     config = restore((runtime / f"{role}.json").read_bytes())
     logging.setup(config.log, role=role, worker=name)
-    paths = Paths(role, runtime, Path(config.paths.state))
+    paths = RolePaths(role, runtime, Path(config.paths.state))
     spec = Spec(name, entry, once="--once" in arguments[5:])
     try:
         return asyncio.run(_run(spec, role, paths, config, int(parent)))
@@ -218,7 +218,7 @@ def main(arguments: list[str]) -> int:
         return 1
 
 
-async def _run(spec: Spec, role: str, paths: Paths, config: Config, supervisor: int) -> int:
+async def _run(spec: Spec, role: str, paths: RolePaths, config: Config, supervisor: int) -> int:
     worker = Worker(spec, role, paths, config, SystemClock(), Board.open(paths.board))
     return await live(worker, load(spec.entry), supervisor, once=spec.once)
 

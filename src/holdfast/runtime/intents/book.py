@@ -14,10 +14,10 @@ import msgspec
 from holdfast.config.schema.scalars import duration
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.runtime.paths import Paths, write_atomically
+from holdfast.runtime.paths import RolePaths, write_atomically
 
 
-class Wish(msgspec.Struct, frozen=True):
+class WorkerIntent(msgspec.Struct, frozen=True):
     """Something an operator asked for. Wall-clock times: they are read after a reboot, too."""
 
     who: str
@@ -34,13 +34,13 @@ class Wish(msgspec.Struct, frozen=True):
         return self.until is not None and self.until <= wall
 
 
-class Wishes(msgspec.Struct, frozen=True, omit_defaults=True):
-    pause: Wish | None = None
-    allow: Wish | None = None
-    forgotten: dict[str, Wish] = {}
+class WorkerIntents(msgspec.Struct, frozen=True, omit_defaults=True):
+    pause: WorkerIntent | None = None
+    allow: WorkerIntent | None = None
+    forgotten: dict[str, WorkerIntent] = {}
 
 
-def wish(request: Request, who: Who, clock: Clock) -> Wish:
+def wish(request: Request, who: Who, clock: Clock) -> WorkerIntent:
     """What was asked for. Raises `Declined` when it comes without a reason, or with a time that is none."""
     why, within = request.args.get("reason"), request.args.get("for")
     if not isinstance(why, str) or not why.strip():
@@ -51,30 +51,30 @@ def wish(request: Request, who: Who, clock: Clock) -> Wish:
             until = clock.wall() + duration(str(within))
         except (ValueError, OverflowError) as error:
             raise Declined(f"--for {within}: {error}") from error
-    return Wish(who.name, why.strip(), clock.wall(), until)
+    return WorkerIntent(who.name, why.strip(), clock.wall(), until)
 
 
-class WishesUnreadable(RuntimeError):
+class IntentsUnreadable(RuntimeError):
     """What was asked for is not known. The message is one sentence for the operator."""
 
 
-class WishBook:
+class IntentFile:
     """One worker's file of wishes."""
 
-    def __init__(self, paths: Paths, worker: str) -> None:
+    def __init__(self, paths: RolePaths, worker: str) -> None:
         self._path: Path = paths.state / "intents" / f"{paths.role}.{worker}.json"
         self.wishes = self._remembered()
 
-    def keep(self, wishes: Wishes) -> None:
+    def keep(self, wishes: WorkerIntents) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, msgspec.json.encode(wishes))
         self.wishes = wishes
 
-    def _remembered(self) -> Wishes:
+    def _remembered(self) -> WorkerIntents:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Wishes)
+            return msgspec.json.decode(self._path.read_bytes(), type=WorkerIntents)
         except FileNotFoundError:
-            return Wishes()
+            return WorkerIntents()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             sentence = f"{self._path} cannot be read ({error}): mend it, or delete it to forget it"
-            raise WishesUnreadable(sentence) from error
+            raise IntentsUnreadable(sentence) from error

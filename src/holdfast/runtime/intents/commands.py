@@ -12,36 +12,36 @@ import msgspec
 import structlog
 
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Brake, Intent, Pause, Sync
+from holdfast.reconcile import Brake, Pause, PauseGate, SyncGate
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import Wish, WishBook, Wishes
+from holdfast.runtime.intents.book import IntentFile, WorkerIntent, WorkerIntents
 from holdfast.runtime.intents.book import wish as wish_of
 from holdfast.runtime.reconciler import Reconciler
 
 log = structlog.get_logger(__name__)
 
 
-class Intents(Generic[K, V]):
+class IntentCommands(Generic[K, V]):
     """The operator's commands on one reconciler."""
 
-    def __init__(self, worker: Worker, reconciler: Reconciler[K, V], intent: Intent[K], sync: Sync) -> None:
+    def __init__(self, worker: Worker, reconciler: Reconciler[K, V], intent: PauseGate[K], sync: SyncGate) -> None:
         self._worker = worker
         self._clock: Clock = worker.clock
         self._reconciler = reconciler
         self._brake: Brake[K, V] | None = reconciler.place.brake
         self._intent = intent
         self._sync = sync
-        self._book = WishBook(worker.paths, worker.name)
+        self._book = IntentFile(worker.paths, worker.name)
         self._take_effect()
         for name in self._wishes.forgotten:
             sync.forget(name)
 
     @property
-    def _wishes(self) -> Wishes:
+    def _wishes(self) -> WorkerIntents:
         return self._book.wishes
 
     def offer(self) -> None:
@@ -82,7 +82,7 @@ class Intents(Generic[K, V]):
     async def _resume(self, request: Request, who: Who) -> str:
         if self._wishes.pause is None:
             raise Declined(f"{self._intent.name} is not paused")
-        wish = Wish(who.name, str(request.args.get("reason", "")), self._clock.wall())
+        wish = WorkerIntent(who.name, str(request.args.get("reason", "")), self._clock.wall())
         self._keep(msgspec.structs.replace(self._wishes, pause=None), "resume", wish)
         return f"{self._intent.name} goes on"
 
@@ -132,14 +132,14 @@ class Intents(Generic[K, V]):
         self._reconciler.dirty.mark_all()
         return f"{self._intent.name} compares everything again"
 
-    def _keep(self, wishes: Wishes, what: str, wish: Wish) -> None:
+    def _keep(self, wishes: WorkerIntents, what: str, wish: WorkerIntent) -> None:
         self._book.keep(wishes)
         self._take_effect()
         why = f": “{wish.why}”" if wish.why else ""
         self._tell(what, wish, f"{wish.who} asked for {what} of {self._intent.name}{wish.lasting}{why}")
         self._reconciler.dirty.mark_all()
 
-    def _tell(self, what: str, wish: Wish, sentence: str) -> None:
+    def _tell(self, what: str, wish: WorkerIntent, sentence: str) -> None:
         log.info(sentence)
         record = Decision(wish.at, self._worker.name, what, self._intent.name, "asked", sentence)
         self._worker.decisions.write([record])
@@ -148,14 +148,14 @@ class Intents(Generic[K, V]):
         take_effect(self._wishes, self._clock, self._intent, self._brake)
 
 
-def take_effect(wishes: Wishes, clock: Clock, intent: Intent[K], brake: Brake[K, V] | None) -> None:
+def take_effect(wishes: WorkerIntents, clock: Clock, intent: PauseGate[K], brake: Brake[K, V] | None) -> None:
     """What was asked for, put to the gates that it is about."""
 
     def instant(at: datetime) -> Instant:
         """A wall-clock time of this same machine on the boot clock."""
         return clock.now() + (at - clock.wall())
 
-    def deadline(wish: Wish) -> Instant | None:
+    def deadline(wish: WorkerIntent) -> Instant | None:
         return None if wish.until is None else instant(wish.until)
 
     pause, allow = wishes.pause, wishes.allow

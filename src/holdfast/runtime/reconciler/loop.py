@@ -26,11 +26,11 @@ from holdfast.reconcile import (
     Change,
     Closed,
     Gate,
-    Intent,
     Ledger,
     Op,
     Outcome,
     Owned,
+    PauseGate,
     Plan,
     changed,
     diff,
@@ -42,9 +42,9 @@ from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler.dirty import Dirty
-from holdfast.runtime.reconciler.narrator import Narrator
-from holdfast.runtime.reconciler.place import Pace, Place
-from holdfast.runtime.reconciler.rekeying import Moves
+from holdfast.runtime.reconciler.narrator import DecisionNarrator
+from holdfast.runtime.reconciler.place import LoopTimings, Place
+from holdfast.runtime.reconciler.rekeying import Rekeying
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ class Reconciler(Generic[K, V]):
         vitals: Vitals,
         decisions: DecisionLog,
         metrics: WorkerMetrics,
-        pace: Pace | None = None,
+        pace: LoopTimings | None = None,
     ) -> None:
         self.place = place
         self.dirty: Dirty[K] = Dirty(clock)
@@ -79,8 +79,8 @@ class Reconciler(Generic[K, V]):
         self._clock = clock
         self._vitals = vitals
         self._metrics = metrics
-        self._pace = pace or Pace()
-        self._narrator = Narrator(place, clock, decisions, metrics)
+        self._pace = pace or LoopTimings()
+        self._narrator = DecisionNarrator(place, clock, decisions, metrics)
         self._have: Counter[str] = Counter()
         self._audit = NEVER
         self._recheck = NEVER
@@ -278,7 +278,7 @@ class Reconciler(Generic[K, V]):
             await self._fetch()
         return [change for change in changes if change.key not in self.dirty]
 
-    async def _move(self, moves: Moves[K, V], deletes: list[Change[K, V]]) -> list[Change[K, V]]:
+    async def _move(self, moves: Rekeying[K, V], deletes: list[Change[K, V]]) -> list[Change[K, V]]:
         """Carries out what was kept back; the deletes that are left."""
         new = await self._unchanged_since(moves.rest())
         await self._carry_out(new, {change.key for change in new})
@@ -360,7 +360,7 @@ class Reconciler(Generic[K, V]):
         if gates:
             return f"held: {', '.join(sorted(gates))}"
         now = self._clock.now()
-        if any(isinstance(gate, Intent) and gate.is_paused(now) for gate in self.place.gates):
+        if any(isinstance(gate, PauseGate) and gate.is_paused(now) for gate in self.place.gates):
             return "paused"
         return f"failing: {failing}" if failing else "ok"
 

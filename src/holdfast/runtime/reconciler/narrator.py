@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import BACKOFF, Change, Closed, Op, Outcome, Owned, Story, alike
+from holdfast.reconcile import BACKOFF, Change, Closed, Op, Outcome, Outstanding, Owned, alike
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.decision_log import Decision, DecisionLog
@@ -28,7 +28,7 @@ _OP = attrgetter("op")
 _Sorted = Mapping[Op, Sequence[Change[K, V]]]
 
 
-class Narrator(Generic[K, V]):
+class DecisionNarrator(Generic[K, V]):
     """Tells what one place did and did not do."""
 
     def __init__(self, place: Place[K, V], clock: Clock, decisions: DecisionLog, metrics: WorkerMetrics) -> None:
@@ -73,7 +73,7 @@ class Narrator(Generic[K, V]):
         for outcome in failed[:_NAMED]:
             log.warning(f"{self._place.name} could not {self._place.deeds[outcome.change.op].do} {self._told(outcome)}")
 
-    def story(self, story: Story[K, V], now: Instant) -> dict[str, Any]:
+    def story(self, story: Outstanding[K, V], now: Instant) -> dict[str, Any]:
         """An outstanding object as `holdfast explain` shows it."""
         closed = story.closed
         return {

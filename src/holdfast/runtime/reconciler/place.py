@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from holdfast.model.base.time import Duration
 from holdfast.reconcile import Brake, Change, Gate, Kinds, Op, Outcome, Owned
 from holdfast.reconcile.change import K, V
-from holdfast.runtime.reconciler.rekeying import Moves
+from holdfast.runtime.reconciler.rekeying import Rekeying
 
 K_co = TypeVar("K_co", covariant=True)
 
@@ -65,7 +65,7 @@ class Feed(Protocol[K_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LoopTimings:
     """How often things happen without being asked for."""
 
     audit: Duration = Duration(seconds=300)
@@ -81,17 +81,17 @@ class Pace:
     moment, their lists must not be asked for at the same moment."""
 
 
-class Deed(NamedTuple):
+class Wording(NamedTuple):
     """What is done to an object, as it stands in a sentence: "could not `do`", and `done`."""
 
     do: str
     done: str
 
 
-DEEDS: Mapping[Op, Deed] = {
-    Op.DELETE: Deed("delete", "deleted"),
-    Op.REPLACE: Deed("replace", "replaced"),
-    Op.CREATE: Deed("create", "created"),
+DEEDS: Mapping[Op, Wording] = {
+    Op.DELETE: Wording("delete", "deleted"),
+    Op.REPLACE: Wording("replace", "replaced"),
+    Op.CREATE: Wording("create", "created"),
 }
 
 
@@ -109,7 +109,7 @@ class Place(Generic[K, V]):
     same: Callable[[V, V], bool]
     brake: Brake[K, V] | None = None
     feed: Feed[K] | None = None
-    moves: Moves[K, V] | None = None
+    moves: Rekeying[K, V] | None = None
     """Where objects can get another key: finds the two halves of such a change in a full pass."""
     term: Callable[[], int] = field(default=lambda: 0)
     quiet: Collection[str] = ()
@@ -118,7 +118,7 @@ class Place(Generic[K, V]):
     """Changes that come all the time, such as heartbeats: counted, and nothing to tell anybody."""
     words: Callable[[V], str] = field(default=lambda _value: "")
     """How a value reads in a sentence, where the key does not say it all: `ACTIVE`, `alive`."""
-    deeds: Mapping[Op, Deed] = field(default_factory=lambda: DEEDS)
+    deeds: Mapping[Op, Wording] = field(default_factory=lambda: DEEDS)
     """How changes read in a sentence, where they make and remove nothing: "was told of"."""
     live_first: bool = False
     """Whether what changes during a full pass is done between two pages of it, instead of after the last: where a pass

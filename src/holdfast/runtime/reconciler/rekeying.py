@@ -16,7 +16,7 @@ MOST = 5_000
 """Creates that are kept back at the same time."""
 
 
-class Moves(Generic[K, V]):
+class Rekeying(Generic[K, V]):
     """The moves of one full pass. `individual` is what stays the same when an object gets another key, or None."""
 
     def __init__(self, individual: Callable[[K], Hashable], most: int = MOST) -> None:

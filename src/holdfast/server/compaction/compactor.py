@@ -12,13 +12,13 @@ from collections.abc import Callable
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from holdfast.config.sections.compaction import Compaction
+from holdfast.config.sections.compaction import CompactionSettings
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.host import HOST
 from holdfast.runtime.clock import Clock
 from holdfast.server.compaction import policy as compaction
-from holdfast.server.compaction.policy import LAST, TRIGGER, Checked, Notes, Verdict, Why
+from holdfast.server.compaction.policy import LAST, TRIGGER, Checked, CompactionVerdict, LastCompaction, Why
 from holdfast.store.api import (
     Aspect,
     Compacted,
@@ -54,7 +54,7 @@ class Compactor:
         self,
         store: Store,
         region: Region,
-        config: Compaction,
+        config: CompactionSettings,
         clock: Clock,
         registry: CollectorRegistry,
         fenced: Callable[[], FencedStore | None],
@@ -66,7 +66,7 @@ class Compactor:
         self._fenced = fenced
         self._metrics = CompactionMetrics(registry)
         self._metrics.quota.set(config.quota)
-        self._notes = Notes()
+        self._notes = LastCompaction()
         self._said = ""
         self._stood = 0
         self.compacted: Instant = NEVER
@@ -83,7 +83,7 @@ class Compactor:
             await self._weigh()
             fenced = self._fenced()
             if fenced is None:
-                self._notes = Notes()
+                self._notes = LastCompaction()
             elif self._config.every != Duration(0):
                 await self._upkeep(fenced)
         except Deposed as deposed:
@@ -134,7 +134,7 @@ class Compactor:
         except (StoreAway, StoreError) as error:
             log.debug(f"lease {lease:x} stays until it runs out: {error}")
 
-    async def _check(self, fenced: FencedStore, noted: Notes | None) -> None:
+    async def _check(self, fenced: FencedStore, noted: LastCompaction | None) -> None:
         verdict, last = await self._judged(noted)
         if verdict.why is Why.RESTORED:
             last = None
@@ -153,7 +153,7 @@ class Compactor:
             await self._compact(verdict)
         self._note(verdict, written=False)
 
-    async def _judged(self, noted: Notes | None) -> tuple[Verdict, Checked | None]:
+    async def _judged(self, noted: LastCompaction | None) -> tuple[CompactionVerdict, Checked | None]:
         found = await self._store.txn([], [Get(LAST)])
         (entries,) = found.results
         assert not isinstance(entries, int)
@@ -161,12 +161,12 @@ class Compactor:
         self._stood = found.revision
         return compaction.judge(found.revision, last, noted), last
 
-    def _note(self, verdict: Verdict, *, written: bool) -> None:
-        self._notes = Notes(self._clock.now(), self._stood, written)
+    def _note(self, verdict: CompactionVerdict, *, written: bool) -> None:
+        self._notes = LastCompaction(self._clock.now(), self._stood, written)
         if not verdict.upto:
             log.info(f"the store's history is kept, revision {self._stood:,}: {verdict.why.value}")
 
-    async def _compact(self, verdict: Verdict) -> int:
+    async def _compact(self, verdict: CompactionVerdict) -> int:
         """Up to where the history is gone now."""
         try:
             await self._store.compact(verdict.upto)

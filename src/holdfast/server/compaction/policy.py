@@ -43,14 +43,14 @@ class Why(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CompactionVerdict:
     why: Why
     upto: int = 0
     """The revision to compact at; 0: nothing goes."""
 
 
 @dataclass(slots=True)
-class Notes:
+class LastCompaction:
     """What one leader remembers of its last check: when it was, where the store stood, and whether the store took that
     down. One that is full does not; one that says something else of that check was restored since."""
 
@@ -62,18 +62,18 @@ class Notes:
         return not self.looked or now - self.looked >= every
 
 
-def judge(revision: int, last: Checked | None, noted: Notes | None = None) -> Verdict:
+def judge(revision: int, last: Checked | None, noted: LastCompaction | None = None) -> CompactionVerdict:
     """What to do at a store that stands at that revision; `noted` a period ago."""
     stood, written = (noted.stood, noted.written) if noted is not None else (0, False)
     if last is None and not stood:
-        return Verdict(Why.FIRST)
+        return CompactionVerdict(Why.FIRST)
     then, compacted = (last.at, last.compacted) if last is not None else (0, 0)
     if max(then, compacted, stood) > revision:
-        return Verdict(Why.RESTORED)
+        return CompactionVerdict(Why.RESTORED)
     if written:
         stood = 0  # what the store says counts: after a restore it may have outgrown what it once was
     upto = min(max(then, stood), revision - KEPT)
-    return Verdict(Why.DUE, upto) if upto > compacted else Verdict(Why.FEW)
+    return CompactionVerdict(Why.DUE, upto) if upto > compacted else CompactionVerdict(Why.FEW)
 
 
 def read_last(value: bytes, mod_revision: int) -> Checked | None:

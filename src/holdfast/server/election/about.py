@@ -17,7 +17,7 @@ class StoreSeen(msgspec.Struct, frozen=True):
     """When this server last compacted its history; None: not since it was started."""
 
 
-class About(msgspec.Struct, frozen=True):
+class ElectorView(msgspec.Struct, frozen=True):
     """One elector's view. `store` is None while the store is away; `leader` is empty while nobody leads."""
 
     name: str

@@ -15,29 +15,29 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from holdfast.config.sections.server import Server as Timings
+from holdfast.config.sections.server import ServerSettings as Timings
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.leader import LEADER, Leader
-from holdfast.model.control.leader_history import LEADERSHIP, Reign
-from holdfast.model.control.leader_history import Leadership as History
+from holdfast.model.control.leader_history import LEADERSHIP, LeaderPeriod
+from holdfast.model.control.leader_history import LeaderHistory as History
 from holdfast.runtime.clock import Clock
 from holdfast.server.election import machine as election
-from holdfast.server.election.leadership import LeaderReason, Shown
+from holdfast.server.election.leadership import LeaderReason, LeadershipCell
 from holdfast.server.election.machine import (
     Campaign,
     Clear,
     Effect,
     Election,
+    ElectionPhase,
     Event,
-    Lost,
-    Phase,
-    Record,
+    LeadershipChange,
+    LossReason,
+    RecordHistory,
     Renew,
     Resign,
-    Seen,
-    Tell,
+    SeenLeader,
 )
 from holdfast.store.api import (
     Aspect,
@@ -65,7 +65,7 @@ _DIED_HERE = "its process died on this machine"
 _LEFT_OPEN = "its lease ran out, or its key was deleted"
 """Of a reign that nobody ended: who resigns, or clears a dead one's key, says so in the same transaction."""
 _GAVE_UP = (StoreAway, StoreError, TimeoutError)
-_FAILURES = (election.CampaignFailed, election.RenewFailed, election.LookFailed)
+_FAILURES = (election.CampaignFailed, election.RenewFailed, election.LeaderReadFailed)
 
 
 class Attempted(Protocol):
@@ -81,7 +81,7 @@ class Surroundings:
     region: Region
     dead: Callable[[Leader], bool]
     """Whether that process certainly is no more; False unless it can be known from here."""
-    show: Callable[[Shown], None]
+    show: Callable[[LeadershipCell], None]
     attempted: Attempted
     """Called after each finished attempt: a sign of life for the pulse."""
     doubted: Callable[[int], bool]
@@ -120,7 +120,7 @@ class Elector:
         self._look_waits = False
         self._nothing_left = asyncio.Event()
         """Stopped, and there is nothing that we hold or could still win."""
-        self._shown: Shown | None = None
+        self._shown: LeadershipCell | None = None
         self._phase_since = around.clock.now()
         self._predecessor = ""
         self._why_vacant = "nobody led"
@@ -135,7 +135,7 @@ class Elector:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in (self._do_things(), self._tick(), self._watch())]
             await stopping.wait()
-            self.leave(Lost.STOPPED)
+            self.leave(LossReason.STOPPED)
             try:
                 async with asyncio.timeout(self._timings.rpc_timeout.total_seconds()):
                     await self._nothing_left.wait()
@@ -144,21 +144,21 @@ class Elector:
             for task in tasks:
                 task.cancel()
 
-    def leave(self, why: Lost, rest: Duration | None = None) -> None:
+    def leave(self, why: LossReason, rest: Duration | None = None) -> None:
         """Gives up leadership and the wish for it."""
         self._feed(election.Leave(self._now(), why, rest))
 
-    def go_on(self, why: Lost) -> None:
+    def go_on(self, why: LossReason) -> None:
         """That reason not to campaign is gone."""
         self._feed(election.GoOn(self._now(), why))
 
     def look(self) -> None:
         """Something may have changed: look at the key."""
-        self._plan(election.Look.NOW)
+        self._plan(election.ReadLeader.NOW)
 
     def _plan(self, effect: Effect) -> None:
         """One look that waits is as good as ten: they would keep a renewal or a resignation waiting behind them."""
-        if effect is election.Look.NOW:
+        if effect is election.ReadLeader.NOW:
             if self._look_waits:
                 return
             self._look_waits = True
@@ -177,32 +177,32 @@ class Elector:
             self._predecessor = seen.leader.name if seen.leader else f"the leader of term {seen.term}"
             self._why_vacant = f"{self._predecessor} gave it up, or its lease ran out"
         for effect in effects:
-            if isinstance(effect, Tell):
+            if isinstance(effect, LeadershipChange):
                 self._tell(effect)
             else:
                 self._plan(effect)
         self._show()
-        if self.state.phase is Phase.STOPPED and not self.state.campaigning:
+        if self.state.phase is ElectionPhase.STOPPED and not self.state.campaigning:
             self._nothing_left.set()
 
     def _show(self) -> None:
         state, seen = self.state, self.state.seen
-        leading = state.phase is Phase.LEADING
+        leading = state.phase is ElectionPhase.LEADING
         named = seen.leader.name if seen and seen.term and seen.leader else ""
-        shown = Shown(
+        shown = LeadershipCell(
             phase=state.phase.value,
             term=state.term if leading else 0,
             until=election.leading_until(state, self._timings),
             work_until=election.work_until(state, self._timings),
             leader=self._around.me.name if leading else named,
             since=self._phase_since,
-            why=LeaderReason.PAUSED.label if Lost.PAUSED in state.withheld else "",
+            why=LeaderReason.PAUSED.label if LossReason.PAUSED in state.withheld else "",
         )
         if shown != self._shown:
             self._shown = shown
             self._around.show(shown)
 
-    def _tell(self, told: Tell) -> None:
+    def _tell(self, told: LeadershipChange) -> None:
         name = self._around.me.name
         if told.lost is None:
             sentence = f"{name} leads, term {told.term}: {self._why_vacant}"
@@ -214,8 +214,10 @@ class Elector:
     async def _tick(self) -> None:
         while True:
             state, seen = self.state, self.state.seen
-            doubted = state.phase is Phase.LEADING and self._around.doubted(state.term)
-            dead = state.phase is Phase.FOLLOWING and bool(seen and seen.leader and self._around.dead(seen.leader))
+            doubted = state.phase is ElectionPhase.LEADING and self._around.doubted(state.term)
+            dead = state.phase is ElectionPhase.FOLLOWING and bool(
+                seen and seen.leader and self._around.dead(seen.leader)
+            )
             self._feed(election.Tick(self._now(), dead, doubted))
             await asyncio.sleep(min(TICK, self._timings.renew_every.total_seconds() / 4))
 
@@ -223,7 +225,7 @@ class Elector:
         """The watch is a hint that makes us look at once; correctness does not rest on it."""
         own = OwnKey(self._key, self._timings.renew_every)
         async for change in self._store.watch(self._key, own=own):
-            if self.state.phase in (Phase.FOLLOWING, Phase.RESTING) and self._is_news(change):
+            if self.state.phase in (ElectionPhase.FOLLOWING, ElectionPhase.RESTING) and self._is_news(change):
                 self.look()
 
     def _is_news(self, change: Snapshot | Events) -> bool:
@@ -237,7 +239,7 @@ class Elector:
     async def _do_things(self) -> None:
         while True:
             effect = await self._to_do.get()
-            if effect is election.Look.NOW:
+            if effect is election.ReadLeader.NOW:
                 self._look_waits = False
             event = await self._do(effect)
             if event is not None:
@@ -261,10 +263,10 @@ class Elector:
             return await self._clear(effect)
         if isinstance(effect, Resign):
             return await self._resign(effect)
-        if isinstance(effect, Record):
+        if isinstance(effect, RecordHistory):
             await self._record(effect)
             return None
-        return election.Looked(self._now(), await self._seen())
+        return election.LeaderRead(self._now(), await self._seen())
 
     def _failed(self, effect: Effect, error: Exception) -> Event | None:
         log.debug(f"an attempt of the election failed: {type(effect).__name__}: {error}")
@@ -274,12 +276,12 @@ class Elector:
         if isinstance(effect, Renew):
             gone = isinstance(error, LeaseGone)
             return election.TermOver(now, effect.term) if gone else election.RenewFailed(now)
-        if isinstance(effect, Record):
+        if isinstance(effect, RecordHistory):
             self._unrecorded = effect.term  # leadership does not depend on it, but who asks why it ended does
             return None
-        return election.Resigned(now) if isinstance(effect, Resign) else election.LookFailed(now)
+        return election.Resigned(now) if isinstance(effect, Resign) else election.LeaderReadFailed(now)
 
-    async def _seen(self) -> Seen:
+    async def _seen(self) -> SeenLeader:
         return _seen(await self._store.get(self._key))
 
     async def _campaign(self) -> Event:
@@ -310,7 +312,7 @@ class Elector:
 
     async def _renew(self, effect: Renew) -> Event:
         sent = self._now()
-        if self.state.phase is not Phase.LEADING:
+        if self.state.phase is not ElectionPhase.LEADING:
             return election.RenewFailed(sent)  # given up while this waited: a lease that lives longer helps nobody
         await self._store.renew(effect.lease)
         if not await self._proven(effect):
@@ -318,7 +320,7 @@ class Elector:
         self._tell_renewals(effect.term, sent)
         if self._unrecorded == effect.term:
             self._unrecorded = 0
-            self._plan(Record(effect.term))
+            self._plan(RecordHistory(effect.term))
         return election.Renewed(self._now(), sent, effect.term)
 
     def _tell_renewals(self, term: int, sent: Instant) -> None:
@@ -343,7 +345,7 @@ class Elector:
         # Whoever wins now may be another server, which could only guess why the place is vacant.
         if await self._delete_key([same, term], effect.term, _DIED_HERE):
             self._why_vacant = f"{self._predecessor} died on this machine, and its key was cleared"
-        return election.Looked(self._now(), await self._seen())
+        return election.LeaderRead(self._now(), await self._seen())
 
     async def _resign(self, effect: Resign) -> Event:
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
@@ -374,17 +376,19 @@ class Elector:
         history = LEADERSHIP.decode(self._history_key, entry.value) if entry else History()
         return History() if isinstance(history, Bad) else history
 
-    async def _record(self, effect: Record) -> None:
+    async def _record(self, effect: RecordHistory) -> None:
         me, history = self._around.me, await self._history()
         if history.reigns and history.reigns[-1].term == effect.term:
             return  # it is there, and only the answer was lost
-        history = history.begun(Reign(me.name, me.host, effect.term, self._since), _LEFT_OPEN)
+        history = history.begun(LeaderPeriod(me.name, me.host, effect.term, self._since), _LEFT_OPEN)
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         await self._store.txn([ours], [Put(self._history_key, LEADERSHIP.encode(history))])
 
 
-def _seen(entry: Entry | None) -> Seen:
+def _seen(entry: Entry | None) -> SeenLeader:
     if entry is None:
-        return Seen()
+        return SeenLeader()
     leader = LEADER.decode(entry.key, entry.value)
-    return Seen(entry.create_revision, entry.mod_revision, entry.lease, None if isinstance(leader, Bad) else leader)
+    return SeenLeader(
+        entry.create_revision, entry.mod_revision, entry.lease, None if isinstance(leader, Bad) else leader
+    )

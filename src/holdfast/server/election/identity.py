@@ -20,9 +20,9 @@ from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.store_memory import StoreMemory
-from holdfast.store.api import Conflict, Store
+from holdfast.store.api import Store, WriteConflict
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.identity import ADOPT, Judgement, Remembered, Verdict, create_identity, judge, read_identity
+from holdfast.store.identity import ADOPT, Judgement, SeenStore, StoreVerdict, create_identity, judge, read_identity
 
 log = structlog.get_logger(__name__)
 
@@ -33,10 +33,10 @@ class IdentityReason(Reason):
     UNNAMED_STORE = "the store has no identity yet"
 
 
-_REASONS: Mapping[Verdict, IdentityReason] = {
-    Verdict.FOREIGN: IdentityReason.FOREIGN_STORE,
-    Verdict.RESTORED: IdentityReason.STORE_RESTORED,
-    Verdict.UNNAMED: IdentityReason.UNNAMED_STORE,
+_REASONS: Mapping[StoreVerdict, IdentityReason] = {
+    StoreVerdict.FOREIGN: IdentityReason.FOREIGN_STORE,
+    StoreVerdict.RESTORED: IdentityReason.STORE_RESTORED,
+    StoreVerdict.UNNAMED: IdentityReason.UNNAMED_STORE,
 }
 
 _OPENS: Mapping[IdentityReason, str] = {
@@ -47,7 +47,7 @@ _OPENS: Mapping[IdentityReason, str] = {
 
 
 @dataclass
-class Guard:
+class IdentityCheck:
     """Judges the store again and again, and remembers what was ours."""
 
     store: Store
@@ -66,17 +66,17 @@ class Guard:
         found = await read_identity(self.store, self.region)
         judgement = judge(remembered, found)
         self.fleet = found.identity.fleet if isinstance(found.identity, Identity) else ""
-        if judgement.verdict is Verdict.OURS and isinstance(found.identity, Identity):
-            known = remembered or Remembered(found.identity.fleet, found.identity.epoch, 0)
+        if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
+            known = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
             await self._remember(known.seen(found.identity, found.revision))
         if self.judgement is None or judgement.verdict is not self.judgement.verdict:
             self.since = now
-            level = log.info if judgement.verdict in (Verdict.OURS, Verdict.UNNAMED) else log.error
+            level = log.info if judgement.verdict in (StoreVerdict.OURS, StoreVerdict.UNNAMED) else log.error
             level(judgement.sentence + (f"; opens by: {judgement.opens}" if judgement.opens else ""))
         self.judgement = judgement
         return judgement
 
-    async def _remember(self, known: Remembered) -> None:
+    async def _remember(self, known: SeenStore) -> None:
         """Beside the loop, which has leases to renew: a disk may take its time. One that takes nothing at all costs
         the knowledge of the last revisions, not the leadership."""
         try:
@@ -90,7 +90,7 @@ class Guard:
     @property
     def refusal(self) -> Judgement | None:
         """The judgement, if it is one that somebody has to look at."""
-        wrong = self.judgement is not None and self.judgement.verdict in (Verdict.FOREIGN, Verdict.RESTORED)
+        wrong = self.judgement is not None and self.judgement.verdict in (StoreVerdict.FOREIGN, StoreVerdict.RESTORED)
         return self.judgement if wrong else None
 
     async def found(self, fenced: FencedStore) -> None:
@@ -100,12 +100,12 @@ class Guard:
         try:
             await create_identity(fenced, self.region, identity)
             log.info(f"the store is named: fleet {identity.fleet}, epoch {identity.epoch}")
-        except Conflict:
+        except WriteConflict:
             log.info("the store was named by another leader meanwhile")
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         """The identity gate: a foreign store takes nothing, a restored one no deletes."""
-        if self.judgement is None or self.judgement.verdict is Verdict.OURS:
+        if self.judgement is None or self.judgement.verdict is StoreVerdict.OURS:
             return None
         reason = _REASONS[self.judgement.verdict]
         if reason is IdentityReason.STORE_RESTORED and change.op is not Op.DELETE:

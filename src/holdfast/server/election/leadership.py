@@ -25,7 +25,7 @@ from holdfast.store.api import Deposed, Entry, Store
 log = structlog.get_logger(__name__)
 
 
-class Shown(msgspec.Struct, frozen=True):
+class LeadershipCell(msgspec.Struct, frozen=True):
     """What the elector shows on the board."""
 
     phase: str
@@ -41,7 +41,7 @@ class Shown(msgspec.Struct, frozen=True):
     """Why this server does not lead."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class TermEnded(msgspec.Struct, frozen=True):
     """What a worker that asked the store found: this term is over."""
 
     term: int = 0
@@ -76,7 +76,7 @@ class NotLeading:
     detail: str = ""
 
 
-def judge(shown: Shown | None, found: Sequence[Found | None], now: Instant) -> Leading | NotLeading:
+def judge(shown: LeadershipCell | None, found: Sequence[TermEnded | None], now: Instant) -> Leading | NotLeading:
     """Reads the board's word on leadership."""
     if shown is None:
         return NotLeading(LeaderReason.NOT_LEADER, NEVER, "the elector has not said anything yet")
@@ -91,12 +91,12 @@ def judge(shown: Shown | None, found: Sequence[Found | None], now: Instant) -> L
     return Leading(shown.term, shown.until, shown.work_until)
 
 
-def is_fresh(shown: Shown, now: Instant) -> bool:
+def is_fresh(shown: LeadershipCell, now: Instant) -> bool:
     """C1: belief ends with the deadline on the board, whether or not the elector lives to say so."""
     return now < shown.until
 
 
-def is_over(term: int, found: Sequence[Found | None]) -> bool:
+def is_over(term: int, found: Sequence[TermEnded | None]) -> bool:
     """Whether a worker found exactly this term to be over. A restored store may count terms from below again."""
     return any(one is not None and one.term == term for one in found)
 
@@ -104,7 +104,9 @@ def is_over(term: int, found: Sequence[Found | None]) -> bool:
 class Leadership:
     """One worker's view of its server's leadership."""
 
-    def __init__(self, shown: Cell[Shown], own: Cell[Found], all_found: Sequence[Cell[Found]], clock: Clock) -> None:
+    def __init__(
+        self, shown: Cell[LeadershipCell], own: Cell[TermEnded], all_found: Sequence[Cell[TermEnded]], clock: Clock
+    ) -> None:
         self._shown = shown
         self._own = own
         self._all = all_found
@@ -126,7 +128,7 @@ class Leadership:
 
     def depose(self, term: int) -> None:
         """The store refused this term. All workers of this server see it, and the elector gives the term up."""
-        self._own.write(Found(term))
+        self._own.write(TermEnded(term))
 
     def left(self, last: Leading) -> Duration:
         """For how long the lease of that term lasts at least."""

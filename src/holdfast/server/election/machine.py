@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from holdfast.config.sections.server import Server as Timings
+from holdfast.config.sections.server import ServerSettings as Timings
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.leader import Leader
 
@@ -24,7 +24,7 @@ _REST_MOST = Duration(seconds=600)
 _LOOKS_PER_TTL = 3
 
 
-class Phase(Enum):
+class ElectionPhase(Enum):
     FOLLOWING = "following"
     CAMPAIGNING = "campaigning"
     LEADING = "leading"
@@ -33,7 +33,7 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
-class Lost(Enum):
+class LossReason(Enum):
     """Why a leadership ended. The value goes into the log, the history and the metrics."""
 
     NOT_RENEWED = "it could not prove its term in time"
@@ -47,7 +47,7 @@ class Lost(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenLeader:
     """The leader key as the store had it. `term` 0: there is none."""
 
     term: int = 0
@@ -61,8 +61,8 @@ class Seen:
 class Election:
     """What one server knows. Frozen: a step makes a new one."""
 
-    phase: Phase = Phase.FOLLOWING
-    seen: Seen | None = None
+    phase: ElectionPhase = ElectionPhase.FOLLOWING
+    seen: SeenLeader | None = None
     looked: Instant = NEVER
     looking: bool = False
     term: int = 0
@@ -78,9 +78,9 @@ class Election:
     """A campaign is under way. It outlives the phase: one that was given up meanwhile is still answered."""
     began: Instant = NEVER
     """When the last leadership began."""
-    lost: Lost | None = None
+    lost: LossReason | None = None
     """Why the last leadership ended."""
-    withheld: frozenset[Lost] = frozenset()
+    withheld: frozenset[LossReason] = frozenset()
     """Why this server must not campaign until told to go on, each reason for itself; STOPPED never ends."""
     rest_until: Instant = NEVER
     """Until when not to campaign, after having given leadership up for a time."""
@@ -102,13 +102,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class LeaderRead:
     now: Instant
-    seen: Seen
+    seen: SeenLeader
 
 
 @dataclass(frozen=True, slots=True)
-class LookFailed:
+class LeaderReadFailed:
     now: Instant
 
 
@@ -132,7 +132,7 @@ class Beaten:
     """Somebody else created the key first."""
 
     now: Instant
-    seen: Seen
+    seen: SeenLeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Leave:
     on, or for good (STOPPED)."""
 
     now: Instant
-    why: Lost
+    why: LossReason
     rest: Duration | None = None
 
 
@@ -184,11 +184,11 @@ class GoOn:
     """`why` does not hold any more. Other reasons not to campaign stay."""
 
     now: Instant
-    why: Lost
+    why: LossReason
 
 
 Event = (
-    Tick | Looked | LookFailed | Leased | Won | Beaten | CampaignFailed
+    Tick | LeaderRead | LeaderReadFailed | Leased | Won | Beaten | CampaignFailed
     | Renewed | RenewFailed | TermOver | Resigned | Leave | GoOn
 )  # fmt: skip
 
@@ -196,7 +196,7 @@ Event = (
 # Effects: what is to be done.
 
 
-class Look(Enum):
+class ReadLeader(Enum):
     NOW = "look at the leader key"
 
 
@@ -227,31 +227,31 @@ class Resign:
 
     term: int
     lease: int
-    why: Lost
+    why: LossReason
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class LeadershipChange:
     """Leadership began (`lost` None) or ended."""
 
     term: int
-    lost: Lost | None = None
+    lost: LossReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordHistory:
     """Write the new reign into the history."""
 
     term: int
 
 
-Effect = Look | Campaign | Renew | Clear | Resign | Tell | Record
+Effect = ReadLeader | Campaign | Renew | Clear | Resign | LeadershipChange | RecordHistory
 Step = tuple[Election, Sequence[Effect]]
 
 
 def leading_until(state: Election, timings: Timings) -> Instant:
     """Until when this server may believe that it leads."""
-    return state.proven + timings.renew_deadline if state.phase is Phase.LEADING else NEVER
+    return state.proven + timings.renew_deadline if state.phase is ElectionPhase.LEADING else NEVER
 
 
 def work_until(state: Election, timings: Timings) -> Instant:
@@ -282,10 +282,10 @@ def _look_if_due(state: Election, now: Instant, timings: Timings) -> Step:
     due = not state.looked or now - state.looked >= timings.ttl / _LOOKS_PER_TTL
     if state.looking or not due:
         return state, ()
-    return replace(state, looking=True), (Look.NOW,)
+    return replace(state, looking=True), (ReadLeader.NOW,)
 
 
-def _looked(state: Election, event: Looked, timings: Timings) -> Step:
+def _looked(state: Election, event: LeaderRead, timings: Timings) -> Step:
     state = _seen(state, event)
     if state.campaigning:
         return state, ()  # given up and wanted again: its answer, still to come, tells more than this look
@@ -294,18 +294,18 @@ def _looked(state: Election, event: Looked, timings: Timings) -> Step:
         return _lead(state, event.seen.term, event.now, timings)
     if event.seen.term:
         return state, ()
-    return replace(state, phase=Phase.CAMPAIGNING, campaigning=True), (Campaign(),)
+    return replace(state, phase=ElectionPhase.CAMPAIGNING, campaigning=True), (Campaign(),)
 
 
-def _seen(state: Election, event: Looked) -> Election:
+def _seen(state: Election, event: LeaderRead) -> Election:
     return replace(state, seen=event.seen, looked=event.now, looking=False)
 
 
-def _is_ours(state: Election, seen: Seen) -> bool:
+def _is_ours(state: Election, seen: SeenLeader) -> bool:
     return bool(seen.term and seen.lease and seen.lease == state.lease)
 
 
-def _look_failed(state: Election, event: LookFailed, timings: Timings) -> Step:
+def _look_failed(state: Election, event: LeaderReadFailed, timings: Timings) -> Step:
     return replace(state, looking=False), ()
 
 
@@ -322,21 +322,21 @@ def _won(state: Election, event: Won, timings: Timings) -> Step:
 
 def _lead(state: Election, term: int, now: Instant, timings: Timings) -> Step:
     if now >= state.leased + timings.renew_deadline:
-        return _resign(state, term, Lost.NOT_RENEWED)  # the answer came too late to build upon
+        return _resign(state, term, LossReason.NOT_RENEWED)  # the answer came too late to build upon
     state = replace(
-        state, phase=Phase.LEADING, term=term, proven=state.leased, tried=state.leased, began=now, lost=None
+        state, phase=ElectionPhase.LEADING, term=term, proven=state.leased, tried=state.leased, began=now, lost=None
     )
-    return state, (Tell(term), Record(term))
+    return state, (LeadershipChange(term), RecordHistory(term))
 
 
 def _beaten(state: Election, event: Beaten, timings: Timings) -> Step:
     state = replace(state, seen=event.seen, looked=event.now, lease=0, campaigning=False)
-    return replace(state, phase=Phase.FOLLOWING), ()
+    return replace(state, phase=ElectionPhase.FOLLOWING), ()
 
 
 def _campaign_failed(state: Election, event: CampaignFailed, timings: Timings) -> Step:
     """The lease is remembered: if the key was created after all, the next look recognises it as ours."""
-    return replace(state, phase=Phase.FOLLOWING, looked=NEVER, campaigning=False), ()
+    return replace(state, phase=ElectionPhase.FOLLOWING, looked=NEVER, campaigning=False), ()
 
 
 # Leading
@@ -344,10 +344,10 @@ def _campaign_failed(state: Election, event: CampaignFailed, timings: Timings) -
 
 def _keep_leading(state: Election, event: Tick, timings: Timings) -> Step:
     if event.now >= leading_until(state, timings):
-        return _lose(state, Lost.NOT_RENEWED)
+        return _lose(state, LossReason.NOT_RENEWED)
     if event.doubted:
         # The worker will not work under this term again, so nobody would: whatever the key says, it is given back.
-        return _lose(state, Lost.TERM_OVER)
+        return _lose(state, LossReason.TERM_OVER)
     if state.renewing or event.now - state.tried < timings.renew_every:
         return state, ()
     return replace(state, renewing=True, tried=event.now), (Renew(state.term, state.lease),)
@@ -359,7 +359,7 @@ def _renewed(state: Election, event: Renewed, timings: Timings) -> Step:
     proven = max(state.proven, counted_from(event.sent, event.now))
     state = replace(state, renewing=False, proven=proven, looked=event.now)
     if event.now >= leading_until(state, timings):
-        return _lose(state, Lost.NOT_RENEWED)
+        return _lose(state, LossReason.NOT_RENEWED)
     return state, ()
 
 
@@ -370,21 +370,23 @@ def _renew_failed(state: Election, event: RenewFailed, timings: Timings) -> Step
 def _term_over(state: Election, event: TermOver, timings: Timings) -> Step:
     if event.term != state.term:
         return state, ()
-    return _follow_again(replace(state, lost=Lost.TERM_OVER)), (Tell(event.term, Lost.TERM_OVER),)
+    return _follow_again(replace(state, lost=LossReason.TERM_OVER)), (
+        LeadershipChange(event.term, LossReason.TERM_OVER),
+    )
 
 
-def _leading_looked(state: Election, event: Looked, timings: Timings) -> Step:
+def _leading_looked(state: Election, event: LeaderRead, timings: Timings) -> Step:
     """A look that was asked for before we led, or the key was seen to change."""
     state = replace(state, seen=event.seen, looking=False)
     if event.seen.term != state.term:
-        return _lose(state, Lost.TERM_OVER)
+        return _lose(state, LossReason.TERM_OVER)
     return state, ()
 
 
-def _lose(state: Election, why: Lost) -> Step:
+def _lose(state: Election, why: LossReason) -> Step:
     """Leadership ends here and now; giving the key back is a courtesy to whoever comes next."""
     after, effects = _resign(state, state.term, why)
-    return after, (Tell(state.term, why), *effects)
+    return after, (LeadershipChange(state.term, why), *effects)
 
 
 def _leave_leading(state: Election, event: Leave, timings: Timings) -> Step:
@@ -394,8 +396,8 @@ def _leave_leading(state: Election, event: Leave, timings: Timings) -> Step:
 # Resigning, resting
 
 
-def _resign(state: Election, term: int, why: Lost) -> Step:
-    return replace(state, phase=Phase.RESIGNING, term=term, lost=why), (Resign(term, state.lease, why),)
+def _resign(state: Election, term: int, why: LossReason) -> Step:
+    return replace(state, phase=ElectionPhase.RESIGNING, term=term, lost=why), (Resign(term, state.lease, why),)
 
 
 def _resigned(state: Election, event: Resigned, timings: Timings) -> Step:
@@ -403,20 +405,20 @@ def _resigned(state: Election, event: Resigned, timings: Timings) -> Step:
 
 
 def _follow_again(state: Election) -> Election:
-    return replace(state, phase=Phase.FOLLOWING, term=0, lease=0, looked=NEVER, looking=False, renewing=False)
+    return replace(state, phase=ElectionPhase.FOLLOWING, term=0, lease=0, looked=NEVER, looking=False, renewing=False)
 
 
 def _settle(state: Election, now: Instant) -> Election:
     """Where a server that does not lead belongs: it follows, unless there is a reason not to campaign."""
-    if Lost.STOPPED in state.withheld:
-        return replace(state, phase=Phase.STOPPED)
+    if LossReason.STOPPED in state.withheld:
+        return replace(state, phase=ElectionPhase.STOPPED)
     if state.withheld or now < state.rest_until:
-        return replace(state, phase=Phase.RESTING)
-    return replace(state, phase=Phase.FOLLOWING)
+        return replace(state, phase=ElectionPhase.RESTING)
+    return replace(state, phase=ElectionPhase.FOLLOWING)
 
 
 def _rest(state: Election, event: Leave) -> Election:
-    if event.why is Lost.GAVE_WAY:
+    if event.why is LossReason.GAVE_WAY:
         led_well = state.began and event.now - state.began >= _REST_MOST
         rests = 1 if led_well else state.rests + 1
         until = event.now + min(_REST_MOST, _REST_FIRST * (1 << min(rests - 1, 10)))
@@ -437,13 +439,13 @@ def _leave_resigning(state: Election, event: Leave, timings: Timings) -> Step:
 
 def _rest_on(state: Election, event: Tick, timings: Timings) -> Step:
     settled = _settle(state, event.now)
-    if settled.phase is not Phase.RESTING:
+    if settled.phase is not ElectionPhase.RESTING:
         return replace(settled, looked=NEVER), ()
     # A resting server still looks, so that its status tells who leads.
     return _look_if_due(state, event.now, timings)
 
 
-def _looked_resting(state: Election, event: Looked, timings: Timings) -> Step:
+def _looked_resting(state: Election, event: LeaderRead, timings: Timings) -> Step:
     state = _seen(state, event)
     if _is_ours(state, event.seen) and not state.campaigning:
         return _resign(state, event.seen.term, _why_unwanted(state))
@@ -455,8 +457,8 @@ def _won_unwanted(state: Election, event: Won, timings: Timings) -> Step:
     return _resign(replace(state, campaigning=False), event.term, _why_unwanted(state))
 
 
-def _why_unwanted(state: Election) -> Lost:
-    return min(state.withheld, key=lambda why: why.name, default=state.lost or Lost.STEPPED_DOWN)
+def _why_unwanted(state: Election) -> LossReason:
+    return min(state.withheld, key=lambda why: why.name, default=state.lost or LossReason.STEPPED_DOWN)
 
 
 def _campaign_over(state: Election, event: Beaten | CampaignFailed, timings: Timings) -> Step:
@@ -466,8 +468,8 @@ def _campaign_over(state: Election, event: Beaten | CampaignFailed, timings: Tim
 
 def _go_on(state: Election, event: GoOn, timings: Timings) -> Step:
     """Only what was withheld for that reason is given back; a rest that has a time runs to its end."""
-    state = replace(state, withheld=state.withheld - ({event.why} - {Lost.STOPPED}))
-    if state.phase is not Phase.RESTING:
+    state = replace(state, withheld=state.withheld - ({event.why} - {LossReason.STOPPED}))
+    if state.phase is not ElectionPhase.RESTING:
         return state, ()
     return replace(_settle(state, event.now), looked=NEVER), ()
 
@@ -477,16 +479,16 @@ def _ignore(state: Election, event: Event, timings: Timings) -> Step:
     return state, ()
 
 
-def _note(state: Election, event: Looked, timings: Timings) -> Step:
+def _note(state: Election, event: LeaderRead, timings: Timings) -> Step:
     return _seen(state, event), ()
 
 
 # An event that is not in its phase's row cannot happen there: see tests/server/test_election.py, which says why.
-_P = Phase
-TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
+_P = ElectionPhase
+TRANSITIONS: Mapping[tuple[ElectionPhase, type], Callable[..., Step]] = {
     (_P.FOLLOWING, Tick): _follow,
-    (_P.FOLLOWING, Looked): _looked,
-    (_P.FOLLOWING, LookFailed): _look_failed,
+    (_P.FOLLOWING, LeaderRead): _looked,
+    (_P.FOLLOWING, LeaderReadFailed): _look_failed,
     (_P.FOLLOWING, Leased): _leased,
     (_P.FOLLOWING, Won): _won,
     (_P.FOLLOWING, Beaten): _beaten,
@@ -494,8 +496,8 @@ TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.FOLLOWING, Leave): _leave,
     (_P.FOLLOWING, GoOn): _go_on,
     (_P.CAMPAIGNING, Tick): _ignore,
-    (_P.CAMPAIGNING, Looked): _note,
-    (_P.CAMPAIGNING, LookFailed): _look_failed,
+    (_P.CAMPAIGNING, LeaderRead): _note,
+    (_P.CAMPAIGNING, LeaderReadFailed): _look_failed,
     (_P.CAMPAIGNING, Leased): _leased,
     (_P.CAMPAIGNING, Won): _won,
     (_P.CAMPAIGNING, Beaten): _beaten,
@@ -503,16 +505,16 @@ TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.CAMPAIGNING, Leave): _leave,
     (_P.CAMPAIGNING, GoOn): _go_on,
     (_P.LEADING, Tick): _keep_leading,
-    (_P.LEADING, Looked): _leading_looked,
-    (_P.LEADING, LookFailed): _look_failed,
+    (_P.LEADING, LeaderRead): _leading_looked,
+    (_P.LEADING, LeaderReadFailed): _look_failed,
     (_P.LEADING, Renewed): _renewed,
     (_P.LEADING, RenewFailed): _renew_failed,
     (_P.LEADING, TermOver): _term_over,
     (_P.LEADING, Leave): _leave_leading,
     (_P.LEADING, GoOn): _go_on,
     (_P.RESIGNING, Tick): _ignore,
-    (_P.RESIGNING, Looked): _note,
-    (_P.RESIGNING, LookFailed): _look_failed,
+    (_P.RESIGNING, LeaderRead): _note,
+    (_P.RESIGNING, LeaderReadFailed): _look_failed,
     (_P.RESIGNING, Renewed): _ignore,
     (_P.RESIGNING, RenewFailed): _ignore,
     (_P.RESIGNING, TermOver): _ignore,
@@ -520,8 +522,8 @@ TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.RESIGNING, Leave): _leave_resigning,
     (_P.RESIGNING, GoOn): _go_on,
     (_P.RESTING, Tick): _rest_on,
-    (_P.RESTING, Looked): _looked_resting,
-    (_P.RESTING, LookFailed): _look_failed,
+    (_P.RESTING, LeaderRead): _looked_resting,
+    (_P.RESTING, LeaderReadFailed): _look_failed,
     (_P.RESTING, Leased): _leased,
     (_P.RESTING, Won): _won_unwanted,
     (_P.RESTING, Beaten): _campaign_over,
@@ -529,8 +531,8 @@ TRANSITIONS: Mapping[tuple[Phase, type], Callable[..., Step]] = {
     (_P.RESTING, Leave): _leave,
     (_P.RESTING, GoOn): _go_on,
     (_P.STOPPED, Tick): _ignore,
-    (_P.STOPPED, Looked): _ignore,
-    (_P.STOPPED, LookFailed): _ignore,
+    (_P.STOPPED, LeaderRead): _ignore,
+    (_P.STOPPED, LeaderReadFailed): _ignore,
     (_P.STOPPED, Leased): _leased,
     (_P.STOPPED, Won): _won_unwanted,
     (_P.STOPPED, Beaten): _campaign_over,

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant
-from holdfast.server.election.leadership import Shown, is_fresh
+from holdfast.server.election.leadership import LeadershipCell, is_fresh
 
 Now = Callable[[], Instant]
 
@@ -18,7 +18,7 @@ class ElectionMetrics:
 
     def __init__(self, registry: CollectorRegistry, now: Now, region: Region) -> None:
         self._now = now
-        self._shown = Shown("following")
+        self._shown = LeadershipCell("following")
         self._registry, self._region = registry, region.name
         self._gauge("holdfast_leader", "1 while this server leads.", lambda: float(self._leads()))
         self._gauge(
@@ -32,7 +32,7 @@ class ElectionMetrics:
             "holdfast_leader_transitions", "Leaderships that began or ended here.", ["region"], registry=registry
         ).labels(region.name)
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: LeadershipCell) -> None:
         self._shown = shown
 
     def _gauge(self, name: str, what: str, read: Callable[[], float]) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from holdfast import __version__
 from holdfast.config.root import Config
-from holdfast.config.sections.store import Store as StoreConfig
+from holdfast.config.sections.store import StoreSettings as StoreConfig
 from holdfast.model.base.name import NameRefused
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
@@ -25,23 +25,23 @@ from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import Wish, WishBook, Wishes, wish
+from holdfast.runtime.intents.book import IntentFile, WorkerIntent, WorkerIntents, wish
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.server.compaction.compactor import Compactor
 from holdfast.server.election import host_report as hosts
-from holdfast.server.election.about import About, StoreSeen
+from holdfast.server.election.about import ElectorView, StoreSeen
 from holdfast.server.election.elector import Elector, Surroundings
 from holdfast.server.election.handover import PATIENCE, Ability, successor
-from holdfast.server.election.identity import Guard
-from holdfast.server.election.leadership import Found, Leadership, Shown, is_over
-from holdfast.server.election.machine import Election, Lost, Phase
+from holdfast.server.election.identity import IdentityCheck
+from holdfast.server.election.leadership import Leadership, LeadershipCell, TermEnded, is_over
+from holdfast.server.election.machine import Election, ElectionPhase, LossReason
 from holdfast.server.election.metrics import ElectionMetrics
 from holdfast.server.election.predecessor import certainly_dead
 from holdfast.server.election.registrar import Around, Registrar
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.identity import Verdict
+from holdfast.store.identity import StoreVerdict
 
 log = structlog.get_logger(__name__)
 
@@ -63,8 +63,8 @@ def cells(workers: Sequence[Spec]) -> list[str]:
 
 def leadership(worker: Worker) -> Leadership:
     """How this worker asks whether it may write."""
-    found = {name: worker.board.cell(name, Found) for name in worker.board.cells() if name.endswith("/found")}
-    shown = worker.board.cell(LEADERSHIP_CELL, Shown)
+    found = {name: worker.board.cell(name, TermEnded) for name in worker.board.cells() if name.endswith("/found")}
+    shown = worker.board.cell(LEADERSHIP_CELL, LeadershipCell)
     return Leadership(shown, found[f"{worker.name}/found"], list(found.values()), worker.clock)
 
 
@@ -100,15 +100,15 @@ class ElectorJob:
         self._patience = patience
         self._store = open_store(_hurried(worker.config))
         self._region = Region(worker.config.store.region or "")
-        self._shown = worker.board.cell(LEADERSHIP_CELL, Shown)
-        self._found = [worker.board.cell(name, Found) for name in worker.board.cells() if name.endswith("/found")]
+        self._shown = worker.board.cell(LEADERSHIP_CELL, LeadershipCell)
+        self._found = [worker.board.cell(name, TermEnded) for name in worker.board.cells() if name.endswith("/found")]
         self._metrics = ElectionMetrics(worker.metrics.registry, worker.clock.now, self._region)
         self._ability = Ability()
         self._leader_key = LEADER.key(self._region, "leader")
         self._unreached = self._unreadable = ""
-        self.guard = Guard(self._store, self._region, StoreMemory(worker.paths.state, "server"))
+        self.guard = IdentityCheck(self._store, self._region, StoreMemory(worker.paths.state, "server"))
         self._taken = ""
-        self._book = WishBook(worker.paths, worker.name)
+        self._book = IntentFile(worker.paths, worker.name)
         now = worker.clock.wall()
         self._me = Leader(server_name(worker), socket.gethostname(), os.getpid(), boot_id(), pid_namespace(), now)
         self._since = now
@@ -181,7 +181,7 @@ class ElectorJob:
             self._worker.vitals.attempted(success=False, state="refused: memory unreadable")
             return False
         self._unreached = self._unreadable = ""
-        foreign = said.verdict is Verdict.FOREIGN
+        foreign = said.verdict is StoreVerdict.FOREIGN
         self._worker.vitals.attempted(success=not foreign, state="held: foreign_store" if foreign else None)
         return not foreign
 
@@ -189,7 +189,7 @@ class ElectorJob:
         while not await self._worker.stopped(_GUARD_EVERY):
             try:
                 said = await self.guard.look(self._worker.clock.now())
-                if said.verdict is Verdict.UNNAMED and self._names_the_store():
+                if said.verdict is StoreVerdict.UNNAMED and self._names_the_store():
                     await self.guard.found(FencedStore(self._store, self._leader_key, self.elector.state.term))
             except (StoreAway, StoreError) as error:
                 log.debug(f"the store's identity cannot be read: {error}")
@@ -198,17 +198,17 @@ class ElectorJob:
                 self._tell_unreadable(error)
                 continue  # what was judged before still holds: a file that broke meanwhile deposes nobody
             self._unreadable = ""
-            foreign = said.verdict is Verdict.FOREIGN
-            withheld = Lost.FOREIGN in self.elector.state.withheld
+            foreign = said.verdict is StoreVerdict.FOREIGN
+            withheld = LossReason.FOREIGN in self.elector.state.withheld
             if foreign and not withheld:
-                self.elector.leave(Lost.FOREIGN)
+                self.elector.leave(LossReason.FOREIGN)
             elif withheld and not foreign:
-                self.elector.go_on(Lost.FOREIGN)
+                self.elector.go_on(LossReason.FOREIGN)
 
     def _own_term(self) -> FencedStore | None:
         """The store as this server may write it now; None while it does not lead."""
         state = self.elector.state
-        leads = state.phase is Phase.LEADING and state.term
+        leads = state.phase is ElectionPhase.LEADING and state.term
         return FencedStore(self._upkeep, self._leader_key, state.term) if leads else None
 
     def _tell_unreadable(self, error: MemoryUnreadable) -> None:
@@ -218,12 +218,12 @@ class ElectorJob:
 
     def _names_the_store(self) -> bool:
         """With an inventory it is the syncer that does, once the store is filled."""
-        return self.elector.state.phase is Phase.LEADING and self._worker.config.inventory.database is None
+        return self.elector.state.phase is ElectionPhase.LEADING and self._worker.config.inventory.database is None
 
     def _dead(self, other: Leader | Server) -> bool:
         return certainly_dead(other, self._me, is_gone)
 
-    def _show(self, shown: Shown) -> None:
+    def _show(self, shown: LeadershipCell) -> None:
         self._shown.write(shown)
         self._metrics.show(shown)
 
@@ -231,7 +231,7 @@ class ElectorJob:
         ttl = self._worker.config.server.ttl
         now = self._worker.clock.now()
         # A leader must renew within its TTL, a follower look within twice that: else it does not do its job.
-        self._worker.vitals.duty = now + (ttl if state.phase is Phase.LEADING else 2 * ttl)
+        self._worker.vitals.duty = now + (ttl if state.phase is ElectionPhase.LEADING else 2 * ttl)
         said = self._taken and "refused: name taken"
         self._worker.vitals.attempted(success=success, state=said or _state(state, success=success))
 
@@ -246,10 +246,10 @@ class ElectorJob:
     def _name_taken(self, sentence: str) -> None:
         if sentence and not self._taken:
             log.error(sentence)
-            self.elector.leave(Lost.DUPLICATE)
+            self.elector.leave(LossReason.DUPLICATE)
         elif self._taken and not sentence:
             log.info(f"the name {self._me.name} is ours again")
-            self.elector.go_on(Lost.DUPLICATE)
+            self.elector.go_on(LossReason.DUPLICATE)
         self._taken = sentence
 
     def _report(self) -> Server:
@@ -264,7 +264,7 @@ class ElectorJob:
             since=self._since,
             database=not any(one.state == "waiting: database" for one in workers),
             warm=all(one.warm for one in workers if one.phase != "completed"),
-            stands=self.elector.state.phase is not Phase.RESTING,
+            stands=self.elector.state.phase is not ElectionPhase.RESTING,
             workers={one.name: WorkerHealth(_is_healthy(one), one.state) for one in workers if one.name != "elector"},
         )
 
@@ -274,12 +274,12 @@ class ElectorJob:
             now = self._worker.clock.now()
             self._ability = self._ability.seen(self._report(), now)
             better = successor(self._ability, self.registrar.others, now, self._patience)
-            if better is not None and self.elector.state.phase is Phase.LEADING:
+            if better is not None and self.elector.state.phase is ElectionPhase.LEADING:
                 log.warning(f"this server cannot do a leader's work, and {better} says that it can: it gives way")
-                self.elector.leave(Lost.GAVE_WAY)
+                self.elector.leave(LossReason.GAVE_WAY)
 
     async def _about(self, _request: Request, _who: Who) -> Any:
-        now, shown = self._worker.clock.now(), self._shown.read() or Shown("following")
+        now, shown = self._worker.clock.now(), self._shown.read() or LeadershipCell("following")
         seen, error = None, ""
         try:
             seen = await self._store_seen()
@@ -287,7 +287,7 @@ class ElectorJob:
             error = str(away)
         servers = {**self.registrar.others, self._me.name: self._report()}
         refusal = self.guard.refusal
-        about = About(
+        about = ElectorView(
             name=self._me.name,
             phase=shown.phase,
             leader=shown.leader,
@@ -328,15 +328,15 @@ class ElectorJob:
         return StoreSeen(newest.version, total, len(members), newest.revision, round(took, 1), ago)
 
     async def _step_down(self, request: Request, who: Who) -> str:
-        if self.elector.state.phase is not Phase.LEADING:
+        if self.elector.state.phase is not ElectionPhase.LEADING:
             raise Declined(f"{self._me.name} does not lead; holdfast leader tells who does")
         self._told_asked("step-down", wish(request, who, self._worker.clock))
-        self.elector.leave(Lost.STEPPED_DOWN, 2 * self._worker.config.server.ttl)
+        self.elector.leave(LossReason.STEPPED_DOWN, 2 * self._worker.config.server.ttl)
         return f"{self._me.name} steps down"
 
     async def _pause(self, request: Request, who: Who) -> str:
         asked = wish(request, who, self._worker.clock)
-        self._book.keep(Wishes(pause=asked))
+        self._book.keep(WorkerIntents(pause=asked))
         self._told_asked("pause", asked)
         self._heed_pause()
         return f"{self._me.name} neither leads nor campaigns{asked.lasting}; end it with: holdfast resume server"
@@ -344,26 +344,28 @@ class ElectorJob:
     async def _resume(self, request: Request, who: Who) -> str:
         if not self._is_pause_wanted():
             raise Declined(f"{self._me.name} is not paused")
-        self._book.keep(Wishes())
-        self._told_asked("resume", Wish(who.name, str(request.args.get("reason", "")), self._worker.clock.wall()))
+        self._book.keep(WorkerIntents())
+        self._told_asked(
+            "resume", WorkerIntent(who.name, str(request.args.get("reason", "")), self._worker.clock.wall())
+        )
         self._heed_pause()
         return f"{self._me.name} takes part in elections again"
 
     def _heed_pause(self) -> None:
         """An operator's pause outlives the process; it ends when it is told to, or runs out. Looked at again and
         again, so that of two pauses the later one counts."""
-        wanted, paused = self._is_pause_wanted(), Lost.PAUSED in self.elector.state.withheld
+        wanted, paused = self._is_pause_wanted(), LossReason.PAUSED in self.elector.state.withheld
         if wanted and not paused:
-            self.elector.leave(Lost.PAUSED)
+            self.elector.leave(LossReason.PAUSED)
         elif paused and not wanted:
             log.info(f"{self._me.name} takes part in elections again: its pause is over")
-            self.elector.go_on(Lost.PAUSED)
+            self.elector.go_on(LossReason.PAUSED)
 
     def _is_pause_wanted(self) -> bool:
         pause = self._book.wishes.pause
         return pause is not None and not pause.is_over(self._worker.clock.wall())
 
-    def _told_asked(self, what: str, asked: Wish) -> None:
+    def _told_asked(self, what: str, asked: WorkerIntent) -> None:
         why = f": “{asked.why}”" if asked.why else ""
         sentence = f"{asked.who} asked {self._me.name} to {what}{asked.lasting}{why}"
         log.info(sentence)
@@ -379,10 +381,10 @@ def _hurried(config: Config) -> StoreConfig:
 
 
 def _state(state: Election, *, success: bool) -> str:
-    if not success and state.phase is not Phase.LEADING:
+    if not success and state.phase is not ElectionPhase.LEADING:
         return "waiting: store"
     leader = state.seen.leader if state.seen and state.seen.term else None
-    return f"following {leader.name}" if state.phase is Phase.FOLLOWING and leader else state.phase.value
+    return f"following {leader.name}" if state.phase is ElectionPhase.FOLLOWING and leader else state.phase.value
 
 
 def _is_healthy(worker: WorkerReport) -> bool:

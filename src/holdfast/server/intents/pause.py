@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from holdfast.model.base.time import Duration
-from holdfast.model.control.intent import Intent, What
+from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision, DecisionLog
 from holdfast.runtime.intents.book import wish
-from holdfast.server.intents.store import Words
+from holdfast.server.intents.store import EtcdIntents
 from holdfast.store.api import StoreError
 
 log = structlog.get_logger(__name__)
@@ -26,10 +26,10 @@ HEARD_WITHIN = Duration(seconds=2)
 """How often whoever leads looks what was said."""
 
 
-class Pausing:
+class PauseCommands:
     """Answers on one server; `hear` is set while it leads: what was said takes effect at once then."""
 
-    def __init__(self, words: Words, clock: Clock, decisions: DecisionLog) -> None:
+    def __init__(self, words: EtcdIntents, clock: Clock, decisions: DecisionLog) -> None:
         self._words = words
         self._name = str(words.scope)
         self._clock = clock
@@ -41,7 +41,9 @@ class Pausing:
 
     async def _pause(self, request: Request, who: Who) -> str:
         asked, scope = wish(request, who, self._clock), self._words.scope
-        intent = Intent(what=What.PAUSE, scope=scope, who=asked.who, why=asked.why, since=asked.at, until=asked.until)
+        intent = Intent(
+            what=IntentKind.PAUSE, scope=scope, who=asked.who, why=asked.why, since=asked.at, until=asked.until
+        )
         try:
             await self._words.ask_for(intent)
         except (Away, StoreError) as error:

@@ -17,26 +17,26 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Instant
 from holdfast.model.control.allowance import ALLOWANCE, Allowance, AllowanceName
-from holdfast.model.control.intent import INTENT, Intent, IntentName, What
-from holdfast.model.control.scope import Scope, Target
+from holdfast.model.control.intent import INTENT, Intent, IntentKind, IntentName
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import Away, Pause
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import Entry, Get, Store, StoreError
 from holdfast.store.fenced.store import FencedStore
 
-SYNCER = Scope(Target.SYNCER)
-PAUSE = IntentName(What.PAUSE, SYNCER)
+SYNCER = Scope(ScopeKind.SYNCER)
+PAUSE = IntentName(IntentKind.PAUSE, SYNCER)
 BRAKE = AllowanceName("brake", SYNCER)
 
 
-class Words:
+class EtcdIntents:
     """The two keys, as they were last read."""
 
     def __init__(self, store: Store, region: Region, clock: Clock, scope: Scope = SYNCER) -> None:
         self.scope = scope
         self._store = store
         self._clock = clock
-        self._pause_key = INTENT.key(region, IntentName(What.PAUSE, scope))
+        self._pause_key = INTENT.key(region, IntentName(IntentKind.PAUSE, scope))
         self._brake_key = ALLOWANCE.key(region, AllowanceName(BRAKE.gate, scope))
         self._reading = asyncio.Lock()
         """Of two readers the later one asks later, too: an old answer does not undo what was said meanwhile."""

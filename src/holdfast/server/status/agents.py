@@ -20,7 +20,7 @@ NOT_OURS = Bad(b"", BadReason.OTHER_KIND, "not the status of an agent")
 _STATUS = b"/status"
 
 
-class Agents:
+class AgentRules:
     """What is known of agents: `reports` and `unreadable` as the mirror has them, `hosts` as the inventory has them."""
 
     kind = AGENT

@@ -12,15 +12,15 @@ import msgspec
 import structlog
 
 from holdfast.model.fleet.observed import AgentSeen
-from holdfast.reconcile import Intent
+from holdfast.reconcile import PauseGate
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.intents.book import wish
-from holdfast.runtime.intents.commands import Intents
+from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.server.status.mass_loss import GATE
-from holdfast.server.status.migration_notices import Notices
-from holdfast.server.status.term import Reign
+from holdfast.server.status.migration_notices import MigrationNotices
+from holdfast.server.status.term import StatusTerm
 
 log = structlog.get_logger(__name__)
 
@@ -31,14 +31,14 @@ LISTED = 1_000
 
 
 class StatusCommands(Generic[T, V]):
-    def __init__(self, worker: Worker, reign: Reign[T, V], notices: Notices | None = None) -> None:
+    def __init__(self, worker: Worker, reign: StatusTerm[T, V], notices: MigrationNotices | None = None) -> None:
         self._worker = worker
         self._reign = reign
         self._notices = notices
 
     def offer(self) -> None:
         reign = self._reign
-        Intents(self._worker, reign.reconciler, Intent(reign.topic.name), reign.sync).offer()
+        IntentCommands(self._worker, reign.reconciler, PauseGate(reign.topic.name), reign.sync).offer()
         self._worker.handlers |= {
             "allow": self._allow,
             "held": self._held,
@@ -118,7 +118,7 @@ NAMED = 20
 """Hosts and keys that are named; the rest is counted."""
 
 
-def view(reign: Reign[Any, Any]) -> dict[str, Any]:
+def view(reign: StatusTerm[Any, Any]) -> dict[str, Any]:
     """Counts by state, and what is not as it should be by name."""
     mirror, behind = reign.topic.mirror, reign.behind()
     silent = sorted(_silent(reign), key=lambda one: one["since_s"])
@@ -138,7 +138,7 @@ def view(reign: Reign[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _silent(reign: Reign[Any, Any]) -> Iterator[dict[str, Any]]:
+def _silent(reign: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
     """Agents whose report is gone, since when; those that never reported are not missed."""
     wall = reign.around.clock.wall()
     for key, row in reign.target.written.items():
@@ -151,7 +151,7 @@ def _silent(reign: Reign[Any, Any]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _off(reign: Reign[Any, Any]) -> Iterator[dict[str, Any]]:
+def _off(reign: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
     staleness = reign.around.staleness
     for host in staleness.offsets:
         by = staleness.skew(host).total_seconds()

@@ -11,16 +11,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, State
-from holdfast.model.fleet.observed import ENDPOINT, EndpointSeen, Word
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus
+from holdfast.model.fleet.observed import ENDPOINT, EndpointSeen, ObservedState
 from holdfast.server.status.agents import NOT_OURS, is_report_of_agent
 from holdfast.server.status.bindings import WORKLOAD, Bindings, Bound
 from holdfast.store.mirror.pending import Delta
 
-_WORDS = {State.UP: Word.ACTIVE, State.DOWN: Word.DOWN, State.ERROR: Word.ERROR}
+_WORDS = {
+    EndpointState.UP: ObservedState.ACTIVE,
+    EndpointState.DOWN: ObservedState.DOWN,
+    EndpointState.ERROR: ObservedState.ERROR,
+}
 _SEEN = {state: EndpointSeen(word) for state, word in _WORDS.items()}
-_SILENT = EndpointSeen(Word.DOWN)
-_UNKNOWN = {word: EndpointSeen(word, known=False) for word in Word}
+_SILENT = EndpointSeen(ObservedState.DOWN)
+_UNKNOWN = {word: EndpointSeen(word, known=False) for word in ObservedState}
 _MOST_REMEMBERED = 1_000
 
 
@@ -32,7 +36,7 @@ ALIVE = Alive()
 Said = EndpointStatus | Alive
 
 
-class Endpoints:
+class EndpointRules:
     """What is known of endpoints: `reports` as the mirror has them, `bindings` as the inventory has them."""
 
     kind = ENDPOINT
@@ -150,5 +154,5 @@ def _joined(parts: Sequence[str]) -> str:
     return "-".join([part.replace("-", "--") for part in parts])
 
 
-def _word(said: Said | None) -> Word:
-    return _WORDS[said.status] if isinstance(said, EndpointStatus) else Word.NONE
+def _word(said: Said | None) -> ObservedState:
+    return _WORDS[said.status] if isinstance(said, EndpointStatus) else ObservedState.NONE

@@ -19,8 +19,8 @@ from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.runtime.clock import Clock
 from holdfast.server.status.inventory_rows import Rows
 from holdfast.server.status.mass_loss import MassLoss
-from holdfast.server.status.source import Subject, hear
-from holdfast.server.status.staleness import Behind, Late, Staleness
+from holdfast.server.status.source import StatusRules, hear
+from holdfast.server.status.staleness import Backlog, LateReport, Staleness
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.pending import Delta
 
@@ -46,7 +46,7 @@ class StatusFeed(Generic[T, V]):
 
     def __init__(
         self,
-        subject: Subject[T, V],
+        subject: StatusRules[T, V],
         mirror: Mirror[T],
         rows: Rows,
         mass_loss: MassLoss[bytes, V],
@@ -65,7 +65,7 @@ class StatusFeed(Generic[T, V]):
         self._since = NEVER
         self._handed_on = asyncio.Event()
         self._inventory_changed = True
-        self.behind: Callable[[], Behind] = lambda: Behind()
+        self.behind: Callable[[], Backlog] = lambda: Backlog()
 
     @property
     def taken(self) -> Collection[bytes]:
@@ -91,7 +91,7 @@ class StatusFeed(Generic[T, V]):
                 await self._handed_on.wait()
             await asyncio.sleep(GATHER.total_seconds())
 
-    def take(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
+    def take(self, deltas: Sequence[Delta[T]], behind: Backlog) -> None:
         """Notes which objects have to be looked at, and what the reports say about themselves."""
         hear(self._subject, self._mass_loss, (one.key for one in deltas if one.live and one.new is not None))
         self._taken |= dict.fromkeys(self._subject.affected(deltas))
@@ -119,7 +119,7 @@ class StatusFeed(Generic[T, V]):
     async def settle(self, is_open: Callable[[bytes], bool]) -> bool:
         return False
 
-    def _judge_all(self, deltas: Sequence[Delta[T]], behind: Behind) -> None:
+    def _judge_all(self, deltas: Sequence[Delta[T]], behind: Backlog) -> None:
         wall, now = self._clock.wall(), self._clock.now()
         for delta in deltas:
             if isinstance(delta.new, AgentStatus):
@@ -127,8 +127,8 @@ class StatusFeed(Generic[T, V]):
             elif delta.new is None:
                 self._staleness.forget(self._subject.host(delta.key))  # who comes back may have another clock
 
-    def _judge(self, delta: Delta[T], report: AgentStatus, behind: Behind, wall: datetime, now: Instant) -> None:
+    def _judge(self, delta: Delta[T], report: AgentStatus, behind: Backlog, wall: datetime, now: Instant) -> None:
         host = self._subject.host(delta.key)
         said = self._staleness.report(host, report.reported, live=delta.live, behind=behind, wall=wall, now=now)
         if said is not None:
-            log.warning(said.sentence if isinstance(said, Late) else said)
+            log.warning(said.sentence if isinstance(said, LateReport) else said)

@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Protocol
 
-from holdfast.inventory.api import Observed, Touched
-from holdfast.inventory.sql.thread import Aside
+from holdfast.inventory.api import ChangedKeys, Observed
+from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
-from holdfast.server.status.agents import Agents
+from holdfast.server.status.agents import AgentRules
 from holdfast.server.status.bindings import Bindings
-from holdfast.server.status.endpoints import Endpoints
+from holdfast.server.status.endpoints import EndpointRules
 
 PAGE = 5_000
 OVERLAP = 1_000
@@ -38,7 +38,7 @@ class Rows(Protocol):
 class _Changes:
     """Finds out cheaply whether anything changed, and then what."""
 
-    def __init__(self, observed: Observed, aside: Aside, kind: str) -> None:
+    def __init__(self, observed: Observed, aside: RunInThread, kind: str) -> None:
         self._observed = observed
         self._aside = aside
         self._kind = kind
@@ -48,7 +48,7 @@ class _Changes:
     async def begin(self) -> None:
         self._newest = await self._aside(self._observed.newest)
 
-    async def since(self, now: Instant) -> Touched:
+    async def since(self, now: Instant) -> ChangedKeys:
         look_back = now - self._looked >= LOOK_BACK_EVERY
         touched = await self._aside(partial(self._ask, look_back))
         self._newest = touched.newest
@@ -56,17 +56,17 @@ class _Changes:
             self._looked = now
         return touched
 
-    def _ask(self, look_back: bool) -> Touched:
+    def _ask(self, look_back: bool) -> ChangedKeys:
         newest = self._observed.newest()
         if newest == self._newest and not look_back:
-            return Touched(newest)
+            return ChangedKeys(newest)
         return self._observed.touched(self._kind, max(0, self._newest - OVERLAP))
 
 
 class HostRows:
     """The region's hosts."""
 
-    def __init__(self, agents: Agents, observed: Observed, aside: Aside) -> None:
+    def __init__(self, agents: AgentRules, observed: Observed, aside: RunInThread) -> None:
         self._agents = agents
         self._observed = observed
         self._aside = aside
@@ -89,7 +89,7 @@ class HostRows:
 class EndpointRows:
     """The region's endpoints, by the keys at which their hosts speak of them."""
 
-    def __init__(self, endpoints: Endpoints, observed: Observed, aside: Aside) -> None:
+    def __init__(self, endpoints: EndpointRules, observed: Observed, aside: RunInThread) -> None:
         self._endpoints = endpoints
         self._observed = observed
         self._aside = aside

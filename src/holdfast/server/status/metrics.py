@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from holdfast.model.base.time import Duration
-from holdfast.server.status.staleness import Behind, Cause, Staleness
+from holdfast.server.status.staleness import Backlog, Cause, Staleness
 
 
 class StatusMetrics:
@@ -48,7 +48,7 @@ class StatusMetrics:
             self._stale.labels(cause=cause.label)
         self._counted: dict[object, int] = {}
 
-    def staleness(self, staleness: Staleness, behind: Behind) -> None:
+    def staleness(self, staleness: Staleness, behind: Backlog) -> None:
         for cause, count in staleness.counted.items():
             self._raise(self._stale.labels(cause=cause.label), cause, count)
         self._raise(self._unparseable, "unparseable", staleness.unparseable)

@@ -20,14 +20,14 @@ import msgspec
 
 from holdfast.model.base.name import join
 from holdfast.model.base.region import Region
-from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatus, EndpointStatusName, State
+from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.calico.migration import Migration
 from holdfast.server.status.bindings import agent_of
 
 KIND = "migration"
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
+class Notified(msgspec.Struct, frozen=True, gc=False):
     """That a migration has arrived was told, under this idempotency key."""
 
     key: str
@@ -63,7 +63,7 @@ class Witnesses:
         word = ENDPOINT_STATUS.key(self._region, EndpointStatusName.of(self._region, migration.target))
         agent, reports = agent_of(word, len(ENDPOINT_STATUS.prefix(self._region))), self._reports
         said = reports.objects.get(word)
-        if agent not in reports.objects or not isinstance(said, EndpointStatus) or said.status is not State.UP:
+        if agent not in reports.objects or not isinstance(said, EndpointStatus) or said.status is not EndpointState.UP:
             self._lived.pop(key, None)
             return False
         return reports.mod_revision(word) > revision or self._has_lived_on(key, revision, reports.mod_revision(agent))

@@ -23,11 +23,11 @@ from holdfast.reconcile import Away, Change, Op, Outcome, Owned, one_kind
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import Deed, Pace, Place
+from holdfast.runtime.reconciler.place import LoopTimings, Place, Wording
 from holdfast.runtime.tasks import together
 from holdfast.server.election.leadership import LeaderGate, Leading, NotLeading
 from holdfast.server.status.feed import follow
-from holdfast.server.status.migration import KIND, Told, Witnesses, identity, notice, of_endpoint
+from holdfast.server.status.migration import KIND, Notified, Witnesses, identity, notice, of_endpoint
 from holdfast.server.status.target import SOURCE, ObservedTarget
 from holdfast.server.status.term import Around
 from holdfast.store.api import Store, StoreError
@@ -39,10 +39,10 @@ LOOK_EVERY = Duration(seconds=1)
 NAMED = 20
 """Arrivals that are named while the webhook does not take them; the rest is counted."""
 
-DEEDS: Mapping[Op, Deed] = {
-    Op.DELETE: Deed("forget", "forgot"),
-    Op.REPLACE: Deed("be told anew of", "was told anew of"),
-    Op.CREATE: Deed("be told of", "was told of"),
+DEEDS: Mapping[Op, Wording] = {
+    Op.DELETE: Wording("forget", "forgot"),
+    Op.REPLACE: Wording("be told anew of", "was told anew of"),
+    Op.CREATE: Wording("be told of", "was told of"),
 }
 
 Tell = Callable[[dict[str, str]], Awaitable[str | None]]
@@ -50,26 +50,26 @@ Tell = Callable[[dict[str, str]], Awaitable[str | None]]
 Confirm = Callable[[], Awaitable[Leading | NotLeading]]
 
 
-class Arrivals:
+class ArrivalSource:
     """The migrations that are under way, and what should have been told about them."""
 
     def __init__(
-        self, region: Region, migrations: Mirror[Migration], endpoints: Mirror[Any], target: ObservedTarget[Told]
+        self, region: Region, migrations: Mirror[Migration], endpoints: Mirror[Any], target: ObservedTarget[Notified]
     ) -> None:
         self._migrations = migrations
         self._endpoints = endpoints
         self._target = target
         self._witnesses = Witnesses(region, endpoints)
 
-    async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[Told]]]:
+    async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[Notified]]]:
         found = await self.look(self._migrations.objects)
         keys = [key for key in sorted(found) if (after is None or key > after) and (upto is None or key <= upto)]
         return [(key, found[key]) for key in keys]
 
-    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Told]]:
+    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Notified]]:
         await self.refresh()
         self._witnesses.forget(self._migrations.objects)
-        found: dict[bytes, Owned[Told]] = {}
+        found: dict[bytes, Owned[Notified]] = {}
         for key in keys:
             migration = self._migrations.objects.get(key)
             row, revision = self._target.written.get(key), self._migrations.mod_revision(key)
@@ -81,9 +81,9 @@ class Arrivals:
                 found[key] = Owned(told, SOURCE, revision)
         return found
 
-    def _wanted(self, key: bytes, migration: Migration, revision: int, last: Told | None) -> Told | None:
+    def _wanted(self, key: bytes, migration: Migration, revision: int, last: Notified | None) -> Notified | None:
         """What should have been told about a migration that is under way."""
-        mine = Told(identity(key, migration, revision))
+        mine = Notified(identity(key, migration, revision))
         return mine if last == mine or self._witnesses.has_arrived(key, migration, revision) else None
 
     async def refresh(self) -> None:
@@ -91,11 +91,11 @@ class Arrivals:
             raise Away("store", "the first complete list of migrations has not come yet")
 
 
-class Teller:
+class WebhookTarget:
     """Tells what is to be told, and has it written down."""
 
     def __init__(
-        self, target: ObservedTarget[Told], migrations: Mirror[Migration], tell: Tell, confirm: Confirm
+        self, target: ObservedTarget[Notified], migrations: Mirror[Migration], tell: Tell, confirm: Confirm
     ) -> None:
         self._target = target
         self._migrations = migrations
@@ -103,10 +103,10 @@ class Teller:
         self._confirm = confirm
         self.read, self.look = target.read, target.look
 
-    async def apply(self, ready: Sequence[Change[bytes, Told]]) -> Sequence[Outcome[bytes, Told]]:
+    async def apply(self, ready: Sequence[Change[bytes, Notified]]) -> Sequence[Outcome[bytes, Notified]]:
         return [await self._one(change) for change in ready]
 
-    async def _one(self, change: Change[bytes, Told]) -> Outcome[bytes, Told]:
+    async def _one(self, change: Change[bytes, Notified]) -> Outcome[bytes, Notified]:
         migration = self._migrations.objects.get(change.key)
         if change.new is not None:
             if migration is None:
@@ -117,7 +117,7 @@ class Teller:
         (outcome,) = await self._target.apply([change])
         return outcome
 
-    async def _told(self, told: Told, migration: Migration) -> str | None:
+    async def _told(self, told: Notified, migration: Migration) -> str | None:
         try:
             if not isinstance(await self._confirm(), Leading):
                 return "this server does not lead any more"
@@ -126,7 +126,7 @@ class Teller:
         return await self._tell(notice(told.key, migration))
 
 
-class Notices:
+class MigrationNotices:
     """The whole of it, beside an endpoint-status reign."""
 
     def __init__(
@@ -141,13 +141,13 @@ class Notices:
     ) -> None:
         prefix = MIGRATION.prefix(region)
         self.mirror: Mirror[Migration] = Mirror(store, prefix, _decode, now=around.clock.now)
-        target = ObservedTarget(around.observed, around.aside, fence, KIND, prefix, Told(""), around.clock)
+        target = ObservedTarget(around.observed, around.aside, fence, KIND, prefix, Notified(""), around.clock)
         self.target = target
-        self.reconciler: Reconciler[bytes, Told] = Reconciler(
+        self.reconciler: Reconciler[bytes, Notified] = Reconciler(
             Place(
                 "webhook",
-                Arrivals(region, self.mirror, endpoints, target),
-                Teller(target, self.mirror, tell, confirm),
+                ArrivalSource(region, self.mirror, endpoints, target),
+                WebhookTarget(target, self.mirror, tell, confirm),
                 [LeaderGate(around.leadership)],
                 one_kind("migrations"),
                 lambda key: f"migration {key.decode(errors='replace').rpartition('/')[2]}",
@@ -160,7 +160,7 @@ class Notices:
             vitals=Vitals(around.clock),  # the worker's own show the reports: a webhook that is away stalls nobody
             decisions=around.decisions,
             metrics=WorkerMetrics(),
-            pace=Pace(audit=around.audit_every),
+            pace=LoopTimings(audit=around.audit_every),
         )
 
     async def run(self, stopping: asyncio.Event) -> None:

@@ -1,6 +1,7 @@
 """What the status workers want: reports in the store and rows of the inventory, looked at together.
 
-`Subject` is what the two workers differ in; it decides, and is pure. Nothing is concluded before the mirror has taken
+`StatusRules` is what the two workers differ in; it decides, and is pure. Nothing is concluded before the mirror has
+taken
 in one complete list (rule 5): until then the source is away. Losses are announced to the mass-loss gate before they are
 judged, all of a pass before its first page, so that it sees how many there are.
 """
@@ -30,7 +31,7 @@ T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
 
-class Subject(Protocol[T, V]):
+class StatusRules(Protocol[T, V]):
     """What is reported about, and what follows from it."""
 
     region: Region
@@ -74,7 +75,7 @@ class Subject(Protocol[T, V]):
 class StatusSource(Generic[T, V]):
     def __init__(
         self,
-        subject: Subject[T, V],
+        subject: StatusRules[T, V],
         mirror: Mirror[T],
         rows: Rows,
         target: ObservedTarget[V],
@@ -177,13 +178,13 @@ class StatusSource(Generic[T, V]):
             self._mass_loss.vanished(lost, self._subject.reporting(), self._now())
 
 
-def hear(subject: Subject[T, V], mass_loss: MassLoss[bytes, V], fresh: Iterable[bytes] = ()) -> None:
+def hear(subject: StatusRules[T, V], mass_loss: MassLoss[bytes, V], fresh: Iterable[bytes] = ()) -> None:
     """Tells the gate whose reports have come; `fresh` are the keys of live changes."""
     for host in subject.heard(fresh):
         mass_loss.reported(host)
 
 
-def loser(subject: Subject[T, V], change: Change[bytes, V]) -> str | None:
+def loser(subject: StatusRules[T, V], change: Change[bytes, V]) -> str | None:
     """The host that would be lost by this change."""
     new = None if change.new is None else change.new.value
     return subject.host(change.key) if change.old is not None and subject.is_loss(change.old.value, new) else None

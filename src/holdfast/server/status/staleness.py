@@ -37,7 +37,7 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class Backlog:
     """How far we are behind ourselves: revisions of the store, objects that wait, and for how long the oldest has."""
 
     revisions: int = 0
@@ -50,7 +50,7 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateReport:
     """A warning. `age` is what the host's clock says, or how long the oldest change has waited."""
 
     cause: Cause
@@ -59,14 +59,14 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class ClockOffset:
     """How far a host's clock is behind ours, as its fresh reports tell; known once two of them agree."""
 
     by: Duration
     agreed: bool = False
 
-    def after(self, by: Duration) -> Offset:
-        return Offset(by, abs(by - self.by) <= STEADY)
+    def after(self, by: Duration) -> ClockOffset:
+        return ClockOffset(by, abs(by - self.by) <= STEADY)
 
 
 def is_first(last: Instant) -> bool:
@@ -85,19 +85,19 @@ class Staleness:
 
     stale_after: Duration = Duration(seconds=300)
     warn_every: Duration = Duration(seconds=300)
-    offsets: dict[str, Offset] = field(default_factory=dict)
+    offsets: dict[str, ClockOffset] = field(default_factory=dict)
     delays: dict[str, Duration] = field(default_factory=dict)
     """Agents whose last report was old by their own doing."""
     counted: dict[Cause, int] = field(default_factory=lambda: dict.fromkeys(Cause, 0))
     unparseable: int = 0
-    last: Late | None = None
+    last: LateReport | None = None
     """The last warning."""
     _warned: Instant = NEVER
     _puzzled: Instant = NEVER
 
     def report(
-        self, host: str, reported: datetime | Unclear, *, live: bool, behind: Behind, wall: datetime, now: Instant
-    ) -> Late | str | None:
+        self, host: str, reported: datetime | Unclear, *, live: bool, behind: Backlog, wall: datetime, now: Instant
+    ) -> LateReport | str | None:
         """What is to be said about a report that is handled now: a warning, a word about its time, or nothing."""
         if not is_judged(live) or reported is Unclear.MISSING:
             return None
@@ -112,7 +112,7 @@ class Staleness:
         self.counted[cause] += 1
         return self._warning(cause, age, self._about(host, reported, age, cause, behind), now)
 
-    def waiting(self, behind: Behind, now: Instant) -> Late | None:
+    def waiting(self, behind: Backlog, now: Instant) -> LateReport | None:
         """The same question when nothing is handled at all: has a change waited for too long?"""
         if behind.oldest <= self.stale_after:
             return None
@@ -133,14 +133,14 @@ class Staleness:
         offset = self.offsets.get(host)
         return -offset.by if offset is not None and offset.agreed and abs(offset.by) > OFF else NOTHING
 
-    def _learn(self, host: str, age: Duration, behind: Behind) -> None:
+    def _learn(self, host: str, age: Duration, behind: Backlog) -> None:
         """Only a report that did not wait for us says something about its host."""
         if behind.oldest > STEADY:
             return
         known = self.offsets.get(host)
-        self.offsets[host] = Offset(age) if known is None else known.after(age)
+        self.offsets[host] = ClockOffset(age) if known is None else known.after(age)
 
-    def _cause(self, host: str, age: Duration, behind: Behind) -> Cause:
+    def _cause(self, host: str, age: Duration, behind: Backlog) -> Cause:
         theirs = age - behind.oldest
         offset = self.offsets.get(host)
         by_clock = offset is not None and offset.agreed and theirs - offset.by <= self.stale_after
@@ -152,18 +152,18 @@ class Staleness:
             return Cause.BACKLOG
         return Cause.CLOCK if by_clock else Cause.AGENT
 
-    def _about(self, host: str, reported: datetime, age: Duration, cause: Cause, behind: Behind) -> str:
+    def _about(self, host: str, reported: datetime, age: Duration, cause: Cause, behind: Backlog) -> str:
         more = f" ({behind})" if cause is Cause.BACKLOG else ""
         return (
             f"status is behind: the report of {host} from {reported:%H:%M:%S}Z is {_clock(age)} old when it is "
             f"handled; {cause.label}: {cause.value}{more}"
         )
 
-    def _warning(self, cause: Cause, age: Duration, sentence: str, now: Instant) -> Late | None:
+    def _warning(self, cause: Cause, age: Duration, sentence: str, now: Instant) -> LateReport | None:
         if not is_first(self._warned) and now - self._warned < self.warn_every:
             return None
         self._warned = now
-        self.last = Late(cause, age, sentence)
+        self.last = LateReport(cause, age, sentence)
         return self.last
 
     def _unclear(self, host: str, now: Instant) -> str | None:

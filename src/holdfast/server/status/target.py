@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.inventory.api import Fence, Observed
-from holdfast.inventory.sql.thread import Aside
+from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base import codec
 from holdfast.reconcile import Change, Outcome, Owned, alike
 from holdfast.runtime.clock import Clock
@@ -32,13 +32,13 @@ _MOST_REMEMBERED = 1_000
 _VALUE = attrgetter("value")
 
 
-class Written(Owned[V], frozen=True, gc=False):
+class WrittenRow(Owned[V], frozen=True, gc=False):
     """What a row says, and when it was written: one for all rows that were written together and say the same."""
 
     at: datetime
 
 
-_Page = Sequence[tuple[bytes, Written[V]]]
+_Page = Sequence[tuple[bytes, WrittenRow[V]]]
 
 
 class ObservedTarget(Generic[V]):
@@ -47,7 +47,7 @@ class ObservedTarget(Generic[V]):
     def __init__(
         self,
         observed: Observed,
-        aside: Aside,
+        aside: RunInThread,
         fence: Fence,
         kind: str,
         prefix: bytes,
@@ -66,7 +66,7 @@ class ObservedTarget(Generic[V]):
         self._decoder = msgspec.json.Decoder(type(blank))
         self._clock = clock
         self._expected = expected
-        self.written: dict[bytes, Written[V]] = {}
+        self.written: dict[bytes, WrittenRow[V]] = {}
         """What the rows say that can be read."""
         self.page = PAGE
         """Rows that are asked for at once, and compared at once."""
@@ -89,16 +89,16 @@ class ObservedTarget(Generic[V]):
 
     async def _read_all(self) -> None:
         pages: deque[_Page[V]] = deque()
-        shared: dict[tuple[bytes, datetime], Written[V]] = {}
+        shared: dict[tuple[bytes, datetime], WrittenRow[V]] = {}
         after: bytes | None = None
         while True:
             rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, self.page))
-            page: list[tuple[bytes, Written[V]]] = []
+            page: list[tuple[bytes, WrittenRow[V]]] = []
             for seen in rows:
                 case = seen.doc, seen.at
                 row = shared.get(case)
                 if row is None:
-                    row = shared[case] = Written(self._decoded(seen.doc), SOURCE, 0, seen.at)
+                    row = shared[case] = WrittenRow(self._decoded(seen.doc), SOURCE, 0, seen.at)
                 page.append((seen.key, row))
             pages.append(page)
             if len(rows) < self.page:
@@ -109,14 +109,14 @@ class ObservedTarget(Generic[V]):
         self._pages = pages
         self.written = {key: row for page in pages for key, row in page if row.value is not self.blank}
 
-    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Written[V]]:
+    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, WrittenRow[V]]:
         return self.written
 
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
         """All of it in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
         at = self._clock.wall()
         rows: dict[bytes, list[bytes]] = {}
-        made: dict[bytes, Written[V]] = {}
+        made: dict[bytes, WrittenRow[V]] = {}
         gone: list[bytes] = []
         for some in alike(ready):
             new, keys = some[0].new, [change.key for change in some]
@@ -124,7 +124,7 @@ class ObservedTarget(Generic[V]):
                 gone += keys
                 continue
             rows.setdefault(codec.encode(new.value), []).extend(keys)
-            made |= dict.fromkeys(keys, Written(new.value, SOURCE, 0, at))
+            made |= dict.fromkeys(keys, WrittenRow(new.value, SOURCE, 0, at))
         await self._aside(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
         self.written |= made
         for key in gone:

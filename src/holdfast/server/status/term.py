@@ -18,24 +18,24 @@ import msgspec
 import structlog
 
 from holdfast.inventory.api import Fence, Observed
-from holdfast.inventory.sql.thread import Aside
+from holdfast.inventory.sql.thread import RunInThread
 from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.time import NEVER, Duration, Instant
-from holdfast.reconcile import Intent, Pause, Story, Sync, one_kind
+from holdfast.reconcile import Outstanding, Pause, PauseGate, SyncGate, one_kind
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import Pace, Place
+from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.tasks import together
 from holdfast.server.election.leadership import LeaderGate, Leadership
 from holdfast.server.status.feed import StatusFeed
 from holdfast.server.status.inventory_rows import Rows
 from holdfast.server.status.mass_loss import MassLoss
 from holdfast.server.status.metrics import StatusMetrics
-from holdfast.server.status.source import StatusSource, Subject, hear, loser
-from holdfast.server.status.staleness import Behind, Staleness
+from holdfast.server.status.source import StatusRules, StatusSource, hear, loser
+from holdfast.server.status.staleness import Backlog, Staleness
 from holdfast.server.status.target import ObservedTarget
 from holdfast.store.mirror.mirror import Mirror
 
@@ -58,7 +58,7 @@ class Around:
     """What a status worker stands on."""
 
     observed: Observed
-    aside: Aside
+    aside: RunInThread
     waker: Waker
     clock: Clock
     leadership: Leadership
@@ -75,11 +75,11 @@ class Around:
 
 
 @dataclass
-class Topic(Generic[T, V]):
+class StatusKind(Generic[T, V]):
     """Which of the two it is: what is reported about, its mirror, its rows of the inventory, and how a row looks."""
 
     name: str
-    subject: Subject[T, V]
+    subject: StatusRules[T, V]
     mirror: Mirror[T]
     rows: Rows
     blank: V
@@ -88,16 +88,16 @@ class Topic(Generic[T, V]):
     extra: Callable[[], Mapping[str, int]] = field(default=dict)
 
 
-class Reign(Generic[T, V]):
+class StatusTerm(Generic[T, V]):
     """One term's work on one topic, from the moment that the inventory's fence is raised."""
 
-    def __init__(self, around: Around, topic: Topic[T, V], fence: Fence) -> None:
+    def __init__(self, around: Around, topic: StatusKind[T, V], fence: Fence) -> None:
         self.around = around
         self.topic = topic
         subject, clock = topic.subject, around.clock
         self.mass_loss: MassLoss[bytes, V] = MassLoss(topic.name, partial(loser, subject))
-        self.intent: Intent[bytes] = Intent(topic.name)
-        self.sync = Sync()
+        self.intent: PauseGate[bytes] = PauseGate(topic.name)
+        self.sync = SyncGate()
         self.target = ObservedTarget(
             around.observed,
             around.aside,
@@ -125,7 +125,7 @@ class Reign(Generic[T, V]):
             vitals=around.vitals,
             decisions=around.decisions,
             metrics=around.metrics,
-            pace=Pace(audit=around.audit_every, batch=BATCH),
+            pace=LoopTimings(audit=around.audit_every, batch=BATCH),
         )
         around.vitals.consumes(self)
         around.staleness.begin()
@@ -159,18 +159,18 @@ class Reign(Generic[T, V]):
     def oldest(self) -> Instant:
         return min(filter(None, (self.feed.oldest(), self.reconciler.oldest())), default=NEVER)
 
-    def behind(self) -> Behind:
+    def behind(self) -> Backlog:
         """How far the inventory is behind the store, because of us: what is held or paused waits for somebody else."""
         late = [story for story in self.reconciler.ledger if not story.is_held]
         since = min((story.since for story in late), default=NEVER)
         oldest = min(filter(None, (self.feed.oldest(), self.reconciler.dirty.oldest(), since)), default=NEVER)
         if not oldest:
-            return Behind()
+            return Backlog()
         then = next((revision for at, revision in reversed(self._seen) if at <= oldest), self._seen[0][1])
         revisions = max(0, self.topic.mirror.revision - then)
-        return Behind(revisions, self._count(late), self.around.clock.now() - oldest)
+        return Backlog(revisions, self._count(late), self.around.clock.now() - oldest)
 
-    def _count(self, stories: Iterable[Story[bytes, V]]) -> int:
+    def _count(self, stories: Iterable[Outstanding[bytes, V]]) -> int:
         """What waits at the mirror may be much, and is not gone through."""
         mirror = self.topic.mirror
         keys = {*self.feed.taken, *self.reconciler.dirty, *(story.change.key for story in stories)}

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from holdfast.inventory.api import Observed
-from holdfast.inventory.sql.thread import Aside
+from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.model.fleet.observed import AgentSeen, EndpointSeen
 from holdfast.runtime.clock import Clock
-from holdfast.server.status.agents import Agents
-from holdfast.server.status.endpoints import Endpoints, Said
+from holdfast.server.status.agents import AgentRules
+from holdfast.server.status.endpoints import EndpointRules, Said
 from holdfast.server.status.inventory_rows import EndpointRows, HostRows
-from holdfast.server.status.term import Topic
+from holdfast.server.status.term import StatusKind
 from holdfast.store.api import OwnKey, Store
 from holdfast.store.mirror.mirror import Mirror
 
@@ -27,29 +27,29 @@ stands still and has it catch up instead: with 5,000 changes a second that took 
 AGENT_STATUS = "agent-status"
 ENDPOINT_STATUS = "endpoint-status"
 
-AgentTopic = Topic[AgentStatus, AgentSeen]
-EndpointTopic = Topic[Said, EndpointSeen]
+AgentTopic = StatusKind[AgentStatus, AgentSeen]
+EndpointTopic = StatusKind[Said, EndpointSeen]
 
 
 def agents(
-    region: Region, store: Store, observed: Observed, aside: Aside, clock: Clock, own: OwnKey | None = None
+    region: Region, store: Store, observed: Observed, aside: RunInThread, clock: Clock, own: OwnKey | None = None
 ) -> AgentTopic:
-    subject = Agents(region)
+    subject = AgentRules(region)
     mirror = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now, gather=GATHER)
-    return Topic(AGENT_STATUS, subject, mirror, HostRows(subject, observed, aside), AgentSeen(False), agent_states)
+    return StatusKind(AGENT_STATUS, subject, mirror, HostRows(subject, observed, aside), AgentSeen(False), agent_states)
 
 
 def endpoints(
-    region: Region, store: Store, observed: Observed, aside: Aside, clock: Clock, own: OwnKey | None = None
+    region: Region, store: Store, observed: Observed, aside: RunInThread, clock: Clock, own: OwnKey | None = None
 ) -> EndpointTopic:
-    subject = Endpoints(region)
+    subject = EndpointRules(region)
     mirror: Mirror[Said] = Mirror(store, subject.prefix, subject.decode, own=own, now=clock.now, gather=GATHER)
     rows = EndpointRows(subject, observed, aside)
 
     def extra() -> Mapping[str, int]:
         return {"lonely": sum(subject.orphans().values()), "strays": subject.strays}
 
-    return Topic(ENDPOINT_STATUS, subject, mirror, rows, EndpointSeen(), endpoint_states, extra)
+    return StatusKind(ENDPOINT_STATUS, subject, mirror, rows, EndpointSeen(), endpoint_states, extra)
 
 
 def agent_states(rows: Iterable[AgentSeen]) -> Mapping[str, int]:

@@ -18,13 +18,13 @@ from holdfast.inventory.api import Fence, Inventory
 from holdfast.inventory.open import configured_engine
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
-from holdfast.inventory.sql.thread import Thread
+from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
-from holdfast.model.control.scope import Scope, Target
+from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.model.fleet.observed import ENDPOINT
 from holdfast.reconcile import Away
 from holdfast.runtime.config_file import read_secret
@@ -34,13 +34,13 @@ from holdfast.runtime.store_client import open_store
 from holdfast.runtime.tasks import together
 from holdfast.server.election.leadership import Leading, while_leading
 from holdfast.server.election.worker import leadership, server_name
-from holdfast.server.intents.pause import HEARD_WITHIN, Pausing
-from holdfast.server.intents.store import Words
+from holdfast.server.intents.pause import HEARD_WITHIN, PauseCommands
+from holdfast.server.intents.store import EtcdIntents
 from holdfast.server.status.commands import StatusCommands, view
 from holdfast.server.status.feed import follow
-from holdfast.server.status.migration_notices import MigrationMetrics, Notices, counted
+from holdfast.server.status.migration_notices import MigrationMetrics, MigrationNotices, counted
 from holdfast.server.status.staleness import Staleness
-from holdfast.server.status.term import Around, Reign, Topic
+from holdfast.server.status.term import Around, StatusKind, StatusTerm
 from holdfast.server.webhook import Webhook
 from holdfast.store.api import OwnKey, Store, StoreError
 from holdfast.store.identity import read_identity
@@ -69,7 +69,7 @@ class StatusJob:
     """One of the two workers."""
 
     def __init__(
-        self, worker: Worker, around: Around, topic: Topic[Any, Any], store: Store, inventory: Inventory
+        self, worker: Worker, around: Around, topic: StatusKind[Any, Any], store: Store, inventory: Inventory
     ) -> None:
         self._worker = worker
         self._around = around
@@ -77,13 +77,13 @@ class StatusJob:
         self._store = store
         self._inventory = inventory
         self._region = topic.subject.region
-        self._reign: Reign[Any, Any] | None = None
-        self._notices: Notices | None = None
+        self._reign: StatusTerm[Any, Any] | None = None
+        self._notices: MigrationNotices | None = None
         self._letting_go = asyncio.Lock()
         self._key = LEADER.key(self._region, "leader")
         self._told = MigrationMetrics(worker.metrics.registry) if topic.subject.kind == ENDPOINT else None
-        self._words = Words(store, self._region, around.clock, Scope(Target(topic.name)))
-        self._pausing = Pausing(self._words, around.clock, around.decisions)
+        self._words = EtcdIntents(store, self._region, around.clock, Scope(ScopeKind(topic.name)))
+        self._pausing = PauseCommands(self._words, around.clock, around.decisions)
         worker.handlers["about"] = self._about
         self._follow()
 
@@ -99,7 +99,7 @@ class StatusJob:
         async with self._letting_go:  # whoever lets changes go must be through before they count
             log.info(f"{self._topic.name} begins under term {fence.term}, epoch {fence.epoch}")
         try:
-            self._reign = reign = Reign(self._around, self._topic, fence)
+            self._reign = reign = StatusTerm(self._around, self._topic, fence)
             self._notices = self._telling(fence)
             reign.obey(self._words.pause)
             StatusCommands(self._worker, reign, self._notices).offer()
@@ -110,7 +110,7 @@ class StatusJob:
             self._reign = self._notices = None
             self._follow()
 
-    def _telling(self, fence: Fence) -> Notices | None:
+    def _telling(self, fence: Fence) -> MigrationNotices | None:
         """The notices of migrations: for endpoints, where there is somebody to tell."""
         url, file = self._worker.config.status.webhook, self._worker.config.status.webhook_token_file
         if url is None or self._told is None:
@@ -118,16 +118,16 @@ class StatusJob:
         token = None if file is None else partial(read_secret, file, os.environ)
         tell = counted(Webhook(url, token), self._told)
         confirm = partial(self._around.leadership.confirm, self._store, self._key)
-        return Notices(self._around, self._region, self._store, self._topic.mirror, fence, tell, confirm)
+        return MigrationNotices(self._around, self._region, self._store, self._topic.mirror, fence, tell, confirm)
 
-    async def _beside(self, reign: Reign[Any, Any], notices: Notices | None) -> None:
+    async def _beside(self, reign: StatusTerm[Any, Any], notices: MigrationNotices | None) -> None:
         stopping = self._worker.stopping
         works = {"reign": reign.run(stopping), "words": self._listen(reign)}
         if notices is not None:
             works["notices"] = notices.run(stopping)
         await together(works)
 
-    async def _listen(self, reign: Reign[Any, Any]) -> None:
+    async def _listen(self, reign: StatusTerm[Any, Any]) -> None:
         while True:
             await asyncio.sleep(HEARD_WITHIN.total_seconds())
             try:
@@ -135,7 +135,7 @@ class StatusJob:
             except Away as away:
                 log.debug(f"what operators said cannot be read now: {away}")
 
-    async def _hear(self, reign: Reign[Any, Any]) -> None:
+    async def _hear(self, reign: StatusTerm[Any, Any]) -> None:
         await self._words.read()
         reign.obey(self._words.pause)
 
@@ -233,10 +233,15 @@ def _die(why: str) -> NoReturn:
     os._exit(_OVERDUE)
 
 
-async def run(worker: Worker, topic: Callable[..., Topic[Any, Any]]) -> None:
+async def run(worker: Worker, topic: Callable[..., StatusKind[Any, Any]]) -> None:
     config = worker.config
     engine = configured_engine(config.inventory)
-    store, aside, ear, observed = open_store(config.store), Thread(worker.name), waker(engine), SqlObserved(engine)
+    store, aside, ear, observed = (
+        open_store(config.store),
+        DatabaseThread(worker.name),
+        waker(engine),
+        SqlObserved(engine),
+    )
     region = Region(config.store.region or "")
     own = OwnKey(LEADER.key(region, "leader"), config.server.renew_every)
     around = Around(

@@ -15,20 +15,20 @@ from holdfast.model.control.allowance import Allowance
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import Wish, wish
+from holdfast.runtime.intents.book import WorkerIntent, wish
 from holdfast.server.intents.store import BRAKE
 from holdfast.server.syncer.resync import next_pass
-from holdfast.server.syncer.term import NAME, Reign
+from holdfast.server.syncer.term import NAME, SyncerTerm
 from holdfast.store.api import StoreError
 from holdfast.store.identity import read_identity
 
 log = structlog.get_logger(__name__)
 
 
-class Allowing:
+class AllowCommands:
     """Answers `allow` for one reign; `once` is what lets exactly the held deletes through."""
 
-    def __init__(self, reign: Reign, once: Handler) -> None:
+    def __init__(self, reign: SyncerTerm, once: Handler) -> None:
         self._reign = reign
         self._once = once
 
@@ -41,7 +41,7 @@ class Allowing:
         self._reign.start(self._record_after(passes, asked))
         return said
 
-    async def _for_a_time(self, asked: Wish) -> str:
+    async def _for_a_time(self, asked: WorkerIntent) -> str:
         try:
             await self._record(asked)
             await self._reign.hear()
@@ -53,7 +53,7 @@ class Allowing:
         self._reign.reconciler.dirty.mark_all()
         return f"{NAME}/brake lets everything through{asked.lasting}"
 
-    async def _record_after(self, passes: int, asked: Wish) -> None:
+    async def _record_after(self, passes: int, asked: WorkerIntent) -> None:
         await next_pass(self._reign.reconciler, passes)
         try:
             revision = await self._record(asked)
@@ -62,7 +62,7 @@ class Allowing:
         else:
             log.info(f"what {asked.who} allowed is recorded: agents honour it up to revision {revision}")
 
-    async def _record(self, asked: Wish) -> int:
+    async def _record(self, asked: WorkerIntent) -> int:
         around = self._reign.around
         revision = (await read_identity(around.store, around.region)).revision
         allowance = Allowance(

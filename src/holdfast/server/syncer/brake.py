@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Brake, BrakeReason, Change, Closed, Kinds, Limits, Op, Outcome, Plan
+from holdfast.reconcile import Brake, BrakeLimits, BrakeReason, Change, Closed, Kinds, Op, Outcome, Plan
 from holdfast.store.api import Entry
 
-LIMITS = Limits(share=0.05)
+LIMITS = BrakeLimits(share=0.05)
 
 
 class SyncerBrake(Brake[bytes, Entry]):

@@ -10,27 +10,27 @@ from functools import partial
 from typing import Any
 
 from holdfast.inventory.api import Row
-from holdfast.inventory.changes import Past
+from holdfast.inventory.changes import PastChange
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Closed, Op, Owned
 from holdfast.runtime.control import Declined, Request, Who
-from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.source import NAME
-from holdfast.server.syncer.term import Reign, Surroundings
+from holdfast.server.syncer.term import Surroundings, SyncerTerm
 from holdfast.store.api import Entry, Get, StoreError
 
 LAST = 10
 
 
-class Explaining:
+class ExplainCommands:
     """Answers on one server; `reign` is set while it leads."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
-        self._layout = Layout(around.region, around.inventory.kinds)
-        self.reign: Reign | None = None
+        self._layout = RegionKeys(around.region, around.inventory.kinds)
+        self.reign: SyncerTerm | None = None
 
     async def answer(self, request: Request, _who: Who) -> dict[str, Any]:
         kind, name = self._kind(str(request.args.get("kind") or "")), str(request.args.get("name") or "")
@@ -74,7 +74,7 @@ class Explaining:
         found = None if row is None else MIGRATION.decode(row.key, row.doc)
         return {"from": found.source.node, "to": found.target.node} if isinstance(found, Migration) else None
 
-    async def _comes_back(self, kind: Kind[Any, Any], name: str, past: Sequence[Past]) -> bool:
+    async def _comes_back(self, kind: Kind[Any, Any], name: str, past: Sequence[PastChange]) -> bool:
         """Whether `undo` would bring back what is gone; a migration that has arrived does not begin again."""
         if kind is not MIGRATION or not past or past[0].old_key is None:
             return True
@@ -113,13 +113,13 @@ class Explaining:
         return [verdict for verdict in verdicts if verdict is not None]
 
 
-def _keys(row: Row | None, past: Sequence[Past]) -> list[bytes]:
+def _keys(row: Row | None, past: Sequence[PastChange]) -> list[bytes]:
     """Where it is and where it was, the present one first."""
     found = [] if row is None else [row.key]
     return list(dict.fromkeys([*found, *(one.old_key for one in past if one.old_key is not None)]))
 
 
-def _told(past: Past) -> dict[str, Any]:
+def _told(past: PastChange) -> dict[str, Any]:
     return {
         "revision": past.revision,
         "did": past.did.value,

@@ -10,16 +10,16 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.reconcile import Away, Op
 from holdfast.runtime.control import Handler, Request, Who
 from holdfast.server.syncer.resync import network_in
-from holdfast.server.syncer.term import Reign
+from holdfast.server.syncer.term import SyncerTerm
 
 MOST = 0.9
 """From this share of a network on it is named."""
 
 
-class Holding:
+class HeldCommands:
     """Answers `held` for one reign; `held` tells what there is to tell of any worker."""
 
-    def __init__(self, reign: Reign, held: Handler) -> None:
+    def __init__(self, reign: SyncerTerm, held: Handler) -> None:
         self._reign = reign
         self._held = held
 

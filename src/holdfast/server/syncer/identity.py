@@ -15,13 +15,13 @@ from holdfast.model.base.time import NEVER, Instant
 from holdfast.model.control.identity import Identity
 from holdfast.reconcile import Change, Closed, Op, Reason
 from holdfast.reconcile.change import K, V
-from holdfast.store.identity import ADOPT, Found, Founding, Remembered, Verdict, founding
+from holdfast.store.identity import ADOPT, Founding, SeenStore, StoreIdentity, StoreVerdict, founding
 from holdfast.store.identity import judge as judge_store
 
 ADOPT_INVENTORY = "holdfast inventory adopt --reason WHY"
 
 
-class BelongingReason(Reason):
+class FleetIdentityReason(Reason):
     UNKNOWN = "it is not known yet whose inventory and store these are"
     EMPTY_INVENTORY = "the store belongs to a fleet, but the inventory has no fleet id: a wrong or emptied database"
     FOREIGN_INVENTORY = "inventory and store belong to different fleets"
@@ -30,54 +30,56 @@ class BelongingReason(Reason):
     REFILLING = "the store has no identity and is being filled; nothing is deleted before that is done"
 
 
-OPENS: Mapping[BelongingReason, str] = {
-    BelongingReason.UNKNOWN: "store and database answering (holdfast doctor)",
-    BelongingReason.EMPTY_INVENTORY: f"inventory.database naming the right one, or: {ADOPT_INVENTORY}",
-    BelongingReason.FOREIGN_INVENTORY: f"inventory.database naming the right one, or: {ADOPT_INVENTORY}",
-    BelongingReason.FOREIGN_STORE: "store.endpoints and store.region naming the right store (holdfast doctor)",
-    BelongingReason.STORE_RESTORED: ADOPT,
-    BelongingReason.REFILLING: "the end of the first resync",
+OPENS: Mapping[FleetIdentityReason, str] = {
+    FleetIdentityReason.UNKNOWN: "store and database answering (holdfast doctor)",
+    FleetIdentityReason.EMPTY_INVENTORY: f"inventory.database naming the right one, or: {ADOPT_INVENTORY}",
+    FleetIdentityReason.FOREIGN_INVENTORY: f"inventory.database naming the right one, or: {ADOPT_INVENTORY}",
+    FleetIdentityReason.FOREIGN_STORE: "store.endpoints and store.region naming the right store (holdfast doctor)",
+    FleetIdentityReason.STORE_RESTORED: ADOPT,
+    FleetIdentityReason.REFILLING: "the end of the first resync",
 }
 
-_ADD_AND_KEEP = frozenset({BelongingReason.STORE_RESTORED, BelongingReason.REFILLING})
+_ADD_AND_KEEP = frozenset({FleetIdentityReason.STORE_RESTORED, FleetIdentityReason.REFILLING})
 """Reasons that hold deletes only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class IdentityVerdict:
     """What was found: why the gate is closed (None: it is not), and the fleet id that a side without one should get."""
 
-    closed: BelongingReason | None
+    closed: FleetIdentityReason | None
     name_inventory: str = ""
     name_store: str = ""
 
 
-def standing(inventory_fleet: str | None, found: Found, remembered: Remembered | None, fresh: str) -> Standing:
+def standing(
+    inventory_fleet: str | None, found: StoreIdentity, remembered: SeenStore | None, fresh: str
+) -> IdentityVerdict:
     """What two ids, and what this server remembers of the store, come to. `fresh` is an id that nobody has yet."""
     if isinstance(found.identity, Bad):
-        return Standing(BelongingReason.STORE_RESTORED)
+        return IdentityVerdict(FleetIdentityReason.STORE_RESTORED)
     store_fleet = found.identity.fleet if found.identity else None
     match founding(inventory_fleet, store_fleet):
         case Founding.CREATE_BOTH if remembered is not None:
-            return Standing(BelongingReason.EMPTY_INVENTORY)  # both were ours, and both are gone
+            return IdentityVerdict(FleetIdentityReason.EMPTY_INVENTORY)  # both were ours, and both are gone
         case Founding.CREATE_BOTH:
-            return Standing(BelongingReason.UNKNOWN, name_inventory=fresh)
+            return IdentityVerdict(FleetIdentityReason.UNKNOWN, name_inventory=fresh)
         case Founding.REFUSE_EMPTY_INVENTORY:
-            return Standing(BelongingReason.EMPTY_INVENTORY)
+            return IdentityVerdict(FleetIdentityReason.EMPTY_INVENTORY)
         case Founding.REFUSE_FOREIGN:
-            return Standing(BelongingReason.FOREIGN_INVENTORY)
+            return IdentityVerdict(FleetIdentityReason.FOREIGN_INVENTORY)
         case Founding.REFILL_STORE:
-            return Standing(BelongingReason.REFILLING, name_store=inventory_fleet or "")
-    return Standing(_of_store(judge_store(remembered, found).verdict))
+            return IdentityVerdict(FleetIdentityReason.REFILLING, name_store=inventory_fleet or "")
+    return IdentityVerdict(_of_store(judge_store(remembered, found).verdict))
 
 
-def _of_store(verdict: Verdict) -> BelongingReason | None:
-    if verdict is Verdict.FOREIGN:
-        return BelongingReason.FOREIGN_STORE
-    return BelongingReason.STORE_RESTORED if verdict is Verdict.RESTORED else None
+def _of_store(verdict: StoreVerdict) -> FleetIdentityReason | None:
+    if verdict is StoreVerdict.FOREIGN:
+        return FleetIdentityReason.FOREIGN_STORE
+    return FleetIdentityReason.STORE_RESTORED if verdict is StoreVerdict.RESTORED else None
 
 
-def epoch_of(found: Found, fenced_before: int, remembered: Remembered | None) -> int:
+def epoch_of(found: StoreIdentity, fenced_before: int, remembered: SeenStore | None) -> int:
     """The epoch that a leader writes under: the store's, or above all that were when the store has lost its own."""
     if isinstance(found.identity, Identity):
         return found.identity.epoch
@@ -85,13 +87,13 @@ def epoch_of(found: Found, fenced_before: int, remembered: Remembered | None) ->
 
 
 @dataclass
-class Belonging:
+class FleetIdentityGate:
     """The gate. Closed until somebody has looked."""
 
-    standing: Standing = Standing(BelongingReason.UNKNOWN)
+    standing: IdentityVerdict = IdentityVerdict(FleetIdentityReason.UNKNOWN)
     since: Instant = NEVER
 
-    def note(self, standing: Standing, now: Instant) -> bool:
+    def note(self, standing: IdentityVerdict, now: Instant) -> bool:
         """What was found just now; whether that is something new."""
         changed = standing.closed is not self.standing.closed or not self.since
         if changed:

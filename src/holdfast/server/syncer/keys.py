@@ -28,7 +28,7 @@ _node = re.compile(rb"(?:[^-]|--)*-").match
 """The host in the name of an endpoint or a migration, up to the first hyphen that is not a doubled one."""
 
 
-class Layout:
+class RegionKeys:
     """The keys of one region and of these kinds; `kinds` has the ones leaned upon first."""
 
     def __init__(self, region: Region, kinds: Sequence[Kind[Any, Any]]) -> None:

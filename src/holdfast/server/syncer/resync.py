@@ -17,13 +17,13 @@ from holdfast.inventory.kinds import name_of
 from holdfast.model.base.bad import Bad
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.fleet.network import NETWORK_LABEL
-from holdfast.reconcile import Away, Change, Op, Owned, Sync, diff
+from holdfast.reconcile import Away, Change, Op, Owned, SyncGate, diff
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.source import InventorySource
 from holdfast.server.syncer.target import EtcdTarget
-from holdfast.server.syncer.term import Reign
+from holdfast.server.syncer.term import SyncerTerm
 from holdfast.store.api import Entry
 
 NAMED = 20
@@ -46,7 +46,7 @@ async def next_pass(reconciler: Reconciler[bytes, Entry], passes: int) -> None:
 
 
 @dataclass
-class Found:
+class Differences:
     """What a comparison came to: how many of each, and the first of them as they are."""
 
     most: int
@@ -69,7 +69,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ResyncScope:
     """What is compared: everything, or a kind, or one of its objects, or what is on a network."""
 
     kind: str = ""
@@ -80,7 +80,7 @@ class Scope:
     def is_whole(self) -> bool:
         return not (self.kind or self.network)
 
-    def has(self, change: Change[bytes, Entry], layout: Layout) -> bool:
+    def has(self, change: Change[bytes, Entry], layout: RegionKeys) -> bool:
         if self.kind and layout.plural(change.key) != self.kind:
             return False
         if self.network and not any(map(self._is_on_network, (change.old, change.new))):
@@ -98,7 +98,7 @@ class Scope:
 class Resync:
     """Answers for one reign: starts a resync, and tells how far it is to whoever asks for `progress`."""
 
-    def __init__(self, reign: Reign) -> None:
+    def __init__(self, reign: SyncerTerm) -> None:
         self._reign = reign
         self._told: dict[str, Any] = {}
         self._looked = 0
@@ -117,8 +117,8 @@ class Resync:
         self._reign.start(self._resync(scope, dry=bool(request.args.get("dry_run")), values=values))
         return {**self._told, "looked": 0}
 
-    def _scope(self, args: Mapping[str, Any]) -> Scope:
-        scope = Scope(*(str(args.get(word) or "") for word in ("kind", "name", "network")))
+    def _scope(self, args: Mapping[str, Any]) -> ResyncScope:
+        scope = ResyncScope(*(str(args.get(word) or "") for word in ("kind", "name", "network")))
         known = [one.plural for one in self._reign.around.inventory.kinds]
         if scope.name and not scope.kind:
             raise Declined("--name needs --kind beside it")
@@ -126,7 +126,7 @@ class Resync:
             raise Declined(f"there is no kind {scope.kind!r} in the inventory; there are: {', '.join(known)}")
         return scope
 
-    async def _resync(self, scope: Scope, *, dry: bool, values: bool) -> None:
+    async def _resync(self, scope: ResyncScope, *, dry: bool, values: bool) -> None:
         began = self._reign.around.clock.now()
         try:
             found = await self._differences(scope, VALUED if values else NAMED)
@@ -138,14 +138,14 @@ class Resync:
         took = (self._reign.around.clock.now() - began).total_seconds()
         self._told = self._outcome(found, took, dry=dry, values=values)
 
-    async def _differences(self, scope: Scope, most: int) -> Found:
+    async def _differences(self, scope: ResyncScope, most: int) -> Differences:
         """What is not as wanted, from a snapshot of its own: the loop's pass is not disturbed."""
         reign = self._reign
         source = InventorySource(
-            reign.around.inventory, reign.around.aside, Sync(), reign.around.clock.now, reign.layout.wants
+            reign.around.inventory, reign.around.aside, SyncGate(), reign.around.clock.now, reign.layout.wants
         )
         target = EtcdTarget(reign.fenced, reign.layout, source.bound)
-        found = Found(most)
+        found = Differences(most)
         after: bytes | None = None
         try:
             while True:
@@ -176,7 +176,7 @@ class Resync:
             while any(key in reconciler.dirty for key in keys):  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)
 
-    def _outcome(self, found: Found, took: float, *, dry: bool, values: bool) -> dict[str, Any]:
+    def _outcome(self, found: Differences, took: float, *, dry: bool, values: bool) -> dict[str, Any]:
         return {
             "done": True,
             "error": "",

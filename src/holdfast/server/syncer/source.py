@@ -14,10 +14,10 @@ from functools import partial
 import structlog
 
 from holdfast.inventory.api import Fence as SqlFence
-from holdfast.inventory.api import Inventory, Noted, Row, Snapshot
-from holdfast.inventory.sql.thread import Aside
+from holdfast.inventory.api import Inventory, InventorySnapshot, OutboxRow, Row
+from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base.time import Instant
-from holdfast.reconcile import Owned, Sync, Synced
+from holdfast.reconcile import Owned, Synced, SyncGate
 from holdfast.store.api import Entry
 
 log = structlog.get_logger(__name__)
@@ -39,8 +39,8 @@ class InventorySource:
     def __init__(
         self,
         inventory: Inventory,
-        aside: Aside,
-        sync: Sync,
+        aside: RunInThread,
+        sync: SyncGate,
         now: Callable[[], Instant],
         wants: Callable[[bytes, bytes], bool],
     ) -> None:
@@ -51,7 +51,7 @@ class InventorySource:
         self._aside = aside
         self._sync = sync
         self._now = now
-        self._snapshot: Snapshot | None = None
+        self._snapshot: InventorySnapshot | None = None
         self._ahead: deque[Row] = deque()
         self._ended = False
         self._last: bytes | None = None
@@ -132,12 +132,12 @@ class Outbox:
     """The feed of the syncer: rows are noted, and forgotten once none of their keys is open any more (C19). Rows that
     are only about another region's keys are not touched: whoever syncs that region settles them."""
 
-    def __init__(self, inventory: Inventory, aside: Aside, fence: SqlFence, has: Callable[[bytes], bool]) -> None:
+    def __init__(self, inventory: Inventory, aside: RunInThread, fence: SqlFence, has: Callable[[bytes], bool]) -> None:
         self._inventory = inventory
         self._has = has
         self._aside = aside
         self._fence = fence
-        self._noted: dict[int, Noted] = {}
+        self._noted: dict[int, OutboxRow] = {}
         self._left: Counter[bytes] = Counter()
         self._told: Counter[bytes] = Counter()
         self._more = False
@@ -171,8 +171,8 @@ class Outbox:
             self._told -= Counter(key for one in settled for key in self._keys(one))
         return self._more
 
-    def _unseen(self) -> Sequence[Noted]:
-        fresh: list[Noted] = []
+    def _unseen(self) -> Sequence[OutboxRow]:
+        fresh: list[OutboxRow] = []
         after = 0
         while len(fresh) < MOST_NOTED:
             rows = self._inventory.outbox(MOST_NOTED, after)
@@ -182,9 +182,9 @@ class Outbox:
             after = rows[-1].id
         return fresh
 
-    def _moved_from(self, rows: Iterable[Noted]) -> Iterator[bytes]:
+    def _moved_from(self, rows: Iterable[OutboxRow]) -> Iterator[bytes]:
         """What went to another region has no key here that it moved to: here it is a loss, and the brake counts it."""
         return (one.before for one in rows if one.before is not None and self._has(one.key))
 
-    def _keys(self, one: Noted) -> Sequence[bytes]:
+    def _keys(self, one: OutboxRow) -> Sequence[bytes]:
         return [key for key in (one.key, one.before) if key is not None and self._has(key)]

@@ -14,12 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 
 from holdfast.model.base.bad import Bad
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned
-from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.source import NAME
 from holdfast.store.api import (
     Aspect,
     Compare,
-    Conflict,
     Delete,
     Deposed,
     Entry,
@@ -29,9 +28,10 @@ from holdfast.store.api import (
     Store,
     StoreAway,
     StoreError,
+    WriteConflict,
 )
-from holdfast.store.fenced.packing import Write
-from holdfast.store.fenced.store import FencedStore, Result
+from holdfast.store.fenced.packing import FencedWrite
+from holdfast.store.fenced.store import FencedStore, WriteResult
 
 PAGE = 2_000
 KEYS_PER_LOOK = 100
@@ -55,7 +55,7 @@ class EtcdTarget:
     def __init__(
         self,
         fenced: FencedStore,
-        layout: Layout,
+        layout: RegionKeys,
         bound: Bound,
         *,
         page: int = PAGE,
@@ -132,10 +132,10 @@ class EtcdTarget:
             for change in unit:
                 outcomes[change.key] = self._outcome(change, result)
 
-    def _outcome(self, change: Item, result: Result) -> Outcome[bytes, Entry]:
+    def _outcome(self, change: Item, result: WriteResult) -> Outcome[bytes, Entry]:
         if result.error is None:
             return Outcome(change)
-        if isinstance(result.error, Conflict):
+        if isinstance(result.error, WriteConflict):
             self._conflict()
             if change.key in self._foreign:
                 key = change.key.decode(errors="backslashreplace")
@@ -143,8 +143,8 @@ class EtcdTarget:
         what = "store" if isinstance(result.error, StoreAway) else str(result.error)
         return Outcome(change, what, result.stop)
 
-    def _as_write(self, unit: Sequence[Item]) -> Write:
-        return Write([self._operation(change) for change in unit], [unchanged(change) for change in unit])
+    def _as_write(self, unit: Sequence[Item]) -> FencedWrite:
+        return FencedWrite([self._operation(change) for change in unit], [unchanged(change) for change in unit])
 
     def _operation(self, change: Item) -> Put | Delete:
         if change.new is None:
@@ -183,7 +183,7 @@ class EtcdTarget:
         raise StoreError("the store answered a list with nothing at all")
 
 
-def paired(ready: Sequence[Item], layout: Layout) -> Iterator[Sequence[Item]]:
+def paired(ready: Sequence[Item], layout: RegionKeys) -> Iterator[Sequence[Item]]:
     """The changes as they are to be written: all halves of a move together, in the place of its last new key.
 
     A workload's migration goes with it: whoever sees that it has arrived sees that it is not on its way any more.

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from holdfast.inventory.api import Fence, Inventory
-from holdfast.inventory.sql.thread import Aside
+from holdfast.inventory.sql.thread import RunInThread
 from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
@@ -27,26 +27,26 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
-from holdfast.reconcile import Away, Intent, Op, Sync
+from holdfast.reconcile import Away, Op, PauseGate, SyncGate
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import Pace, Place
-from holdfast.runtime.reconciler.rekeying import Moves
+from holdfast.runtime.reconciler.place import LoopTimings, Place
+from holdfast.runtime.reconciler.rekeying import Rekeying
 from holdfast.server.election.leadership import LeaderGate, Leadership, Leading
 from holdfast.server.intents.pause import HEARD_WITHIN
-from holdfast.server.intents.store import Words
+from holdfast.server.intents.store import EtcdIntents
 from holdfast.server.syncer.brake import SyncerBrake
-from holdfast.server.syncer.identity import OPENS, Belonging, epoch_of, standing
-from holdfast.server.syncer.keys import Layout
+from holdfast.server.syncer.identity import OPENS, FleetIdentityGate, epoch_of, standing
+from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.metrics import SyncerMetrics
 from holdfast.server.syncer.source import InventorySource, Outbox
 from holdfast.server.syncer.target import EtcdTarget
 from holdfast.store.api import Deposed, Entry, Store, StoreError
 from holdfast.store.fenced.store import FencedStore
-from holdfast.store.identity import Remembered, create_identity, read_identity
+from holdfast.store.identity import SeenStore, create_identity, read_identity
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class Surroundings:
 
     store: Store
     inventory: Inventory
-    aside: Aside
+    aside: RunInThread
     waker: Waker
     clock: Clock
     region: Region
@@ -73,7 +73,7 @@ class Surroundings:
     vitals: Vitals
     metrics: WorkerMetrics
     decisions: DecisionLog
-    remembered: Callable[[], Remembered | None]
+    remembered: Callable[[], SeenStore | None]
     poll_every: Duration = Duration(seconds=5)
     resync_interval: Duration = Duration(minutes=10)
     figures: SyncerMetrics = field(init=False)
@@ -82,18 +82,18 @@ class Surroundings:
         self.figures = SyncerMetrics(self.metrics.registry)
 
 
-class Reign:
+class SyncerTerm:
     """One term's syncer, from the moment that the inventory's fence is raised."""
 
-    def __init__(self, around: Surroundings, fence: Fence, belonging: Belonging) -> None:
+    def __init__(self, around: Surroundings, fence: Fence, belonging: FleetIdentityGate) -> None:
         self.around = around
         self.fence = fence
         self.belonging = belonging
-        self.layout = Layout(around.region, around.inventory.kinds)
+        self.layout = RegionKeys(around.region, around.inventory.kinds)
         self.fenced = FencedStore(around.store, LEADER.key(around.region, "leader"), fence.term, now=around.clock.now)
-        self.words = Words(around.store, around.region, around.clock)
-        self.sync = Sync()
-        self.intent: Intent[bytes] = Intent(NAME)
+        self.words = EtcdIntents(around.store, around.region, around.clock)
+        self.sync = SyncGate()
+        self.intent: PauseGate[bytes] = PauseGate(NAME)
         wants = self.layout.wants
         self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now, wants)
         self.target = EtcdTarget(
@@ -104,7 +104,7 @@ class Reign:
             elsewhere=self._elsewhere,
         )
         self.outbox = Outbox(around.inventory, around.aside, fence, self.layout.has)
-        self.moves: Moves[bytes, Entry] = Moves(self.layout.individual)
+        self.moves: Rekeying[bytes, Entry] = Rekeying(self.layout.individual)
         interval = around.resync_interval or _ONCE
         self.reconciler = Reconciler(
             self._place(),
@@ -112,7 +112,7 @@ class Reign:
             vitals=around.vitals,
             decisions=around.decisions,
             metrics=around.metrics,
-            pace=Pace(audit=interval, batch=BATCH),
+            pace=LoopTimings(audit=interval, batch=BATCH),
         )
         self._counted = 0
         self._beside: set[asyncio.Task[None]] = set()
@@ -248,7 +248,7 @@ class Reign:
         return self.reconciler.passes > 0 and all(one.change.op is Op.DELETE for one in self.reconciler.ledger)
 
 
-async def look(around: Surroundings, belonging: Belonging) -> int:
+async def look(around: Surroundings, belonging: FleetIdentityGate) -> int:
     """Compares the ids of inventory and store; the epoch that a leader writes under now."""
     try:
         found = await read_identity(around.store, around.region)
@@ -263,14 +263,14 @@ async def look(around: Surroundings, belonging: Belonging) -> int:
     return epoch_of(found, fenced_before, remembered)
 
 
-async def begin(around: Surroundings, leading: Leading) -> Reign:
+async def begin(around: Surroundings, leading: Leading) -> SyncerTerm:
     """A new leader's first act: the inventory's fence. Waits, and says for what, until it is raised."""
-    belonging = Belonging()
+    belonging = FleetIdentityGate()
     while True:
         try:
             fence = Fence(around.region.segment, await look(around, belonging), leading.term)
             await around.aside(partial(around.inventory.raise_fence, fence))
-            reign = Reign(around, fence, belonging)
+            reign = SyncerTerm(around, fence, belonging)
             await reign.hear()
             log.info(f"{NAME} begins under term {fence.term}, epoch {fence.epoch}")
             return reign

@@ -13,24 +13,24 @@ import structlog
 
 from holdfast.inventory.open import configured_engine
 from holdfast.inventory.sql.objects import SqlInventory
-from holdfast.inventory.sql.thread import Thread
+from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration
 from holdfast.model.control.leader import LEADER
-from holdfast.reconcile import Away, Intent
+from holdfast.reconcile import Away, PauseGate
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
-from holdfast.runtime.intents.commands import Intents
+from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.server.election.leadership import Leading, while_leading
 from holdfast.server.election.worker import leadership, server_name
-from holdfast.server.intents.pause import Pausing
-from holdfast.server.intents.store import Words
-from holdfast.server.syncer.allow import Allowing
-from holdfast.server.syncer.explain import Explaining
-from holdfast.server.syncer.held import Holding
+from holdfast.server.intents.pause import PauseCommands
+from holdfast.server.intents.store import EtcdIntents
+from holdfast.server.syncer.allow import AllowCommands
+from holdfast.server.syncer.explain import ExplainCommands
+from holdfast.server.syncer.held import HeldCommands
 from holdfast.server.syncer.resync import Resync
 from holdfast.server.syncer.term import NAME, Surroundings, begin
 from holdfast.store.api import StoreError
@@ -57,8 +57,10 @@ class SyncerJob:
         self._worker = worker
         self._around = around
         self._leader_key = LEADER.key(around.region, "leader")
-        self._pausing = Pausing(Words(around.store, around.region, around.clock), around.clock, around.decisions)
-        self._explaining = Explaining(around)
+        self._pausing = PauseCommands(
+            EtcdIntents(around.store, around.region, around.clock), around.clock, around.decisions
+        )
+        self._explaining = ExplainCommands(around)
         self._follow()
 
     async def run(self) -> None:
@@ -80,11 +82,11 @@ class SyncerJob:
         try:
             reign = await begin(self._around, confirmed)
             self._pausing.hear, self._explaining.reign = reign.hear, reign
-            Intents(self._worker, reign.reconciler, Intent(NAME), reign.sync).offer()
+            IntentCommands(self._worker, reign.reconciler, PauseGate(NAME), reign.sync).offer()
             self._worker.handlers |= self._pausing.handlers()
             self._worker.handlers["resync"] = Resync(reign).answer
-            self._worker.handlers["held"] = Holding(reign, self._worker.handlers["held"]).answer
-            self._worker.handlers["allow"] = Allowing(reign, self._worker.handlers["allow"]).answer
+            self._worker.handlers["held"] = HeldCommands(reign, self._worker.handlers["held"]).answer
+            self._worker.handlers["allow"] = AllowCommands(reign, self._worker.handlers["allow"]).answer
             await reign.run(self._worker.stopping)
         finally:
             self._follow()
@@ -122,7 +124,7 @@ async def run(worker: Worker) -> None:
         await _idle(worker)
         return
     engine = configured_engine(worker.config.inventory)
-    store, aside, ear = open_store(worker.config.store), Thread(NAME), waker(engine)
+    store, aside, ear = open_store(worker.config.store), DatabaseThread(NAME), waker(engine)
     around = Surroundings(
         store=store,
         inventory=SqlInventory(engine),

@@ -27,7 +27,7 @@ QUICK_IN_A_ROW = 8
 LOOK_AHEAD = 1_000
 
 
-class Write(msgspec.Struct, frozen=True, gc=False):
+class FencedWrite(msgspec.Struct, frozen=True, gc=False):
     """What happens to one object, atomically: a put, a delete, or a move (both), under its comparisons."""
 
     operations: Sequence[Put | Delete]
@@ -39,7 +39,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
         return self.operations[0].key
 
 
-def _measure(write: Write) -> tuple[int, int]:
+def _measure(write: FencedWrite) -> tuple[int, int]:
     """What a write takes of a transaction: operations or comparisons, and bytes."""
     operations = write.operations
     weight = max(len(operations), len(write.compares))
@@ -78,7 +78,7 @@ class Window:
 class Packing:
     """The writes of one plan, by their number in it."""
 
-    writes: Sequence[Write]
+    writes: Sequence[FencedWrite]
     window: Window = field(default_factory=Window)
     _measures: Sequence[tuple[int, int]] = field(init=False)
     _waiting: deque[int] = field(init=False)

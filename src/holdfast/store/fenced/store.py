@@ -17,7 +17,6 @@ import msgspec
 from holdfast.store.api import (
     Aspect,
     Compare,
-    Conflict,
     Delete,
     Deposed,
     Entry,
@@ -25,15 +24,16 @@ from holdfast.store.api import (
     NoSpace,
     Operation,
     Put,
-    Refused,
     Store,
     StoreAway,
     StoreError,
+    StoreRefused,
     TxnResult,
+    WriteConflict,
 )
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.fenced.compare import holds
-from holdfast.store.fenced.packing import Packing, Window, Write
+from holdfast.store.fenced.packing import FencedWrite, Packing, Window
 
 IN_FLIGHT = 4
 TRIES = 3
@@ -41,20 +41,21 @@ TRIES = 3
 Failure = StoreError | StoreAway
 
 
-class Result(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """What became of one write of a plan: the revision it was written at, or why it was not.
 
-    `error` is per object (`TooLarge`, `Conflict`, `LeaseGone`) or, where `stop` is set, the end of the whole plan:
-    `Deposed`, `NoSpace`, `Refused`, `StoreAway`. A `StoreAway` that is `uncertain` may have been written all the same.
+    `error` is per object (`TooLarge`, `WriteConflict`, `LeaseGone`) or, where `stop` is set, the end of the whole plan:
+    `Deposed`, `NoSpace`, `StoreRefused`, `StoreAway`. A `StoreAway` that is `uncertain` may have been written all
+    the same.
     """
 
-    write: Write
+    write: FencedWrite
     revision: int = 0
     error: Failure | None = None
 
     @property
     def stop(self) -> bool:
-        return isinstance(self.error, Deposed | NoSpace | Refused | StoreAway)
+        return isinstance(self.error, Deposed | NoSpace | StoreRefused | StoreAway)
 
 
 class FencedStore:
@@ -88,7 +89,7 @@ class FencedStore:
         assert isinstance(deleted, int)
         return deleted
 
-    async def bulk(self, writes: Sequence[Write]) -> Sequence[Result]:
+    async def bulk(self, writes: Sequence[FencedWrite]) -> Sequence[WriteResult]:
         """Writes a plan; one result per write, in their order. Writes of different keys may land in any order: what
         must come before something else goes in an earlier call."""
         plan = _Plan(writes, Packing(writes, self._window))
@@ -127,7 +128,7 @@ class FencedStore:
                 plan.written(pack, result.revision)
             else:
                 await self._sort_out(plan, pack)
-        except (Deposed, NoSpace, Refused, StoreAway) as error:
+        except (Deposed, NoSpace, StoreRefused, StoreAway) as error:
             plan.failed(pack, error)
             plan.end(_unsent(error))
         except StoreError as error:
@@ -146,7 +147,7 @@ class FencedStore:
         entries = {key: _single(result) for key, result in zip(keys, found.results[1:], strict=True)}
         stale = [n for n in pack if not all(holds(c, entries[c.key]) for c in plan.writes[n].compares)]
         for n in stale:
-            plan.failed([n], Conflict(plan.writes[n].key))
+            plan.failed([n], WriteConflict(plan.writes[n].key))
         plan.retry([n for n in pack if n not in stale])
 
     def _check(self, leader: int | Sequence[Entry]) -> None:
@@ -159,27 +160,27 @@ class FencedStore:
 class _Plan:
     """The results of one bulk write as they come in."""
 
-    def __init__(self, writes: Sequence[Write], packing: Packing) -> None:
+    def __init__(self, writes: Sequence[FencedWrite], packing: Packing) -> None:
         self.writes = writes
         self.packing = packing
-        self._results: dict[int, Result] = {}
+        self._results: dict[int, WriteResult] = {}
         self._tries: dict[int, int] = {}
         self._ended: Failure | None = None
 
     def written(self, pack: Sequence[int], revision: int) -> None:
         for n in pack:
-            self._results[n] = Result(self.writes[n], revision)
+            self._results[n] = WriteResult(self.writes[n], revision)
 
     def failed(self, pack: Sequence[int], error: Failure) -> None:
         for n in pack:
-            self._results[n] = Result(self.writes[n], error=error)
+            self._results[n] = WriteResult(self.writes[n], error=error)
 
     def retry(self, numbers: Sequence[int]) -> None:
         """A key that changes faster than it can be compared is given up for this time."""
         for n in numbers:
             self._tries[n] = self._tries.get(n, 0) + 1
             if self._tries[n] >= TRIES:
-                self.failed([n], Conflict(self.writes[n].key))
+                self.failed([n], WriteConflict(self.writes[n].key))
         self.resend([n for n in numbers if n not in self._results])
 
     def resend(self, numbers: Sequence[int], *, alone: bool = False) -> None:
@@ -194,7 +195,7 @@ class _Plan:
         self._ended = error
         self.failed(self.packing.rest(), error)
 
-    def finished(self) -> Sequence[Result]:
+    def finished(self) -> Sequence[WriteResult]:
         return [self._results[n] for n in range(len(self.writes))]
 
 

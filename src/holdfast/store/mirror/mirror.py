@@ -19,7 +19,7 @@ from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import GATHER, Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
 from holdfast.store.mirror.gc_pause import resting
-from holdfast.store.mirror.pending import Delta, Pending, Waiting
+from holdfast.store.mirror.pending import Delta, Pending, PendingKey
 
 T = TypeVar("T")
 
@@ -234,14 +234,14 @@ class Mirror(Generic[T]):
         """The list is complete: from now on it is what the mirror shows, and what differs waits for the reader. Both at
         once, so that nobody sees what has changed before it waits: whoever looks then tells what it knows of it."""
         before, fresh, now = self._state.objects, self._fresh, self._now()
-        new: Waiting[T] = Waiting(None, now, revision)  # one for all of them: mostly they are nearly all there is
-        differs: dict[bytes, Waiting[T]] = {}
+        new: PendingKey[T] = PendingKey(None, now, revision)  # one for all of them: mostly they are nearly all there is
+        differs: dict[bytes, PendingKey[T]] = {}
 
         def compare(keys: Sequence[bytes]) -> None:
             differs.update(dict.fromkeys([key for key in keys if key not in before], new))
             if before:
                 changed = [key for key in keys if key in before and fresh.objects.get(key) is not before[key]]
-                differs.update({key: Waiting(before[key], now, revision) for key in changed})
+                differs.update({key: PendingKey(before[key], now, revision) for key in changed})
 
         gone = [key for key in before if key not in fresh.objects]
         await _in_turns(_portions([*gone, *fresh.objects], LOOK), compare)

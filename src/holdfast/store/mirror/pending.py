@@ -18,7 +18,7 @@ from holdfast.model.base.time import Instant
 T = TypeVar("T")
 
 
-class Waiting(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class PendingKey(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One key that the reader has not heard of yet: what it knows, and when and at which revision that got old."""
 
     known: T | None
@@ -40,9 +40,9 @@ class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
 class Pending(Generic[T]):
     """All keys that wait, oldest first."""
 
-    _live: dict[bytes, Waiting[T]] = field(default_factory=dict)
-    _listed: dict[bytes, Waiting[T]] = field(default_factory=dict)
-    _promoted: dict[bytes, Waiting[T]] = field(default_factory=dict)
+    _live: dict[bytes, PendingKey[T]] = field(default_factory=dict)
+    _listed: dict[bytes, PendingKey[T]] = field(default_factory=dict)
+    _promoted: dict[bytes, PendingKey[T]] = field(default_factory=dict)
     """Live ones that a snapshot had brought before: they have waited for longer than the others."""
 
     def __len__(self) -> int:
@@ -58,9 +58,9 @@ class Pending(Generic[T]):
         if key in self._listed:
             self._promoted[key] = self._listed.pop(key)
         elif key not in self._promoted:
-            self._live[key] = Waiting(known, now, revision)
+            self._live[key] = PendingKey(known, now, revision)
 
-    def listed(self, differs: Mapping[bytes, Waiting[T]]) -> None:
+    def listed(self, differs: Mapping[bytes, PendingKey[T]]) -> None:
         """Changes that a snapshot has brought; of what waits already the reader knows what it knew."""
         if self:
             differs = {key: waiting for key, waiting in differs.items() if key not in self}
@@ -72,11 +72,11 @@ class Pending(Generic[T]):
             if waiting:
                 _renew(waiting, keys, now)
 
-    def oldest(self) -> Waiting[T] | None:
+    def oldest(self) -> PendingKey[T] | None:
         firsts = [next(iter(waiting.values())) for waiting in (self._live, self._listed) if waiting]
         return min([*firsts, *self._promoted.values()], key=lambda waiting: waiting.since, default=None)
 
-    def take(self, most: int) -> Sequence[tuple[bool, Sequence[tuple[bytes, Waiting[T]]]]]:
+    def take(self, most: int) -> Sequence[tuple[bool, Sequence[tuple[bytes, PendingKey[T]]]]]:
         """Hands out up to `most` keys, live changes first, and whether they are live; they wait no more."""
         taken = []
         for live, waiting in (True, self._promoted), (True, self._live), (False, self._listed):
@@ -86,10 +86,10 @@ class Pending(Generic[T]):
         return taken
 
 
-def _renew(waiting: dict[bytes, Waiting[T]], keys: Iterable[bytes], now: Callable[[bytes], T | None]) -> None:
+def _renew(waiting: dict[bytes, PendingKey[T]], keys: Iterable[bytes], now: Callable[[bytes], T | None]) -> None:
     """What is there now is known of those that wait. Those that came with one list and are alike share one."""
-    last: Waiting[T] | None = None
-    alike: dict[int, Waiting[T]] = {}
+    last: PendingKey[T] | None = None
+    alike: dict[int, PendingKey[T]] = {}
     for key in keys:
         was = waiting.get(key)
         if was is None:
@@ -99,11 +99,11 @@ def _renew(waiting: dict[bytes, Waiting[T]], keys: Iterable[bytes], now: Callabl
         known = now(key)
         one = alike.get(id(known))
         if one is None:
-            one = alike[id(known)] = Waiting(known, was.since, was.revision)
+            one = alike[id(known)] = PendingKey(known, was.since, was.revision)
         waiting[key] = one
 
 
-def _taken_out(waiting: dict[bytes, Waiting[T]], most: int) -> Sequence[tuple[bytes, Waiting[T]]]:
+def _taken_out(waiting: dict[bytes, PendingKey[T]], most: int) -> Sequence[tuple[bytes, PendingKey[T]]]:
     if len(waiting) <= most:
         taken = list(waiting.items())
         waiting.clear()  # not one by one: that leaves a gap for each, and whoever looks for the first goes over them

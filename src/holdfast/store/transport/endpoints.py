@@ -23,14 +23,14 @@ must not be taken as away for ever."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Floor:
+class RevisionFloor:
     """The newest state of the store that an answer has shown."""
 
     revision: int = 0
     raft_term: int = 0
 
-    def risen(self, header: Header) -> Floor:
-        return Floor(max(self.revision, header.revision), max(self.raft_term, header.raft_term))
+    def risen(self, header: Header) -> RevisionFloor:
+        return RevisionFloor(max(self.revision, header.revision), max(self.raft_term, header.raft_term))
 
     def objection(self, header: Header) -> str | None:
         """Why an answer sent after this floor was known cannot be believed. 0 in a header means "not said"."""
@@ -68,11 +68,11 @@ class _Member:
 
 
 @dataclass(slots=True)
-class Endpoints:
+class MemberList:
     """The endpoints of one store, by URL, with what was learned about each. Time is handed in."""
 
     urls: Sequence[str]
-    floor: Floor = Floor()
+    floor: RevisionFloor = RevisionFloor()
     _members: dict[str, _Member] = field(default_factory=dict)
     _first: str = ""
 
@@ -101,9 +101,9 @@ class Endpoints:
     def saw(self, revision: int) -> None:
         """A watch has shown this revision: no linearizable answer may stand before it from now on."""
         if revision > self.floor.revision:
-            self.floor = Floor(revision, self.floor.raft_term)
+            self.floor = RevisionFloor(revision, self.floor.raft_term)
 
-    def judge(self, url: str, header: Header, asked: Floor, now: Instant) -> str | None:
+    def judge(self, url: str, header: Header, asked: RevisionFloor, now: Instant) -> str | None:
         """Takes note of a linearizable answer to a question put when `asked` was the floor, or says why it is not
         believed."""
         member = self._members[url]
@@ -120,6 +120,6 @@ class Endpoints:
         return objection
 
     def _start_anew(self) -> None:
-        self.floor = Floor()
+        self.floor = RevisionFloor()
         for member in self._members.values():
             member.cleared()

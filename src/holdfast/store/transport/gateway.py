@@ -16,14 +16,14 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast.model.base.time import Duration, Instant
-from holdfast.store.api import Refused, StoreAway, StoreError
+from holdfast.store.api import StoreAway, StoreError, StoreRefused
 from holdfast.store.boottime import Now
 from holdfast.store.transport import failures as explain
 from holdfast.store.transport import wire
 from holdfast.store.transport.auth import Tokens
-from holdfast.store.transport.endpoints import Endpoints, Floor
+from holdfast.store.transport.endpoints import MemberList, RevisionFloor
 from holdfast.store.transport.failures import Failed, Login
-from holdfast.store.transport.http import Endpoint, Lost, NotSent, Pool, Reply
+from holdfast.store.transport.http import ConnectionLost, ConnectionPool, MemberAddress, NotSent, Reply
 
 
 class _Headed(Protocol):
@@ -47,25 +47,25 @@ class Connection:
     deadline: Duration = Duration(seconds=5)
 
     def tls(self) -> ssl.SSLContext | None:
-        """The TLS context for https endpoints. Raises `Refused` when a file does not fit."""
+        """The TLS context for https endpoints. Raises `StoreRefused` when a file does not fit."""
         if not any(url.startswith("https:") for url in self.endpoints):
             return None
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except (OSError, ssl.SSLError) as error:
-            raise Refused(f"store.ca_file {self.ca} is not a readable CA certificate ({error})") from error
+            raise StoreRefused(f"store.ca_file {self.ca} is not a readable CA certificate ({error})") from error
         if self.cert is not None:
             try:
                 context.load_cert_chain(self.cert, self.key)
             except (OSError, ssl.SSLError) as error:
-                raise Refused(
+                raise StoreRefused(
                     f"store.cert_file {self.cert} and store.key_file {self.key} are not a usable pair ({error})"
                 ) from error
         return context
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[R]):
+class GatewayCall(Generic[R]):
     """One call. `effect`: it changes something, so it is put only once. `linear`: the answer stands at or after
     everything seen before; a member's view of itself need not."""
 
@@ -99,13 +99,13 @@ class Gateway:
         self.now = now
         self.tls = connection.tls()
         self.login = Login(certificate=connection.cert is not None, user=bool(connection.user))
-        self.endpoints = Endpoints(tuple(dict.fromkeys(Endpoint.parse(url).url for url in connection.endpoints)))
+        self.endpoints = MemberList(tuple(dict.fromkeys(MemberAddress.parse(url).url for url in connection.endpoints)))
         self.tokens = Tokens(self._authenticate if connection.user else None)
         self.dated: tuple[bytes, Instant] | None = None
         """The date of the last answer, and when it came."""
-        self._pools = {url: Pool(Endpoint.parse(url), self.tls) for url in self.endpoints.urls}
+        self._pools = {url: ConnectionPool(MemberAddress.parse(url), self.tls) for url in self.endpoints.urls}
 
-    async def call(self, question: Question[R]) -> R:
+    async def call(self, question: GatewayCall[R]) -> R:
         """The answer of the first member that gives one. Raises `StoreAway` or a `StoreError`."""
         clock = asyncio.get_running_loop().time
         until = clock() + self.connection.deadline.total_seconds()
@@ -122,7 +122,7 @@ class Gateway:
                 break
         raise verdict(failures, question.effect)
 
-    async def ask(self, url: str, question: Question[R], asked: Floor, timeout: float) -> R | Failed:
+    async def ask(self, url: str, question: GatewayCall[R], asked: RevisionFloor, timeout: float) -> R | Failed:
         """Puts the question to one member only. Raises a `StoreError` that no other member would answer differently."""
         attempt = _Attempt()
         try:
@@ -139,7 +139,7 @@ class Gateway:
                 return Failed(f"{url} {objection}; it is stale or was restored, and is left", uncertain=True)
         return outcome
 
-    async def _exchange(self, url: str, question: Question[R], attempt: _Attempt) -> R | Failed:
+    async def _exchange(self, url: str, question: GatewayCall[R], attempt: _Attempt) -> R | Failed:
         for last in (False, True):
             token = await self.tokens.current() if question.authenticated else ""
             reply = await self._send(url, _Request("POST", question.path, question.body, token), question, attempt)
@@ -161,7 +161,7 @@ class Gateway:
                 break
         return Failed(f"{url} does not accept our token; check store.user and store.password_file", refused=True)
 
-    async def _send(self, url: str, request: _Request, question: Question[R], attempt: _Attempt) -> Reply | Failed:
+    async def _send(self, url: str, request: _Request, question: GatewayCall[R], attempt: _Attempt) -> Reply | Failed:
         pool = self._pools[url]
         try:
             while True:
@@ -169,7 +169,7 @@ class Gateway:
                 attempt.sent = True
                 try:
                     return await connection.request(*request)
-                except Lost:
+                except ConnectionLost:
                     # A kept connection may have been closed while it was idle; a new one tells what is true.
                     if fresh or question.effect:
                         raise
@@ -177,13 +177,13 @@ class Gateway:
                     pool.give_back(connection)
         except NotSent as error:
             return explain.connection(url, error.__cause__ or error, self.login)
-        except Lost as error:
+        except ConnectionLost as error:
             return explain.lost(url, str(error), error.__cause__, self.login)
 
     async def _authenticate(self) -> str:
         password = self.connection.password() if self.connection.password is not None else ""
         body = wire.encode(wire.AuthRequest(self.connection.user, password))
-        question = Question(wire.AUTHENTICATE, body, _AUTH, linear=False, authenticated=False)
+        question = GatewayCall(wire.AUTHENTICATE, body, _AUTH, linear=False, authenticated=False)
         return (await self.call(question)).token
 
     def close(self) -> None:
@@ -194,15 +194,15 @@ class Gateway:
 _AUTH = wire.decoder(wire.AuthReply)
 
 
-def verdict(failures: Sequence[Failed], effect: bool) -> StoreAway | Refused:
+def verdict(failures: Sequence[Failed], effect: bool) -> StoreAway | StoreRefused:
     """All members failed: what to say. Only when every one refuses us is it a refusal."""
     whys = "; ".join(dict.fromkeys(failure.why for failure in failures))
     if all(failure.refused for failure in failures):
-        return Refused(whys)
+        return StoreRefused(whys)
     return StoreAway(whys, uncertain=effect and any(failure.uncertain for failure in failures))
 
 
-def _decode(url: str, reply: Reply, question: Question[R]) -> R | Failed:
+def _decode(url: str, reply: Reply, question: GatewayCall[R]) -> R | Failed:
     try:
         return question.reply.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,7 +1,8 @@
 """HTTP/1.1 to one endpoint, on asyncio and h11: one request at a time per connection, connections kept and reused.
 
 What matters to the caller is only whether a request can have had an effect, so failures come in two kinds:
-`NotSent` (certainly no effect) and `Lost` (the request was on its way). Deadlines are the caller's: a cancelled
+`NotSent` (certainly no effect) and `ConnectionLost` (the request was on its way). Deadlines are the caller's: a
+cancelled
 request closes its connection, so that a late answer can never be taken for the answer to the next question.
 """
 
@@ -36,7 +37,7 @@ class NotSent(Exception):
     """The request did not leave this process. `__cause__` says why."""
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection broke after the request was sent, before the whole answer was there."""
 
 
@@ -51,7 +52,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class MemberAddress:
     """Where a member listens, from a URL such as https://etcd-1:2379."""
 
     url: str
@@ -60,7 +61,7 @@ class Endpoint:
     tls: bool
 
     @classmethod
-    def parse(cls, url: str) -> Endpoint:
+    def parse(cls, url: str) -> MemberAddress:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is not an endpoint: write http://HOST:PORT or https://HOST:PORT")
@@ -75,7 +76,7 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-async def connect(endpoint: Endpoint, tls: ssl.SSLContext | None, protocol: ProtocolT) -> ProtocolT:
+async def connect(endpoint: MemberAddress, tls: ssl.SSLContext | None, protocol: ProtocolT) -> ProtocolT:
     """A connected protocol. Raises `NotSent`; a dead peer is noticed by TCP within `USER_TIMEOUT_MS` of a send."""
     loop = asyncio.get_running_loop()
     context = tls if endpoint.tls else None
@@ -95,7 +96,7 @@ async def connect(endpoint: Endpoint, tls: ssl.SSLContext | None, protocol: Prot
 class HttpConnection(asyncio.Protocol):
     """One connection; `request` may be called again once it has returned."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: MemberAddress) -> None:
         self._endpoint = endpoint
         self._http = h11.Connection(h11.CLIENT)
         self._transport: asyncio.Transport | None = None
@@ -115,7 +116,7 @@ class HttpConnection(asyncio.Protocol):
         )
 
     async def request(self, method: str, path: str, body: bytes = b"", token: str = "") -> Reply:
-        """Sends one request and returns its whole answer. Raises `NotSent` or `Lost`."""
+        """Sends one request and returns its whole answer. Raises `NotSent` or `ConnectionLost`."""
         if not self.usable or self._transport is None:
             raise NotSent("the connection was closed")
         headers = [("Host", self._endpoint.authority), ("Content-Length", str(len(body)))]
@@ -189,17 +190,17 @@ class HttpConnection(asyncio.Protocol):
     def _fail(self, why: str, cause: Exception | None = None) -> None:
         reply, self._reply = self._reply, None
         if reply is not None and not reply.done():
-            lost = Lost(why)
+            lost = ConnectionLost(why)
             lost.__cause__ = cause
             reply.set_exception(lost)
         self.close()
 
 
 @dataclass(slots=True)
-class Pool:
+class ConnectionPool:
     """The kept connections to one endpoint."""
 
-    endpoint: Endpoint
+    endpoint: MemberAddress
     tls: ssl.SSLContext | None
     _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_BUSY))
     _idle: list[HttpConnection] = field(default_factory=list)
@@ -235,7 +236,7 @@ class Pool:
         return None
 
     def close(self) -> None:
-        """Closes every connection; requests under way end with `Lost`."""
+        """Closes every connection; requests under way end with `ConnectionLost`."""
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()

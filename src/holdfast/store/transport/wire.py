@@ -202,14 +202,14 @@ class AuthReply(msgspec.Struct):
     token: str = ""
 
 
-class Stand(msgspec.Struct, frozen=True, gc=False):
+class WatchHeader(msgspec.Struct, frozen=True, gc=False):
     """What a watch needs of a `Header`: one comes with every event, and most of reading it is reading numbers."""
 
     revision: int = 0
 
 
 class WatchResult(msgspec.Struct, gc=False):
-    header: Stand = Stand()
+    header: WatchHeader = WatchHeader()
     watch_id: int = 0
     created: bool = False
     canceled: bool = False

@@ -17,7 +17,7 @@ from holdfast.store.transport import wire
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HistoryQuery:
     """One question about one revision of the past, how many keys it has to find, and where that is known, which."""
 
     request: wire.RangeRequest
@@ -31,10 +31,10 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Landmark:
+class HistoryProof:
     """What the history shows at one revision."""
 
-    looks: Sequence[Look]
+    looks: Sequence[HistoryQuery]
 
     def request(self) -> bytes:
         """All questions at once, as one transaction that only reads."""
@@ -47,24 +47,24 @@ class Landmark:
             look.holds(seen) for look, seen in zip(self.looks, shown, strict=True)
         )
 
-    def standing(self) -> Landmark:
+    def standing(self) -> HistoryProof:
         """What of it can be looked for in the present, where the moment itself is forgotten: the key seen last."""
         entries = [look.entry for look in self.looks if look.entry is not None]
-        return Landmark([Look(wire.RangeRequest(entry.key), 1, entry) for entry in entries])
+        return HistoryProof([HistoryQuery(wire.RangeRequest(entry.key), 1, entry) for entry in entries])
 
 
-NOWHERE = Landmark(())
+NOWHERE = HistoryProof(())
 _MOD_REVISION = attrgetter("mod_revision")
 
 
-def at_event(event: Event) -> Landmark:
+def at_event(event: Event) -> HistoryProof:
     """The last change that was seen: a key that was written just then, or that was there just before and then gone."""
     revision = event.mod_revision
     now = wire.RangeRequest(event.key, revision=revision)
     if event.entry is not None:
-        return Landmark([Look(now, 1, event.entry)])
+        return HistoryProof([HistoryQuery(now, 1, event.entry)])
     before = wire.RangeRequest(event.key, revision=revision - 1, keys_only=True)
-    return Landmark([Look(before, 1), Look(now, 0)])
+    return HistoryProof([HistoryQuery(before, 1), HistoryQuery(now, 0)])
 
 
 @dataclass(slots=True)
@@ -80,10 +80,10 @@ class Listed:
         self.newest = max(entries, key=_MOD_REVISION, default=None)
 
 
-def at_snapshot(prefix: bytes, revision: int, listed: Listed) -> Landmark:
+def at_snapshot(prefix: bytes, revision: int, listed: Listed) -> HistoryProof:
     """As many keys as the list had, and the newest of those whose value came with it."""
     first, end = wire.span(prefix)
-    looks = [Look(wire.RangeRequest(first, end, revision=revision, count_only=True), listed.count)]
+    looks = [HistoryQuery(wire.RangeRequest(first, end, revision=revision, count_only=True), listed.count)]
     if listed.newest is not None:
-        looks.append(Look(wire.RangeRequest(listed.newest.key, revision=revision), 1, listed.newest))
-    return Landmark(looks)
+        looks.append(HistoryQuery(wire.RangeRequest(listed.newest.key, revision=revision), 1, listed.newest))
+    return HistoryProof(looks)

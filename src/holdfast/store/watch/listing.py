@@ -14,7 +14,7 @@ from contextlib import aclosing
 
 from holdfast.store.api import Entry, Snapshot
 from holdfast.store.transport import wire
-from holdfast.store.transport.gateway import Gateway, Question
+from holdfast.store.transport.gateway import Gateway, GatewayCall
 
 FIRST_PAGE = 1_000
 PAGE = 5_000
@@ -28,7 +28,7 @@ _TXN = wire.decoder(wire.TxnReply)
 
 
 async def read_range(gateway: Gateway, request: wire.RangeRequest) -> wire.RangeReply:
-    return await gateway.call(Question(wire.RANGE, wire.encode(request), _RANGE))
+    return await gateway.call(GatewayCall(wire.RANGE, wire.encode(request), _RANGE))
 
 
 def next_page(entries: Sequence[Entry], most: int) -> int:
@@ -106,5 +106,5 @@ async def _compared(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int]) 
 
 async def _values(gateway: Gateway, keys: Sequence[bytes], revision: int) -> list[Entry]:
     reads = [wire.RequestOp(request_range=wire.RangeRequest(key, revision=revision)) for key in keys]
-    reply = await gateway.call(Question(wire.TXN, wire.encode(wire.TxnRequest(success=reads)), _TXN))
+    reply = await gateway.call(GatewayCall(wire.TXN, wire.encode(wire.TxnRequest(success=reads)), _TXN))
     return [entry for each in reply.responses if each.response_range is not None for entry in each.response_range.kvs]

@@ -14,9 +14,9 @@ from holdfast.model.base.time import Duration
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.transport import wire
 from holdfast.store.transport.failures import Failed
-from holdfast.store.transport.gateway import Gateway, Question
-from holdfast.store.watch.own_writes import Echo
-from holdfast.store.watch.stream import Stream
+from holdfast.store.transport.gateway import Gateway, GatewayCall
+from holdfast.store.watch.own_writes import OwnWriteCheck
+from holdfast.store.watch.stream import WatchStream
 
 CHECK_INTERVAL = Duration(seconds=10)
 SILENT_CHECKS = 2
@@ -26,14 +26,14 @@ _RANGE = wire.decoder(wire.RangeReply)
 
 
 @dataclass(slots=True)
-class Vigil:
+class StreamCheck:
     """The checks of one stream at one member."""
 
     gateway: Gateway
     url: str
     member: int
-    stream: Stream
-    echo: Echo | None
+    stream: WatchStream
+    echo: OwnWriteCheck | None
     _unanswered: int = 0
     _stood: int = 0
 
@@ -57,7 +57,7 @@ class Vigil:
         return f"our own write at revision {revision} has not come back on the stream" if revision else None
 
     async def _member_unfit(self) -> str | None:
-        question = Question(wire.STATUS, b"{}", _STATUS, linear=False)
+        question = GatewayCall(wire.STATUS, b"{}", _STATUS, linear=False)
         timeout = self.gateway.connection.deadline.total_seconds()
         try:
             reply = await self.gateway.ask(self.url, question, self.gateway.endpoints.floor, timeout)
@@ -83,7 +83,7 @@ class Vigil:
         if self.echo is not None and not self.echo.unwritten(self.gateway.now()):
             return
         key = self.echo.own.key if self.echo is not None else b"\0"
-        question = Question(wire.RANGE, wire.encode(wire.RangeRequest(key, keys_only=True)), _RANGE)
+        question = GatewayCall(wire.RANGE, wire.encode(wire.RangeRequest(key, keys_only=True)), _RANGE)
         try:
             reply = await self.gateway.call(question)
         except (StoreAway, StoreError):

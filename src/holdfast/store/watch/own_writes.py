@@ -1,6 +1,7 @@
 """Own writes must come back: how a watch stream that is silently dead is told from one on which nothing happens (C38).
 
-A stream also watches a key that this process writes anyway. `Echo` remembers the oldest write that the stream has not
+A stream also watches a key that this process writes anyway. `OwnWriteCheck` remembers the oldest write that the
+stream has not
 shown yet; when that is two intervals old, the stream is dead. Pure: time is handed in.
 """
 
@@ -14,7 +15,7 @@ from holdfast.store.api import OwnKey
 
 
 @dataclass(slots=True)
-class Echo:
+class OwnWriteCheck:
     """The own key of one stream: what was written, what came back."""
 
     own: OwnKey
@@ -57,12 +58,12 @@ class Echo:
 class OwnWrites:
     """Hands every write of this process to the streams that wait for it."""
 
-    _echoes: dict[bytes, list[Echo]] = field(default_factory=dict)
+    _echoes: dict[bytes, list[OwnWriteCheck]] = field(default_factory=dict)
 
-    def add(self, echo: Echo) -> None:
+    def add(self, echo: OwnWriteCheck) -> None:
         self._echoes.setdefault(echo.own.key, []).append(echo)
 
-    def remove(self, echo: Echo) -> None:
+    def remove(self, echo: OwnWriteCheck) -> None:
         echoes = self._echoes[echo.own.key]
         echoes.remove(echo)
         if not echoes:

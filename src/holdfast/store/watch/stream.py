@@ -13,7 +13,7 @@ import h11
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import GATHER
-from holdfast.store.transport.http import Endpoint, Lost
+from holdfast.store.transport.http import ConnectionLost, MemberAddress
 from holdfast.store.watch.chunks import ChunkedLines
 
 BUFFER = 256 << 10
@@ -22,7 +22,7 @@ FULL_READ = 64 << 10
 MOST_BUFFERED = 8 << 20
 
 
-class Rejected(Exception):
+class WatchRejected(Exception):
     """The member answered the watch request with something other than a stream."""
 
     def __init__(self, status: int, body: bytes) -> None:
@@ -31,10 +31,10 @@ class Rejected(Exception):
         self.body = body
 
 
-class Stream(asyncio.BufferedProtocol):
+class WatchStream(asyncio.BufferedProtocol):
     """A watch request and the lines of its answer."""
 
-    def __init__(self, endpoint: Endpoint, path: str, body: bytes, token: str, gather: Duration = GATHER) -> None:
+    def __init__(self, endpoint: MemberAddress, path: str, body: bytes, token: str, gather: Duration = GATHER) -> None:
         headers = [("Host", endpoint.authority), ("Content-Length", str(len(body)))]
         if token:
             headers.append(("Authorization", token))
@@ -57,7 +57,9 @@ class Stream(asyncio.BufferedProtocol):
         self._resume: asyncio.TimerHandle | None = None
 
     async def read(self) -> bytes:
-        """All lines that are there; waits when there are none. Raises `Lost` or `Rejected` when the stream is over."""
+        """All lines that are there; waits when there are none. Raises `ConnectionLost` or `WatchRejected` when the
+        stream is over.
+        """
         while not self._lines:
             if self._failure is not None:
                 raise self._failure
@@ -77,8 +79,8 @@ class Stream(asyncio.BufferedProtocol):
         return self._waiter is not None
 
     def fail(self, why: str) -> None:
-        """Ends the stream; the reader gets what is there, then `Lost`."""
-        self._end(Lost(why))
+        """Ends the stream; the reader gets what is there, then `ConnectionLost`."""
+        self._end(ConnectionLost(why))
 
     def close(self) -> None:
         if self._resume is not None:
@@ -101,22 +103,22 @@ class Stream(asyncio.BufferedProtocol):
             rest = self._head(data) if self._http is not None else data
             lines = self._chunks.feed(rest) if rest else b""
         except (h11.RemoteProtocolError, ValueError) as error:
-            self._end(Lost(f"the answer is not HTTP ({error})"))
+            self._end(ConnectionLost(f"the answer is not HTTP ({error})"))
             return
         if lines:
             self._lines.append(lines)
             self._buffered += len(lines)
             self._wake()
         if self._chunks.ended:
-            self._end(Lost("the server ended the stream"))
+            self._end(ConnectionLost("the server ended the stream"))
         elif nbytes < FULL_READ or self._buffered > MOST_BUFFERED:
             self._pause_reading()
 
     def eof_received(self) -> None:
-        self._end(Lost("the server closed the connection"))
+        self._end(ConnectionLost("the server closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        lost = Lost(str(exc) if exc else "the server closed the connection")
+        lost = ConnectionLost(str(exc) if exc else "the server closed the connection")
         lost.__cause__ = exc
         self._end(lost)
 
@@ -135,7 +137,7 @@ class Stream(asyncio.BufferedProtocol):
             elif isinstance(event, h11.Data):
                 self._error_body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
-                self._end(Rejected(self._status, b"".join(self._error_body)))
+                self._end(WatchRejected(self._status, b"".join(self._error_body)))
                 return b""
             else:
                 return b""

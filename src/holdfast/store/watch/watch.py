@@ -20,17 +20,17 @@ import msgspec
 import structlog
 
 from holdfast.model.base.time import Duration
-from holdfast.store.api import GATHER, Compacted, Event, Events, OwnKey, Refused, Snapshot, StoreAway, StoreError
+from holdfast.store.api import GATHER, Compacted, Event, Events, OwnKey, Snapshot, StoreAway, StoreError, StoreRefused
 from holdfast.store.transport import failures as explain
 from holdfast.store.transport import wire
 from holdfast.store.transport.failures import Failed, StaleToken
-from holdfast.store.transport.gateway import Gateway, Question, verdict
-from holdfast.store.transport.http import Endpoint, Lost, NotSent, connect
-from holdfast.store.watch.continuity import NOWHERE, Landmark, Listed, at_event, at_snapshot
+from holdfast.store.transport.gateway import Gateway, GatewayCall, verdict
+from holdfast.store.transport.http import ConnectionLost, MemberAddress, NotSent, connect
+from holdfast.store.watch.continuity import NOWHERE, HistoryProof, Listed, at_event, at_snapshot
 from holdfast.store.watch.listing import changed_list, full_list, whole
-from holdfast.store.watch.liveness import Vigil
-from holdfast.store.watch.own_writes import Echo, OwnWrites
-from holdfast.store.watch.stream import Rejected, Stream
+from holdfast.store.watch.liveness import StreamCheck
+from holdfast.store.watch.own_writes import OwnWriteCheck, OwnWrites
+from holdfast.store.watch.stream import WatchRejected, WatchStream
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MOST_S = 5.0
@@ -51,7 +51,7 @@ _TXN = wire.decoder(wire.TxnReply)
 class Opened:
     """A stream, and who serves it under which token."""
 
-    stream: Stream
+    stream: WatchStream
     url: str
     member: int
     token: str
@@ -72,8 +72,8 @@ class Watch:
     relist_spread: Duration = RELIST_SPREAD
     _next: int = 0
     _listed: Listed = field(default_factory=Listed)
-    _landmark: Landmark = NOWHERE
-    _echo: Echo | None = None
+    _landmark: HistoryProof = NOWHERE
+    _echo: OwnWriteCheck | None = None
     _attempts: int = 0
     _said: str = ""
     _rewound: bool = False
@@ -85,7 +85,7 @@ class Watch:
             async for part in listed:
                 yield part
         if self.own is not None:
-            self._echo = Echo(self.own)
+            self._echo = OwnWriteCheck(self.own)
             self.writes.add(self._echo)
         try:
             while True:
@@ -99,7 +99,7 @@ class Watch:
                     async with aclosing(self._later_list()) as listed:
                         async for part in listed:
                             yield part
-                except (StoreAway, StoreError, Lost) as error:
+                except (StoreAway, StoreError, ConnectionLost) as error:
                     await self._wait(str(error))
         finally:
             if self._echo is not None:
@@ -112,7 +112,7 @@ class Watch:
                     async for part in listed:
                         yield part
                 return
-            except Refused:
+            except StoreRefused:
                 raise
             except (StoreAway, StoreError) as error:
                 await self._wait(str(error))
@@ -163,10 +163,10 @@ class Watch:
                 failures.append(opened)
                 continue
             self._opened_at = self._heard_at = asyncio.get_running_loop().time()
-            vigil = asyncio.create_task(Vigil(self.gateway, url, opened.member, opened.stream, self._echo).keep())
+            vigil = asyncio.create_task(StreamCheck(self.gateway, url, opened.member, opened.stream, self._echo).keep())
             try:
                 yield opened
-            except (Lost, Rejected) as error:
+            except (ConnectionLost, WatchRejected) as error:
                 self.gateway.endpoints.failed(url, self.gateway.now())
                 raise self._left(opened, error) from error
             finally:
@@ -184,8 +184,8 @@ class Watch:
         if isinstance(remembers, Failed):
             return remembers
         token = await self.gateway.tokens.current()
-        endpoint = Endpoint.parse(url)
-        stream = Stream(endpoint, wire.WATCH, self._request(), token, self.gather)
+        endpoint = MemberAddress.parse(url)
+        stream = WatchStream(endpoint, wire.WATCH, self._request(), token, self.gather)
         try:
             async with asyncio.timeout(timeout):
                 await connect(endpoint, self.gateway.tls, stream)
@@ -198,7 +198,7 @@ class Watch:
     async def _probe(self, url: str, timeout: float) -> wire.RangeReply | Failed:
         """Makes sure that the member stands where the store stands: a watch from a future revision would be silent."""
         request = wire.RangeRequest(*wire.span(self.prefix), limit=1, keys_only=True)
-        question = Question(wire.RANGE, wire.encode(request), _RANGE)
+        question = GatewayCall(wire.RANGE, wire.encode(request), _RANGE)
         reply = await self.gateway.ask(url, question, self.gateway.endpoints.floor, timeout)
         if not isinstance(reply, Failed) and reply.header.revision < self._next - 1:
             self._rewound = True  # C29: every member went backwards, so there is no continuity to keep
@@ -208,7 +208,7 @@ class Watch:
     async def _remembers(self, url: str, timeout: float) -> wire.TxnReply | Failed:
         """Makes sure that this store has gone through what was seen last: another one may have been written beyond our
         revision since it was wiped or restored, and would go on as if nothing had happened (C29)."""
-        question = Question(wire.TXN, self._landmark.request(), _TXN)
+        question = GatewayCall(wire.TXN, self._landmark.request(), _TXN)
         reply = await self.gateway.ask(url, question, self.gateway.endpoints.floor, timeout)
         if not isinstance(reply, Failed) and not self._landmark.found(reply):
             log.warning(
@@ -226,7 +226,7 @@ class Watch:
         standing = self._landmark.standing()
         if not standing.looks:
             return False
-        return standing.found(await self.gateway.call(Question(wire.TXN, standing.request(), _TXN)))
+        return standing.found(await self.gateway.call(GatewayCall(wire.TXN, standing.request(), _TXN)))
 
     def _request(self) -> bytes:
         key, end = wire.span(self.prefix)
@@ -238,7 +238,7 @@ class Watch:
         return b"".join(wire.encode(wire.WatchRequest(create)) for create in creates)
 
     def _read(self, opened: Opened, lines: bytes) -> Events | None:
-        """Takes in what the stream has said. Raises `Compacted` or `Lost`; then nothing of it counts."""
+        """Takes in what the stream has said. Raises `Compacted` or `ConnectionLost`; then nothing of it counts."""
         batch: list[Event] = []
         head, own, since = 0, 0, self._next
         for said in _decode(lines):
@@ -280,7 +280,7 @@ class Watch:
             elif self._echo.own.key.startswith(self.prefix):
                 self._echo.reopened(self._next - 1)
 
-    def _ended(self, opened: Opened, said: wire.WatchLine) -> Compacted | Lost | None:
+    def _ended(self, opened: Opened, said: wire.WatchLine) -> Compacted | ConnectionLost | None:
         """Why etcd has cancelled the watch, if it has; the stream itself would stay open and silent for ever (C18)."""
         if said.error is None and not said.result.canceled:
             return None
@@ -289,10 +289,10 @@ class Watch:
         error = said.error or wire.ErrorBody(said.result.cancel_reason or "no reason given")
         if explain.stale_token(error.code or error.grpc_code, error.message):
             self.gateway.tokens.renewable(opened.token)
-        return Lost(f"the watch was cancelled: {error.message}")
+        return ConnectionLost(f"the watch was cancelled: {error.message}")
 
-    def _left(self, opened: Opened, error: Lost | Rejected) -> StoreAway:
-        if isinstance(error, Lost):
+    def _left(self, opened: Opened, error: ConnectionLost | WatchRejected) -> StoreAway:
+        if isinstance(error, ConnectionLost):
             return StoreAway(f"watch at {opened.url} ended ({error})")
         finding = explain.answer(opened.url, error.status, error.body, self.gateway.login)
         if isinstance(finding, StaleToken):
@@ -321,4 +321,4 @@ def _decode(lines: bytes) -> list[wire.WatchLine]:
     try:
         return _LINE.decode_lines(lines)
     except msgspec.DecodeError as error:
-        raise Lost(f"a line of the watch stream cannot be read ({error})") from error
+        raise ConnectionLost(f"a line of the watch stream cannot be read ({error})") from error

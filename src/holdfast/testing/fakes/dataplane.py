@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.balancer.dataplane.api import Counters, Description
+from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
 from holdfast.balancer.maglev import table as maglev
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, weights
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, weights
 from holdfast.reconcile import Away, Change, Op
 
 
@@ -24,30 +24,30 @@ class FakeDataplane:
 
     table_size: int = 251
     live: frozenset[str] = frozenset()
-    objects: dict[Key, Value] = field(default_factory=dict)
-    calls: list[Change[Key, Value]] = field(default_factory=list)
-    flows: dict[tuple[Vip, int], Identity] = field(default_factory=dict)
+    objects: dict[VipKey, Value] = field(default_factory=dict)
+    calls: list[Change[VipKey, Value]] = field(default_factory=list)
+    flows: dict[tuple[Vip, int], BackendId] = field(default_factory=dict)
     """Established flows: a client of a VIP, and its backend."""
     away: str | None = None
-    refuse: Callable[[Change[Key, Value]], str | None] = lambda _change: None
+    refuse: Callable[[Change[VipKey, Value]], str | None] = lambda _change: None
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[Key, Value]:
+    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
         self._reachable()
         return {key: value for key, value in self.objects.items() if vips is None or key.vip in vips}
 
-    async def apply(self, changes: Sequence[Change[Key, Value]]) -> Sequence[str | None]:
+    async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
         self._reachable()
         return [self._applied(change) for change in changes]
 
-    async def flush(self, vip: Vip, backend: Identity) -> int:
+    async def flush(self, vip: Vip, backend: BackendId) -> int:
         self._reachable()
         dead = [flow for flow, to in self.flows.items() if flow[0] == vip and to == backend]
         for flow in dead:
             del self.flows[flow]
         return len(dead)
 
-    async def counters(self) -> Mapping[Key, Counters]:
+    async def counters(self) -> Mapping[VipKey, Counters]:
         self._reachable()
         established = list(self.flows.items())
         return {
@@ -60,8 +60,8 @@ class FakeDataplane:
         await self._lost.wait()
         self._lost.clear()
 
-    def describe(self) -> Description:
-        return Description("fake", self.table_size, self.live)
+    def describe(self) -> VipDataplaneInfo:
+        return VipDataplaneInfo("fake", self.table_size, self.live)
 
     def restart(self) -> None:
         """It comes back empty."""
@@ -70,16 +70,16 @@ class FakeDataplane:
         self.away = None
         self._lost.set()
 
-    def table(self, vip: Vip) -> tuple[Identity | None, ...]:
+    def table(self, vip: Vip) -> tuple[BackendId | None, ...]:
         """Per bucket the backend that gets the flows in it."""
         serving, table = maglev.table(weights(self.objects.items()).get(vip, {}), self.table_size)
         return tuple(serving[place] if place >= 0 else None for place in table.tolist())
 
-    def connect(self, vip: Vip, client: int) -> Identity | None:
+    def connect(self, vip: Vip, client: int) -> BackendId | None:
         """A client of that number opens a flow, or goes on with the one it has; None: it is refused."""
         if (vip, client) in self.flows:
             return self.flows[vip, client]
-        if Key(vip) not in self.objects:
+        if VipKey(vip) not in self.objects:
             return None
         bucket = int.from_bytes(hashlib.blake2b(client.to_bytes(8, "big"), digest_size=8).digest(), "big")
         backend = self.table(vip)[bucket % self.table_size]
@@ -88,36 +88,36 @@ class FakeDataplane:
         return backend
 
     @property
-    def entries(self) -> dict[Key, Entry]:
-        return {key: value for key, value in self.objects.items() if isinstance(value, Entry)}
+    def entries(self) -> dict[VipKey, BackendEntry]:
+        return {key: value for key, value in self.objects.items() if isinstance(value, BackendEntry)}
 
-    def _applied(self, change: Change[Key, Value]) -> str | None:
+    def _applied(self, change: Change[VipKey, Value]) -> str | None:
         error = self.refuse(change) or self._wrong(change)
         if error is not None:
             return error
         self.calls.append(change)
         if change.new is None:
-            for key in [key for key in self.objects if key == change.key or change.key == Key(key.vip)]:
+            for key in [key for key in self.objects if key == change.key or change.key == VipKey(key.vip)]:
                 del self.objects[key]
                 self._kill(key)
             return None
         self.objects[change.key] = change.new.value
-        if isinstance(change.new.value, Entry) and change.new.value.kill:
+        if isinstance(change.new.value, BackendEntry) and change.new.value.kill:
             self._kill(change.key)
         return None
 
-    def _wrong(self, change: Change[Key, Value]) -> str | None:
+    def _wrong(self, change: Change[VipKey, Value]) -> str | None:
         """What a real one would refuse."""
         if change.op is Op.DELETE or change.new is None:
             return None
-        if change.key.backend != NO_BACKEND and Key(change.key.vip) not in self.objects:
+        if change.key.backend != NO_BACKEND and VipKey(change.key.vip) not in self.objects:
             return "there is no such VIP"
         before = self.objects.get(change.key)
-        if isinstance(before, Settings) and before != change.new.value and "sticky" not in self.live:
+        if isinstance(before, VipSettings) and before != change.new.value and "sticky" not in self.live:
             return "this attribute cannot change live"
         return None
 
-    def _kill(self, key: Key) -> None:
+    def _kill(self, key: VipKey) -> None:
         for flow in [flow for flow, to in self.flows.items() if flow[0] == key.vip and to == key.backend]:
             del self.flows[flow]
 

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.agent.claims import Key, Local, Nexthop, Remote, Shape, Sort, nexthop
-from holdfast.agent.dataplane.api import ClaimChange, Description, Interrupted
+from holdfast.agent.claims import ClaimKey, ClaimKind, LocalRoute, NexthopEntry, RemoteRoute, Shape, nexthop
+from holdfast.agent.dataplane.api import ClaimChange, HostDataplaneInfo, ReadInterrupted
 from holdfast.reconcile import Away
 
 
@@ -47,11 +47,11 @@ class FakeKernel:
     """`objects` is what carries our tag; `foreign` is somebody else's, and never seen by a reader."""
 
     name: str = "kernel"
-    objects: dict[Key, Shape] = field(default_factory=dict)
-    foreign: dict[Key, Shape] = field(default_factory=dict)
+    objects: dict[ClaimKey, Shape] = field(default_factory=dict)
+    foreign: dict[ClaimKey, Shape] = field(default_factory=dict)
     interfaces: set[str] | None = None
     """Those that exist; None stands for all."""
-    own: Mapping[Key, Shape] = field(default_factory=dict)
+    own: Mapping[ClaimKey, Shape] = field(default_factory=dict)
     waits_for: str | None = None
     away: str | None = None
     interruptions: int = 0
@@ -59,22 +59,22 @@ class FakeKernel:
     refuse: Callable[[ClaimChange], str | None] = lambda _change: None
     pause: Callable[[], Awaitable[None]] = _at_once
     """Awaited before each change and each read: where time passes, and processes die."""
-    seen: list[Callable[[Key, Shape | None], None]] = field(default_factory=list)
+    seen: list[Callable[[ClaimKey, Shape | None], None]] = field(default_factory=list)
     calls: list[ClaimChange] = field(default_factory=list)
     """Every change that was made, in order."""
-    _disturbed: set[Key] = field(default_factory=set)
+    _disturbed: set[ClaimKey] = field(default_factory=set)
     _anything: bool = False
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def ready(self) -> str | None:
         return self.waits_for
 
-    async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
+    async def read(self, keys: Collection[ClaimKey] | None = None) -> Mapping[ClaimKey, Shape]:
         self._reachable()
         await self.pause()
         if self.interruptions:
             self.interruptions -= 1
-            raise Interrupted
+            raise ReadInterrupted
         if keys is None:
             return dict(self.objects)
         return {key: self.objects[key] for key in keys if key in self.objects}
@@ -87,26 +87,26 @@ class FakeKernel:
             answers.append(self._applied(change))
         return answers
 
-    def obstacle(self, key: Key, shape: Shape) -> str | None:
-        if isinstance(shape, Local) and self.interfaces is not None and shape.interface not in self.interfaces:
+    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
+        if isinstance(shape, LocalRoute) and self.interfaces is not None and shape.interface not in self.interfaces:
             return f"interface {shape.interface} does not exist"
         return None
 
-    async def disturbed(self) -> Collection[Key] | None:
+    async def disturbed(self) -> Collection[ClaimKey] | None:
         await self._news.wait()
         self._news.clear()
         keys, self._disturbed = self._disturbed, set()
         anything, self._anything = self._anything, False
         return None if anything else keys
 
-    def describe(self) -> Description:
-        return Description(self.name, self.own)
+    def describe(self) -> HostDataplaneInfo:
+        return HostDataplaneInfo(self.name, self.own)
 
     def reattach(self) -> None:
         """Another process reads the events from now on; those of the last one are lost with it."""
         self._disturbed, self._anything, self._news = set(), False, asyncio.Event()
 
-    def flush(self, keys: Collection[Key], *, silently: bool = False) -> None:
+    def flush(self, keys: Collection[ClaimKey], *, silently: bool = False) -> None:
         """Somebody removes objects of ours."""
         for key in sorted(keys, reverse=True):
             self._remove(key)
@@ -116,7 +116,7 @@ class FakeKernel:
     def flap(self) -> None:
         """The links go down and come back: routes, nexthops and neighbours are gone, forwarding entries stay."""
         for key in sorted(self.objects, reverse=True):
-            if key.sort in (Sort.NEIGHBOUR, Sort.NEXTHOP, Sort.ROUTE):
+            if key.sort in (ClaimKind.NEIGHBOUR, ClaimKind.NEXTHOP, ClaimKind.ROUTE):
                 self._remove(key)
         self._tell(None)
 
@@ -131,7 +131,7 @@ class FakeKernel:
         assert self.interfaces is not None, "name the interfaces that exist before taking one away"
         self.interfaces.discard(interface)
         for key, shape in list(self.objects.items()):
-            if isinstance(shape, Local) and shape.interface == interface:
+            if isinstance(shape, LocalRoute) and shape.interface == interface:
                 self._remove(key)
         self._tell(None)
 
@@ -152,27 +152,29 @@ class FakeKernel:
         if change.new is None:
             return None
         shape = change.new.value.shape
-        if isinstance(shape, Remote) and nexthop(shape.via) not in self.objects:
+        if isinstance(shape, RemoteRoute) and nexthop(shape.via) not in self.objects:
             return f"there is no nexthop {shape.via}"
         return self.obstacle(change.key, shape)
 
-    def _put(self, key: Key, shape: Shape) -> None:
+    def _put(self, key: ClaimKey, shape: Shape) -> None:
         self.objects[key] = shape
         for hear in self.seen:
             hear(key, shape)
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: ClaimKey) -> None:
         shape = self.objects.pop(key, None)
         if shape is None:
             return
-        if isinstance(shape, Nexthop):
-            routes = [each for each, via in self.objects.items() if isinstance(via, Remote) and nexthop(via.via) == key]
+        if isinstance(shape, NexthopEntry):
+            routes = [
+                each for each, via in self.objects.items() if isinstance(via, RemoteRoute) and nexthop(via.via) == key
+            ]
             for route in routes:
                 self._remove(route)
         for hear in self.seen:
             hear(key, None)
 
-    def _tell(self, keys: Collection[Key] | None) -> None:
+    def _tell(self, keys: Collection[ClaimKey] | None) -> None:
         if keys is None:
             self._anything = True
         else:

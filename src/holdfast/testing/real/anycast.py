@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 
 SERVERS = ("web-1", "web-2", "web-3")
 VIPS = ("192.0.2.0/24", "2001:db8::/32")
@@ -35,7 +35,7 @@ def address(server: str, family: int = 4) -> str:
 class AnycastSite:
     """The namespaces of the site, wired and routed."""
 
-    def __init__(self, net: Network, *, balancers: int = 1) -> None:
+    def __init__(self, net: NamespaceNetwork, *, balancers: int = 1) -> None:
         self._net = net
         self.client = net.namespace("client")
         self.servers = {name: net.namespace(name) for name in SERVERS}

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.balancer.dataplane.nftables.connection import Kernel
+from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.netlink.netns import inside
 from holdfast.runtime.control import Request, ask
 from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
-from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 from holdfast.testing.real.nginx import Nginx
 from holdfast.testing.real.processes import Process, children, run, running, wait_until
 
@@ -77,7 +77,7 @@ def configuration(
     return "\n".join(lines) + "\n"
 
 
-class Balancer:
+class BalancerProcess:
     """One balancer in its namespace."""
 
     def __init__(self, namespace: Namespace, home: Path, **settings: Any) -> None:
@@ -192,26 +192,26 @@ def _frontends() -> list[dict[str, str]]:
 
 
 def _generation() -> int:
-    with contextlib.closing(Kernel("holdfast")) as kernel:
+    with contextlib.closing(NftConnection("holdfast")) as kernel:
         return kernel.generation()
 
 
 class Stage:
     """The site with its servers running, and as many balancers as asked for; then namespaces that only route."""
 
-    def __init__(self, net: Network, *, balancers: int = 1, routers: int = 0, **settings: Any) -> None:
+    def __init__(self, net: NamespaceNetwork, *, balancers: int = 1, routers: int = 0, **settings: Any) -> None:
         self.site = AnycastSite(net, balancers=balancers + routers)
         self.client = self.site.client
         self.servers = {name: Nginx(one, net.home) for name, one in self.site.servers.items()}
         balancing = self.site.balancers[:balancers]
-        self.balancers = [Balancer(one, net.home / one.name, **settings) for one in balancing]
+        self.balancers = [BalancerProcess(one, net.home / one.name, **settings) for one in balancing]
         for server in self.servers.values():
             server.start()
         for balancer in self.balancers:
             balancer.start()
 
     @property
-    def balancer(self) -> Balancer:
+    def balancer(self) -> BalancerProcess:
         return self.balancers[0]
 
     def wait_served(self) -> None:

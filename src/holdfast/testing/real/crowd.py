@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.netlink.netns import enter
-from holdfast.testing.real.flows import Counts, KernelWay, Traffic
+from holdfast.testing.real.flows import FlowCounts, KernelConnector, Traffic
 from holdfast.testing.real.netns import Namespace
 from holdfast.testing.real.processes import wait_until
 
@@ -39,17 +39,17 @@ class Crowd:
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()
 
-    def counts(self) -> Counts:
+    def counts(self) -> FlowCounts:
         shown = self._traffic.show()
         return msgspec.structs.replace(shown, opened=dict(shown.opened), broken=dict(shown.broken))
 
-    def after(self, requests: int) -> Counts:
+    def after(self, requests: int) -> FlowCounts:
         """The counts when that many more requests are over."""
         goal = self.counts().requests + requests
         wait_until(lambda: self.counts().requests >= goal, f"{requests} more requests are over", within=60)
         return self.counts()
 
-    def renewed(self) -> Counts:
+    def renewed(self) -> FlowCounts:
         """The counts when every flow that there is now is over, however it ends: a server may be slow to answer."""
         old = frozenset(self._traffic.under_way)
         wait_until(lambda: old.isdisjoint(self._traffic.under_way), "all flows are new ones", within=60)
@@ -76,7 +76,7 @@ def crowd(
     namespace: Namespace, host: str, port: int, *, flows: int = 8, pause: float = 0.02, requests: int = 10
 ) -> Iterator[Crowd]:
     """Clients that are there until the block ends."""
-    made = Crowd(Traffic(KernelWay(host, port), pause=pause, requests=requests), namespace, flows)
+    made = Crowd(Traffic(KernelConnector(host, port), pause=pause, requests=requests), namespace, flows)
     made.start()
     try:
         yield made

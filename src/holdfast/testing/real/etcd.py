@@ -23,7 +23,7 @@ from holdfast.testing.real.processes import Process, Unavailable, folder, reserv
 _PATIENCE = 60.0
 
 
-class Member:
+class EtcdMember:
     """One etcd process with its own data folder and ports, which it keeps over restarts."""
 
     def __init__(self, name: str, home: Path, ports: tuple[int, int]) -> None:
@@ -85,10 +85,10 @@ class Member:
             return False
 
 
-class Cluster:
+class EtcdCluster:
     """The members of one etcd, all of them started here."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[EtcdMember]) -> None:
         self.members = members
 
     @property
@@ -99,9 +99,9 @@ class Cluster:
         for member in self.members:
             member.wait_ready()
 
-    def leader(self) -> Member:
+    def leader(self) -> EtcdMember:
         """The member that leads now, by its own word."""
-        found: list[Member] = []
+        found: list[EtcdMember] = []
 
         def look() -> bool:
             found[:] = [member for member in self.members if _leads(member)]
@@ -111,7 +111,7 @@ class Cluster:
         return found[0]
 
 
-def _leads(member: Member) -> bool:
+def _leads(member: EtcdMember) -> bool:
     if not member.process.alive:
         return False
     try:
@@ -127,7 +127,7 @@ def etcd_binary() -> str:
 
 
 @contextlib.contextmanager
-def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[Cluster]:
+def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[EtcdCluster]:
     """A running etcd of `size` members; `options` are further flags for each. Gone with the block."""
     etcd_binary()
     with folder() as home, reserved_ports(2 * size) as ports:
@@ -135,7 +135,7 @@ def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[Clus
         try:
             for member in members:
                 member.start()
-            cluster = Cluster(members)
+            cluster = EtcdCluster(members)
             cluster.wait_ready()
             yield cluster
         finally:
@@ -144,9 +144,9 @@ def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[Clus
                     member.kill()
 
 
-def _members(home: Path, ports: Sequence[int], options: Sequence[str]) -> Sequence[Member]:
+def _members(home: Path, ports: Sequence[int], options: Sequence[str]) -> Sequence[EtcdMember]:
     pairs = list(zip(ports[::2], ports[1::2], strict=True))
-    members = [Member(f"{home.name}-{number}", home / str(number), pair) for number, pair in enumerate(pairs)]
+    members = [EtcdMember(f"{home.name}-{number}", home / str(number), pair) for number, pair in enumerate(pairs)]
     everyone = ",".join(f"{member.name}={member.peer_url}" for member in members)
     # Elections among paused and killed members must be quick, but not so quick that a busy machine causes them.
     timing = ("10", "100") if len(members) == 1 else ("50", "500")
@@ -160,4 +160,4 @@ def _members(home: Path, ports: Sequence[int], options: Sequence[str]) -> Sequen
     return members
 
 
-__all__ = ["Cluster", "Member", "Unavailable", "etcd_binary", "etcd_cluster"]
+__all__ = ["EtcdCluster", "EtcdMember", "Unavailable", "etcd_binary", "etcd_cluster"]

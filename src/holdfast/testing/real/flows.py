@@ -23,7 +23,7 @@ _TIMEOUT = 10.0
 _REQUEST = b"GET / HTTP/1.1\r\nHost: www.example.net\r\n\r\n"
 
 
-class Counts(msgspec.Struct):
+class FlowCounts(msgspec.Struct):
     """What became of the client's requests since it was started."""
 
     requests: int = 0
@@ -44,7 +44,7 @@ class NoAnswer(Exception):
     """A request failed; the message says how."""
 
 
-class Way(Protocol):
+class Connector(Protocol):
     """How a flow reaches a server."""
 
     async def connect(self, flow: int) -> Stream:
@@ -60,7 +60,7 @@ class Way(Protocol):
         ...
 
 
-class KernelWay:
+class KernelConnector:
     """By the kernel's own routing: whatever stands between is not ours to know."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -89,8 +89,8 @@ class KernelWay:
 class Traffic:
     """What one client does. `pause` is in seconds, between two requests of a flow; `requests` are of each flow."""
 
-    def __init__(self, way: Way, *, pause: float = 0.1, requests: int = 10) -> None:
-        self.counts = Counts()
+    def __init__(self, way: Connector, *, pause: float = 0.1, requests: int = 10) -> None:
+        self.counts = FlowCounts()
         self._way = way
         self._pause = pause
         self._requests = requests
@@ -99,7 +99,7 @@ class Traffic:
         """The numbers of the flows that there are now, those among them that nobody has answered yet."""
         self._servers: dict[int, str] = {}
 
-    def show(self) -> Counts:
+    def show(self) -> FlowCounts:
         """The counts as of now."""
         self.counts.established = dict(Counter(self._servers.values()))
         return self.counts

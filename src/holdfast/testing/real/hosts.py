@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.inventory.changes import Wanted
+from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.edit.editor import Editor, wanted
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
@@ -35,7 +35,7 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.control import Request, ask
 from holdfast.testing.real.etcd import etcd_binary
-from holdfast.testing.real.netns import Namespace, Network
+from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 from holdfast.testing.real.pinger import answers
 from holdfast.testing.real.processes import Process, children, run, running, wait_until
 
@@ -56,7 +56,7 @@ def address(number: int, family: int = 4) -> str:
     return f"10.28.0.{number}" if family == 4 else f"fd00:28::{number:x}"
 
 
-def host(name: str, number: int, families: Sequence[int] = (4, 6)) -> Wanted:
+def host(name: str, number: int, families: Sequence[int] = (4, 6)) -> WantedObject:
     """A host on the underlay addresses of that number."""
     bgp = Bgp(
         ipv4_address=f"{underlay(number)}/24" if 4 in families else "",
@@ -65,7 +65,7 @@ def host(name: str, number: int, families: Sequence[int] = (4, 6)) -> Wanted:
     return wanted(HOST, REGION, name, Host.of(name, HostSpec(bgp=bgp)))
 
 
-def workload(node: str, number: int, families: Sequence[int] = (4, 6)) -> Wanted:
+def workload(node: str, number: int, families: Sequence[int] = (4, 6)) -> WantedObject:
     """The workload of that number, on that host."""
     spec = EndpointSpec(
         orchestrator="holdfast",
@@ -78,15 +78,15 @@ def workload(node: str, number: int, families: Sequence[int] = (4, 6)) -> Wanted
     return wanted(ENDPOINT, REGION, spec.name, Endpoint.of(REGION, spec))
 
 
-def gone(one: Wanted) -> Wanted:
+def gone(one: WantedObject) -> WantedObject:
     """The wish that this object be no more."""
-    return Wanted(one.kind, one.name)
+    return WantedObject(one.kind, one.name)
 
 
-class Segment:
+class HostSegment:
     """The namespaces, wired: nothing runs in them."""
 
-    def __init__(self, net: Network, count: int = 3) -> None:
+    def __init__(self, net: NamespaceNetwork, count: int = 3) -> None:
         self.net = net
         self.core = net.namespace("core")
         self.core.batch(
@@ -145,7 +145,7 @@ class Segment:
         return made
 
 
-class Agent:
+class AgentProcess:
     """`holdfast agent` of one host, in its namespace."""
 
     def __init__(self, name: str, namespace: Namespace, home: Path, **settings: str) -> None:
@@ -229,8 +229,8 @@ class Agent:
 class Fleet:
     """A segment with etcd and server in its core, an inventory, and an agent on every host."""
 
-    def __init__(self, net: Network, *, count: int = 3, **settings: str) -> None:
-        self.segment = Segment(net, count)
+    def __init__(self, net: NamespaceNetwork, *, count: int = 3, **settings: str) -> None:
+        self.segment = HostSegment(net, count)
         self.home = net.home / "fleet"
         self.home.mkdir()
         self.database = f"sqlite:///{self.home / 'inventory.db'}"
@@ -239,7 +239,8 @@ class Fleet:
         self.etcd = Process(self.segment.core.command(*self._etcd()), log=self.home / "etcd.log")
         self.server = Process(self.segment.core.command(*self._server()), log=self.home / "server.log")
         self.agents = {
-            name: Agent(name, namespace, self.home / name, **settings) for name, namespace in self.segment.hosts.items()
+            name: AgentProcess(name, namespace, self.home / name, **settings)
+            for name, namespace in self.segment.hosts.items()
         }
 
     def _etcd(self) -> Sequence[str]:
@@ -279,7 +280,7 @@ class Fleet:
                 process.kill()
         self.engine.dispose()
 
-    def change(self, *wishes: Wanted) -> None:
+    def change(self, *wishes: WantedObject) -> None:
         """What `holdfast apply` does."""
         Editor(self.engine, REGION).change(wishes, who="test", why="")
 

@@ -52,7 +52,7 @@ class Namespace:
         return process
 
 
-class Network:
+class NamespaceNetwork:
     """The namespaces and cables of one test."""
 
     def __init__(self, home: Path) -> None:
@@ -89,14 +89,14 @@ class Network:
 
 
 @contextlib.contextmanager
-def network() -> Iterator[Network]:
+def network() -> Iterator[NamespaceNetwork]:
     """An empty network to put namespaces into. Gone with the block."""
     if os.geteuid() != 0:
         raise Unavailable("network namespaces need root")
     _try_one()
     sweep()
     with folder() as home:
-        made = Network(home)
+        made = NamespaceNetwork(home)
         try:
             yield made
         finally:

@@ -23,11 +23,11 @@ from typing import Any
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.control.leader import LEADER, Leader
-from holdfast.model.control.leader_history import LEADERSHIP, Leadership, Reign
+from holdfast.model.control.leader_history import LEADERSHIP, LeaderHistory, LeaderPeriod
 from holdfast.runtime.control import Answer, Request, ask
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
-from holdfast.testing.real.etcd import Cluster
+from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import Process, Unavailable, children, folder, tool, wait_until
 
 Command = Callable[[Sequence[str]], Sequence[str]]
@@ -118,7 +118,7 @@ def _namespace(isolated: bool) -> Sequence[str]:
 class Controllers:
     """The servers of one region."""
 
-    def __init__(self, cluster: Cluster, region: Region, members: Sequence[Controller]) -> None:
+    def __init__(self, cluster: EtcdCluster, region: Region, members: Sequence[Controller]) -> None:
         self.cluster = cluster
         self.region = region
         self.members = members
@@ -136,10 +136,10 @@ class Controllers:
         assert not isinstance(leader, Bad)
         return int(found["create_revision"]), leader
 
-    def reigns(self) -> Sequence[Reign]:
+    def reigns(self) -> Sequence[LeaderPeriod]:
         """The history of leadership, oldest first."""
         found = self.read(LEADERSHIP.key(self.region, "leadership"))
-        history = LEADERSHIP.decode(b"", base64.b64decode(found["value"])) if found else Leadership()
+        history = LEADERSHIP.decode(b"", base64.b64decode(found["value"])) if found else LeaderHistory()
         assert not isinstance(history, Bad)
         return history.reigns
 
@@ -182,7 +182,7 @@ class Controllers:
         return [one for one in self.members if one not in but]
 
 
-def ask_any(cluster: Cluster, path: str, body: dict[str, object]) -> dict[str, Any]:
+def ask_any(cluster: EtcdCluster, path: str, body: dict[str, object]) -> dict[str, Any]:
     """The answer of the first member that gives one; frozen ones are not asked, they would only cost time."""
     for member in cluster.members:
         if not member.process.alive or frozen(member.process.pid):
@@ -201,7 +201,7 @@ def frozen(pid: int) -> bool:
 
 @contextlib.contextmanager
 def controllers(
-    cluster: Cluster,
+    cluster: EtcdCluster,
     names: int | Sequence[str],
     *,
     command: Command,

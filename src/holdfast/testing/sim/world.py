@@ -12,7 +12,7 @@ from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.sim.loop import VirtualLoop
 from holdfast.testing.sim.nodes import Node, NodeClock, ProcessLife
 from holdfast.testing.store.client import FakeClient
-from holdfast.testing.store.fake import FakeStore, Write
+from holdfast.testing.store.fake import FakeStore, StoreWrite
 
 
 @dataclass
@@ -109,6 +109,6 @@ class World:
         if self.main is not None:
             self.main.cancel()
 
-    def _note_write(self, write: Write) -> None:
+    def _note_write(self, write: StoreWrite) -> None:
         changed = ", ".join(f"{'put' if e.entry else 'delete'} {e.key!r}" for e in write.events)
         self.note(f"{write.client} writes revision {write.revision}: {changed}")

@@ -16,19 +16,19 @@ from holdfast.store.api import (
     Compare,
     Entry,
     Events,
+    MemberStatus,
     Operation,
     OwnKey,
     Page,
     Put,
     Snapshot,
-    Status,
     StoreAway,
     StoreError,
     TxnResult,
     prefix_end,
 )
 from holdfast.testing.store.keyspace import Keyspace
-from holdfast.testing.store.link import Link
+from holdfast.testing.store.link import FakeLink
 from holdfast.testing.store.watch import Watching
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class FakeClient:
         self.fake = fake
         self.name = name
         self.deadline = deadline
-        self.link = Link()
+        self.link = FakeLink()
         self._past: Keyspace | None = None
         self._closed = False
 
@@ -128,7 +128,7 @@ class FakeClient:
     async def compact(self, revision: int) -> None:
         await self._call("compact", lambda: self.fake.keys.compact(revision))
 
-    async def status(self) -> Sequence[Status]:
+    async def status(self) -> Sequence[MemberStatus]:
         return await self._call("status", lambda: self.fake.status(self.keys))
 
     async def alarms(self) -> Sequence[str]:

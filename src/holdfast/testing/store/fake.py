@@ -22,10 +22,10 @@ from holdfast.store.api import (
     Delete,
     Event,
     LeaseGone,
+    MemberStatus,
     NoSpace,
     Operation,
     Put,
-    Status,
     TxnResult,
 )
 from holdfast.testing.store.client import FakeClient
@@ -38,7 +38,7 @@ _FIRST_LEASE = 0x1D00_0000_0000_0001
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class StoreWrite:
     """One accepted change of the store: what a history checker reads."""
 
     revision: int
@@ -60,9 +60,9 @@ class FakeStore:
 
     def __init__(self, *, now: Callable[[], float] = world_time) -> None:
         self.keys = Keyspace()
-        self.history: list[Write] = []
+        self.history: list[StoreWrite] = []
         """Every accepted change, in order, lease expiries included."""
-        self.observers: list[Callable[[Write], None]] = []
+        self.observers: list[Callable[[StoreWrite], None]] = []
         """Told every accepted change at the moment of its revision: where an invariant is checked."""
         self.alarms: tuple[str, ...] = ()
         self.raft_term = 2
@@ -169,10 +169,10 @@ class FakeStore:
             raise LeaseGone("the lease has expired or was revoked")
         self._end(number, client)
 
-    def status(self, keys: Keyspace) -> Sequence[Status]:
+    def status(self, keys: Keyspace) -> Sequence[MemberStatus]:
         """What the member says that answers from `keys`."""
         size = sum(len(entry.key) + len(entry.value) for entry in keys.range(b"\0", b"\0"))
-        member = Status("fake", "3.4.23", 0xC1, 0xA1, 0xA1, keys.revision, self.raft_term, size, self.alarms)
+        member = MemberStatus("fake", "3.4.23", 0xC1, 0xA1, 0xA1, keys.revision, self.raft_term, size, self.alarms)
         return [member]
 
     def _now(self) -> float:
@@ -180,7 +180,7 @@ class FakeStore:
 
     def _commit(self, client: str, compares: Sequence[Compare], changes: Sequence[Event]) -> None:
         if changes:
-            write = Write(self.revision, self._now(), client, compares, changes)
+            write = StoreWrite(self.revision, self._now(), client, compares, changes)
             self.history.append(write)
             for observer in self.observers:
                 observer(write)

@@ -39,7 +39,7 @@ def fair_weather(_method: str) -> Fate:
 
 
 @dataclass(eq=False)
-class Stream:
+class FakeStream:
     """One watch as the client hears it: every change up to `horizon` has arrived."""
 
     horizon: int = 0
@@ -72,7 +72,7 @@ class _Answer(Generic[T]):
         return cast("T", self.value)
 
 
-class Link:
+class FakeLink:
     """Delivers calls and watch notices of one client, well or badly."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Link:
         """Whether anything at all passes, in either direction."""
         self._asked: list[tuple[Fate, str | None]] = []
         self._pending: list[asyncio.Future[_Answer[Any]]] = []
-        self._streams: list[Stream] = []
+        self._streams: list[FakeStream] = []
         self._revision = 0
 
     def next_calls(self, fate: Fate, *, count: int = 1, of: str | None = None) -> None:
@@ -126,13 +126,13 @@ class Link:
         for stream in self._streams:
             stream.lose()
 
-    def open(self, revision: int, prefix: bytes = b"") -> Stream:
-        stream = Stream(horizon=revision, prefix=prefix)
+    def open(self, revision: int, prefix: bytes = b"") -> FakeStream:
+        stream = FakeStream(horizon=revision, prefix=prefix)
         self._revision = max(self._revision, revision)
         self._streams.append(stream)
         return stream
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: FakeStream) -> None:
         if stream in self._streams:
             self._streams.remove(stream)
 

@@ -15,7 +15,7 @@ from holdfast.store.api import Compacted, Entry, Events, OwnKey, Snapshot, Store
 
 if TYPE_CHECKING:
     from holdfast.testing.store.keyspace import Keyspace
-    from holdfast.testing.store.link import Link
+    from holdfast.testing.store.link import FakeLink
 
 RETRY_SECONDS = 0.1
 PART = 100
@@ -26,7 +26,7 @@ class _Reader(Protocol):
     """What a watch needs of its client."""
 
     @property
-    def link(self) -> Link: ...
+    def link(self) -> FakeLink: ...
     @property
     def keys(self) -> Keyspace: ...
     async def get(self, key: bytes, *, revision: int = 0) -> Entry | None: ...

@@ -6,31 +6,31 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Protocol
 
-from holdfast.agent.claims import Key, Shape, Sort
+from holdfast.agent.claims import ClaimKey, ClaimKind, Shape
 from holdfast.agent.dataplane.api import ClaimChange
-from holdfast.agent.dataplane.linux.context import Ground, Refused
-from holdfast.agent.dataplane.linux.routes import Nexthops, Routes, Rules
-from holdfast.agent.dataplane.linux.vxlan import Forwardings, Neighbours
+from holdfast.agent.dataplane.linux.context import LinuxContext, Refused
+from holdfast.agent.dataplane.linux.routes import NexthopWriter, RouteWriter, RuleWriter
+from holdfast.agent.dataplane.linux.vxlan import FdbWriter, NeighbourWriter
 
 
-class Maker(Protocol):
+class ObjectWriter(Protocol):
     """Makes and removes the objects of one sort, of one family at a time."""
 
-    def make(self, ground: Ground, family: int, wanted: Sequence[tuple[Key, Shape]]) -> Refused: ...
+    def make(self, ground: LinuxContext, family: int, wanted: Sequence[tuple[ClaimKey, Shape]]) -> Refused: ...
 
-    def remove(self, ground: Ground, family: int, keys: Sequence[Key]) -> Refused: ...
+    def remove(self, ground: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused: ...
 
 
-MAKERS: Mapping[Sort, Maker] = {
-    Sort.RULE: Rules(),
-    Sort.FORWARDING: Forwardings(),
-    Sort.NEIGHBOUR: Neighbours(),
-    Sort.NEXTHOP: Nexthops(),
-    Sort.ROUTE: Routes(),
+MAKERS: Mapping[ClaimKind, ObjectWriter] = {
+    ClaimKind.RULE: RuleWriter(),
+    ClaimKind.FORWARDING: FdbWriter(),
+    ClaimKind.NEIGHBOUR: NeighbourWriter(),
+    ClaimKind.NEXTHOP: NexthopWriter(),
+    ClaimKind.ROUTE: RouteWriter(),
 }
 
 
-def carry_out(ground: Ground, changes: Sequence[ClaimChange]) -> list[str | None]:
+def carry_out(ground: LinuxContext, changes: Sequence[ClaimChange]) -> list[str | None]:
     """Makes these changes; per change None, or one sentence why not. The picture tells what is there afterwards."""
     answers: list[str | None] = []
     for (sort, family, is_gone), alike in groupby(changes, _run):
@@ -45,11 +45,11 @@ def carry_out(ground: Ground, changes: Sequence[ClaimChange]) -> list[str | None
     return answers
 
 
-def _run(change: ClaimChange) -> tuple[Sort, int, bool]:
+def _run(change: ClaimChange) -> tuple[ClaimKind, int, bool]:
     return change.key.sort, change.key.family, change.new is None
 
 
-def _note(ground: Ground, run: Sequence[ClaimChange], refused: Refused) -> None:
+def _note(ground: LinuxContext, run: Sequence[ClaimChange], refused: Refused) -> None:
     for change in run:
         if change.key in refused:
             continue

@@ -7,30 +7,30 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.agent.claims import Key
+from holdfast.agent.claims import ClaimKey
 from holdfast.agent.dataplane.linux.devices import Devices
-from holdfast.agent.dataplane.linux.snapshot import Picture
-from holdfast.config.sections.linux import Linux
+from holdfast.agent.dataplane.linux.snapshot import KernelSnapshot
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink.addresses import SIZES
 from holdfast.netlink.socket import Netlink, is_gone
 from holdfast.netlink.wire import Batch
 
-Refused = dict[Key, str]
+Refused = dict[ClaimKey, str]
 """What was not done, each with a sentence."""
 
 
 @dataclass(slots=True)
-class Ground:
+class LinuxContext:
     kernel: Netlink
-    settings: Linux
+    settings: LinuxSettings
     devices: Devices
-    picture: Picture
+    picture: KernelSnapshot
 
-    def make(self, keys: Sequence[Key], batch: Batch) -> Refused:
+    def make(self, keys: Sequence[ClaimKey], batch: Batch) -> Refused:
         """Sends requests that make these objects, in the same order."""
         return {keys[one.index]: sentence(one.errno, one.words) for one in self.kernel.transact(batch)}
 
-    def remove(self, keys: Sequence[Key], batch: Batch) -> Refused:
+    def remove(self, keys: Sequence[ClaimKey], batch: Batch) -> Refused:
         """Sends requests that delete these objects, in the same order; what is gone already is done."""
         refused = self.kernel.transact(batch)
         return {keys[one.index]: sentence(one.errno, one.words) for one in refused if not is_gone(one.errno)}
@@ -45,6 +45,6 @@ def sentence(number: int, words: str) -> str:
     return f"the kernel refuses it: {words or os.strerror(number)}"
 
 
-def octets(key: Key) -> bytes:
+def octets(key: ClaimKey) -> bytes:
     """The address of a key as the kernel has it."""
     return key.number.to_bytes(SIZES[key.family], "big")

@@ -14,20 +14,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.agent.claims import Key, Local, Mode, Nexthop, Shape
-from holdfast.agent.dataplane.api import ClaimChange, Description, Interrupted
+from holdfast.agent.claims import ClaimKey, LocalRoute, Mode, NexthopEntry, Shape
+from holdfast.agent.dataplane.api import ClaimChange, HostDataplaneInfo, ReadInterrupted
 from holdfast.agent.dataplane.linux import snapshot as picture
 from holdfast.agent.dataplane.linux.apply import carry_out
-from holdfast.agent.dataplane.linux.context import Ground
+from holdfast.agent.dataplane.linux.context import LinuxContext
 from holdfast.agent.dataplane.linux.devices import Devices, Macs
-from holdfast.agent.dataplane.linux.event_handler import Hearing
-from holdfast.agent.dataplane.linux.event_socket import Ear, Overrun
+from holdfast.agent.dataplane.linux.event_handler import EventHandler
+from holdfast.agent.dataplane.linux.event_socket import EventSocket, Overrun
 from holdfast.agent.dataplane.linux.exclusive import NamespaceLock, missing_capability
 from holdfast.agent.dataplane.linux.naming import FAMILIES, own
 from holdfast.agent.dataplane.linux.routes import straight_device
-from holdfast.agent.dataplane.linux.snapshot import Picture
+from holdfast.agent.dataplane.linux.snapshot import KernelSnapshot
 from holdfast.agent.tunnel_mac import tunnel_mac
-from holdfast.config.sections.linux import Linux
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink import socket as netlink
 from holdfast.reconcile import Away
 from holdfast.runtime.cooperative import Steps, at_once, in_turns
@@ -43,22 +43,22 @@ class LinuxDataplane:
 
     name = "linux"
 
-    def __init__(self, settings: Linux | None = None, macs: Macs | None = None, *, alone: bool = False) -> None:
+    def __init__(self, settings: LinuxSettings | None = None, macs: Macs | None = None, *, alone: bool = False) -> None:
         """`macs` are those by which other hosts know our ends of the tunnel; by default those of this machine's name.
 
         `alone`: as the one agent of this network namespace, which it is until `close`; others only look.
         """
-        self._settings = settings or Linux()
+        self._settings = settings or LinuxSettings()
         self._held = NamespaceLock() if alone else None
         self._families = FAMILIES if _IPV6.exists() else (4,)
         with _trouble():
             kernel = netlink.Netlink(socket.NETLINK_ROUTE)
-            self._ear = Ear(kernel, self._settings.protocol)
+            self._ear = EventSocket(kernel, self._settings.protocol)
             devices = Devices(kernel, self._settings, macs or partial(tunnel_mac, socket.gethostname()))
-        self._ground = Ground(kernel, self._settings, devices, Picture(self._settings.first_nexthop))
-        self._hearing = Hearing(self._ground)
+        self._ground = LinuxContext(kernel, self._settings, devices, KernelSnapshot(self._settings.first_nexthop))
+        self._hearing = EventHandler(self._ground)
         self._hearing.must_read = True
-        self._disturbed: set[Key] | None = set()
+        self._disturbed: set[ClaimKey] | None = set()
         self._lock = asyncio.Lock()
         self._news = asyncio.Event()
 
@@ -71,10 +71,10 @@ class LinuxDataplane:
     def ready(self) -> str | None:
         return missing_capability()
 
-    def describe(self) -> Description:
-        return Description(self.name, own(self._settings, self._families))
+    def describe(self) -> HostDataplaneInfo:
+        return HostDataplaneInfo(self.name, own(self._settings, self._families))
 
-    async def read(self, keys: Collection[Key] | None = None) -> Mapping[Key, Shape]:
+    async def read(self, keys: Collection[ClaimKey] | None = None) -> Mapping[ClaimKey, Shape]:
         async with self._lock:
             await self._be_current(afresh=keys is None)
             shapes = self._ground.picture.shapes
@@ -95,13 +95,13 @@ class LinuxDataplane:
             self._hearing.must_read = True  # a refusal says that the kernel is not as we thought
         return answers
 
-    def obstacle(self, key: Key, shape: Shape) -> str | None:
+    def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
         found = self._obstacle(key, shape)
         if found is not None:
             self._hearing.waiting.add(key)
         return found
 
-    async def disturbed(self) -> Collection[Key] | None:
+    async def disturbed(self) -> Collection[ClaimKey] | None:
         while True:
             async with self._lock:
                 await in_turns(self._listening())
@@ -115,10 +115,10 @@ class LinuxDataplane:
         at_once(self._listening())
         return self._disturbed is None or bool(self._disturbed)
 
-    def _obstacle(self, key: Key, shape: Shape) -> str | None:
-        if isinstance(shape, Local):
+    def _obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
+        if isinstance(shape, LocalRoute):
             return self._ground.devices.obstacle_at(shape.interface)
-        if isinstance(shape, Nexthop) and shape.mode is Mode.DIRECT:
+        if isinstance(shape, NexthopEntry) and shape.mode is Mode.DIRECT:
             device = straight_device(self._ground, key)
             return device if isinstance(device, str) else None
         return None
@@ -173,7 +173,7 @@ def _trouble() -> Iterator[None]:
     """The kernel's side of the story: an interrupted dump is one thing, a kernel that cannot be talked to another."""
     try:
         yield
-    except netlink.Interrupted as interrupted:
-        raise Interrupted(_WHAT, str(interrupted)) from interrupted
+    except netlink.DumpInterrupted as interrupted:
+        raise ReadInterrupted(_WHAT, str(interrupted)) from interrupted
     except OSError as error:
         raise Away(_WHAT, error.strerror or str(error)) from error

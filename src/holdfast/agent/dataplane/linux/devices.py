@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.agent.dataplane.linux.naming import OWNED, device_name, mtu
-from holdfast.config.sections.linux import Linux
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink import links, networks
 from holdfast.netlink.addresses import mac_octets
 from holdfast.netlink.links import Link, Vxlan
@@ -27,12 +27,12 @@ class NoTunnel(Exception):
 class Devices:
     """As of the last look."""
 
-    def __init__(self, kernel: Netlink, settings: Linux, macs: Macs) -> None:
+    def __init__(self, kernel: Netlink, settings: LinuxSettings, macs: Macs) -> None:
         self._kernel = kernel
         self._settings = settings
         self._macs = macs
         self.links: dict[str, Link] = {}
-        self.networks: frozenset[networks.Network] = frozenset()
+        self.networks: frozenset[networks.ConnectedNetwork] = frozenset()
         self._devices_towards: dict[bytes, int | None] = {}
         self.look()
 

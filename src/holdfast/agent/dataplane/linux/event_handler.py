@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from holdfast.agent.claims import Key, Local, Sort
-from holdfast.agent.dataplane.linux.context import Ground
+from holdfast.agent.claims import ClaimKey, ClaimKind, LocalRoute
+from holdfast.agent.dataplane.linux.context import LinuxContext
 from holdfast.agent.dataplane.linux.snapshot import MAC_BITS, SOCKET_FAMILIES
 from holdfast.netlink import links, neighbours, networks, nexthops, routes, rules, wire
 from holdfast.netlink.wire import Message
@@ -20,12 +20,12 @@ _FAMILIES = {number: family for family, number in SOCKET_FAMILIES.items()}
 _DEVICE_AT = 4
 
 
-class Hearing:
+class EventHandler:
     """Takes in messages, and tells what follows from them."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: LinuxContext) -> None:
         self._ground = ground
-        self.keys: set[Key] = set()
+        self.keys: set[ClaimKey] = set()
         """To be looked at."""
         self.is_lost = False
         """Anything may have changed."""
@@ -38,7 +38,7 @@ class Hearing:
         self._networks = ground.devices.networks
         """Those around us, likewise."""
         self._has_news_of_devices = False
-        self.waiting: set[Key] = set()
+        self.waiting: set[ClaimKey] = set()
         """Objects that an obstacle was in the way of: looked at again when devices or networks change, whatever was
         made in their place meanwhile. Whoever finds it still there says so anew."""
 
@@ -58,7 +58,7 @@ class Hearing:
         elif kind in (routes.NEW, nexthops.NEW, nexthops.DELETE):
             self.is_lost = True
 
-    def tell(self) -> set[Key] | None:
+    def tell(self) -> set[ClaimKey] | None:
         """What has to be looked at since the last time; None is everything. Raises OSError."""
         if self._has_news_of_devices:
             self._look_at_devices()
@@ -105,8 +105,8 @@ class Hearing:
         self.must_read |= bool(local)
         self.keys |= local
 
-    def _local(self, interface: str) -> set[Key]:
-        way = Local(interface)
+    def _local(self, interface: str) -> set[ClaimKey]:
+        way = LocalRoute(interface)
         return {key for key, shape in self._ground.picture.shapes.items() if shape == way}
 
     def _neighbour(self, message: Message) -> None:
@@ -117,10 +117,10 @@ class Hearing:
             return
         told = wire.attributes(message.body, neighbours.RECORD.itemsize - wire.HEADER_SIZE)
         if family == neighbours.BRIDGE and neighbours.MAC in told:
-            self._went([Key(Sort.FORWARDING, tunnel, _number(told[neighbours.MAC]), MAC_BITS)])
+            self._went([ClaimKey(ClaimKind.FORWARDING, tunnel, _number(told[neighbours.MAC]), MAC_BITS)])
         elif family in _FAMILIES and neighbours.ADDRESS in told:
             address = told[neighbours.ADDRESS]
-            self._went([Key(Sort.NEIGHBOUR, _FAMILIES[family], _number(address), 8 * len(address))])
+            self._went([ClaimKey(ClaimKind.NEIGHBOUR, _FAMILIES[family], _number(address), 8 * len(address))])
 
     def _route(self, message: Message) -> None:
         told = wire.attributes(message.body, routes.RECORD.itemsize - wire.HEADER_SIZE)
@@ -129,14 +129,14 @@ class Hearing:
         if table != self._ground.settings.table or family is None:
             return
         number = _number(told[routes.DESTINATION]) if routes.DESTINATION in told else 0
-        self._went([Key(Sort.ROUTE, family, number, message.body[1])])
+        self._went([ClaimKey(ClaimKind.ROUTE, family, number, message.body[1])])
 
     def _rule(self, message: Message) -> None:
         found = rules.read(message, self._ground.settings.protocol)
         if found is not None:
             self.is_lost = True
 
-    def _went(self, keys: Iterable[Key]) -> None:
+    def _went(self, keys: Iterable[ClaimKey]) -> None:
         """Objects that the kernel has let go; what we did not know to be there was our own doing."""
         for key in keys:
             if self._ground.picture.shapes.pop(key, None) is not None:

@@ -44,7 +44,7 @@ class _Step(NamedTuple):
     value: int
 
 
-class Ear:
+class EventSocket:
     """Listens for the changes that others make."""
 
     def __init__(self, own: Netlink, protocol: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.agent.claims import Key, Rule, Shape, rule
-from holdfast.config.sections.linux import Linux
+from holdfast.agent.claims import ClaimKey, RoutingRule, Shape, rule
+from holdfast.config.sections.linux import LinuxSettings
 
 FAMILIES = (4, 6)
 OWNED = "holdfast: owned by its agent"
@@ -13,15 +13,15 @@ OWNED = "holdfast: owned by its agent"
 _OVERHEAD = {4: 50, 6: 70}
 
 
-def device_name(settings: Linux, family: int) -> str:
+def device_name(settings: LinuxSettings, family: int) -> str:
     return f"{settings.device}{family}"
 
 
-def mtu(settings: Linux, family: int) -> int:
+def mtu(settings: LinuxSettings, family: int) -> int:
     """Of the tunnel device on an underlay of that family."""
     return settings.underlay_mtu - _OVERHEAD[family]
 
 
-def own(settings: Linux, families: Iterable[int] = FAMILIES) -> dict[Key, Shape]:
+def own(settings: LinuxSettings, families: Iterable[int] = FAMILIES) -> dict[ClaimKey, Shape]:
     """What no peer asks for and what must be there all the same."""
-    return {rule(family, settings.table): Rule(settings.priority) for family in families}
+    return {rule(family, settings.table): RoutingRule(settings.priority) for family in families}

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from holdfast.agent.claims import Remote
+from holdfast.agent.claims import RemoteRoute
 from holdfast.netlink.addresses import text
 
 
-class Numbers:
+class NexthopIds:
     """Gateways and the numbers of their nexthop objects."""
 
-    def __init__(self, first: int, before: Numbers | None = None) -> None:
+    def __init__(self, first: int, before: NexthopIds | None = None) -> None:
         """`before` knows the same kernel at an earlier time: its ways need not be made again."""
         self._taken: set[int] = set()
         self._next = first
         self._of: dict[bytes, int] = {}
-        self.ways: dict[int, Remote] = {}
+        self.ways: dict[int, RemoteRoute] = {}
         """The way of routes by each number of ours; routes by one number share it."""
         self._spare: dict[bytes, list[int]] = {}
-        self._known: Mapping[bytes, Remote] = before._made if before is not None else {}
-        self._made: dict[bytes, Remote] = {}
+        self._known: Mapping[bytes, RemoteRoute] = before._made if before is not None else {}
+        self._made: dict[bytes, RemoteRoute] = {}
 
     def take(self, number: int) -> None:
         """Somebody uses that number."""
@@ -38,7 +38,7 @@ class Numbers:
             self._spare.setdefault(gateway, []).append(number)
             return False
         self._of[gateway] = number
-        self.ways[number] = self._made[gateway] = self._known.get(gateway) or Remote(text(gateway))
+        self.ways[number] = self._made[gateway] = self._known.get(gateway) or RemoteRoute(text(gateway))
         return True
 
     def of(self, gateway: bytes) -> int | None:

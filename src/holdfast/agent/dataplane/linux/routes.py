@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.agent.claims import Key, Local, Mode, Nexthop, Remote, Rule, Shape
+from holdfast.agent.claims import ClaimKey, LocalRoute, Mode, NexthopEntry, RemoteRoute, RoutingRule, Shape
 from holdfast.agent.dataplane.linux import snapshot as picture
-from holdfast.agent.dataplane.linux.context import Ground, Refused, octets, sentence
+from holdfast.agent.dataplane.linux.context import LinuxContext, Refused, octets, sentence
 from holdfast.agent.dataplane.linux.devices import NoTunnel
 from holdfast.agent.dataplane.linux.snapshot import SOCKET_FAMILIES
 from holdfast.netlink import addresses, nexthops, routes, rules
-from holdfast.netlink.routes import Mark, Route
+from holdfast.netlink.routes import Route, RouteMark
 from holdfast.netlink.socket import NetlinkError, is_gone
 
-Wanted = Sequence[tuple[Key, Shape]]
+Wanted = Sequence[tuple[ClaimKey, Shape]]
 _SPARE_IN_USE = "routes lead through a second nexthop for it: they move first, then it is deleted"
 _NO_NEXTHOP = "its nexthop is not in the kernel"
 
 
-class Rules:
-    def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
+class RuleWriter:
+    def make(self, ground: LinuxContext, family: int, wanted: Wanted) -> Refused:
         refused = {}
         for key, shape in wanted:
-            assert isinstance(shape, Rule)
+            assert isinstance(shape, RoutingRule)
             one = rules.Rule(SOCKET_FAMILIES[family], shape.priority, key.number)
             try:
                 there = self._there(ground, key)
@@ -39,7 +39,7 @@ class Rules:
                 refused[key] = sentence(error.errno or 0, error.strerror or "")
         return refused
 
-    def remove(self, ground: Ground, family: int, keys: Sequence[Key]) -> Refused:
+    def remove(self, ground: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused:
         """With a rule go our routes in a table that is no longer ours: nobody would find them there."""
         refused = {}
         for key in keys:
@@ -51,12 +51,12 @@ class Rules:
                 refused[key] = sentence(error.errno or 0, error.strerror or "")
         return refused
 
-    def _there(self, ground: Ground, key: Key) -> list[rules.Rule]:
+    def _there(self, ground: LinuxContext, key: ClaimKey) -> list[rules.Rule]:
         """All of ours that lead to that table: a crash between adding and removing leaves two."""
         found = rules.dump(ground.kernel, SOCKET_FAMILIES[key.family], ground.settings.protocol)
         return [one for one in found if one.table == key.number]
 
-    def _remove(self, ground: Ground, gone: Sequence[rules.Rule]) -> None:
+    def _remove(self, ground: LinuxContext, gone: Sequence[rules.Rule]) -> None:
         for one in gone:
             try:
                 rules.remove(ground.kernel, one, ground.settings.protocol)
@@ -64,8 +64,8 @@ class Rules:
                 if not is_gone(error.errno or 0):
                     raise
 
-    def _clear(self, ground: Ground, key: Key) -> None:
-        left = Mark(key.number, ground.settings.protocol)
+    def _clear(self, ground: LinuxContext, key: ClaimKey) -> None:
+        left = RouteMark(key.number, ground.settings.protocol)
         size = addresses.SIZES[key.family]
         table = routes.dump(ground.kernel, left, size)
         places = zip(table.destinations, table.lengths, strict=True)
@@ -74,14 +74,14 @@ class Rules:
             ground.kernel.transact(routes.removals(gone, left))
 
 
-class Nexthops:
-    def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
+class NexthopWriter:
+    def make(self, ground: LinuxContext, family: int, wanted: Wanted) -> Refused:
         refused: Refused = {}
-        there: list[tuple[Key, nexthops.Nexthop]] = []
-        new: list[tuple[Key, nexthops.Nexthop]] = []
-        tunnel = self._tunnel(ground, family) if Nexthop(Mode.VXLAN) in (shape for _, shape in wanted) else ""
+        there: list[tuple[ClaimKey, nexthops.Nexthop]] = []
+        new: list[tuple[ClaimKey, nexthops.Nexthop]] = []
+        tunnel = self._tunnel(ground, family) if NexthopEntry(Mode.VXLAN) in (shape for _, shape in wanted) else ""
         for key, shape in wanted:
-            assert isinstance(shape, Nexthop)
+            assert isinstance(shape, NexthopEntry)
             device = tunnel if shape.mode is Mode.VXLAN else straight_device(ground, key)
             if isinstance(device, str):
                 refused[key] = device
@@ -102,7 +102,7 @@ class Nexthops:
                 ground.picture.numbers.free(one.gateway)
         return refused
 
-    def remove(self, ground: Ground, family: int, keys: Sequence[Key]) -> Refused:
+    def remove(self, ground: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused:
         numbered = [(key, number) for key in keys if (number := ground.picture.numbers.of(octets(key))) is not None]
         if not numbered:
             return {}
@@ -115,7 +115,7 @@ class Nexthops:
         ground.picture.lose_routes_via({key.text for key in gone})
         return refused
 
-    def _rid_of_spare(self, ground: Ground, key: Key) -> Refused:
+    def _rid_of_spare(self, ground: LinuxContext, key: ClaimKey) -> Refused:
         """Deletes further objects for the same gateway; one that routes lead through stays until they lead elsewhere,
         because the kernel would delete them with it."""
         numbers = ground.picture.numbers
@@ -130,47 +130,47 @@ class Nexthops:
         numbers.drop_spare(octets(key), unused)
         return {key: _SPARE_IN_USE} if len(unused) < len(spare) else {}
 
-    def _tunnel(self, ground: Ground, family: int) -> int | str:
+    def _tunnel(self, ground: LinuxContext, family: int) -> int | str:
         try:
             return ground.devices.make_tunnel(family).number
         except NoTunnel as missing:
             return str(missing)
 
 
-class Routes:
-    def make(self, ground: Ground, family: int, wanted: Wanted) -> Refused:
+class RouteWriter:
+    def make(self, ground: LinuxContext, family: int, wanted: Wanted) -> Refused:
         refused: Refused = {}
-        groups: dict[tuple[bool, bool], list[tuple[Key, Route]]] = {}
+        groups: dict[tuple[bool, bool], list[tuple[ClaimKey, Route]]] = {}
         for key, shape in wanted:
             found = self._route(ground, key, shape)
             if isinstance(found, str):
                 refused[key] = found
                 continue
-            groups.setdefault((isinstance(shape, Remote), key in ground.picture.shapes), []).append((key, found))
+            groups.setdefault((isinstance(shape, RemoteRoute), key in ground.picture.shapes), []).append((key, found))
         for (_, is_there), group in groups.items():
             batch = routes.additions([one for _, one in group], picture.mark(ground.settings), replace=is_there)
             refused |= ground.make([key for key, _ in group], batch)
         return refused
 
-    def remove(self, ground: Ground, family: int, keys: Sequence[Key]) -> Refused:
+    def remove(self, ground: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused:
         there = [key for key in keys if key in ground.picture.shapes]
         if not there:
             return {}
         gone = [Route(octets(key), key.length, 0) for key in there]
         return ground.remove(there, routes.removals(gone, picture.mark(ground.settings)))
 
-    def _route(self, ground: Ground, key: Key, shape: Shape) -> Route | str:
-        if isinstance(shape, Remote):
+    def _route(self, ground: LinuxContext, key: ClaimKey, shape: Shape) -> Route | str:
+        if isinstance(shape, RemoteRoute):
             number = ground.picture.numbers.of(addresses.octets(shape.via))
             return _NO_NEXTHOP if number is None else Route(octets(key), key.length, number)
-        assert isinstance(shape, Local)
+        assert isinstance(shape, LocalRoute)
         obstacle = ground.devices.obstacle_at(shape.interface)
         if obstacle is not None:
             return obstacle
         return Route(octets(key), key.length, 0, ground.devices.links[shape.interface].number)
 
 
-def straight_device(ground: Ground, key: Key) -> int | str:
+def straight_device(ground: LinuxContext, key: ClaimKey) -> int | str:
     """The device on whose network the gateway is, or why there is none."""
     device = ground.devices.towards(octets(key))
     if device is None:

@@ -11,14 +11,25 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import NamedTuple, TypeVar, cast
 
-from holdfast.agent.claims import Forwarding, Key, Local, Mode, Neighbour, Nexthop, Remote, Rule, Shape, Sort
+from holdfast.agent.claims import (
+    ClaimKey,
+    ClaimKind,
+    FdbEntry,
+    LocalRoute,
+    Mode,
+    NeighbourEntry,
+    NexthopEntry,
+    RemoteRoute,
+    RoutingRule,
+    Shape,
+)
 from holdfast.agent.dataplane.linux.devices import Devices
 from holdfast.agent.dataplane.linux.naming import FAMILIES
-from holdfast.agent.dataplane.linux.nexthop_ids import Numbers
-from holdfast.config.sections.linux import Linux
+from holdfast.agent.dataplane.linux.nexthop_ids import NexthopIds
+from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink import neighbours, nexthops, routes, rules
 from holdfast.netlink.addresses import SIZES, mac_text, text
-from holdfast.netlink.routes import Mark
+from holdfast.netlink.routes import RouteMark
 from holdfast.netlink.socket import Netlink
 from holdfast.runtime.cooperative import Steps
 
@@ -31,31 +42,31 @@ _AT_A_TIME = 1_000
 V = TypeVar("V")
 
 
-class Known(NamedTuple):
+class ClaimColumns(NamedTuple):
     """Columns that were read, and the claims that they mean: equal columns mean the same claims."""
 
     keys: list[int]
     lengths: list[int]
     values: Sequence[object]
-    claims: Mapping[Key, Shape]
+    claims: Mapping[ClaimKey, Shape]
 
 
-class Picture:
+class KernelSnapshot:
     """What there is of ours, and the numbers of the nexthop objects."""
 
-    def __init__(self, first: int, before: Picture | None = None) -> None:
+    def __init__(self, first: int, before: KernelSnapshot | None = None) -> None:
         """`before` is of the same kernel at an earlier time: what has not changed need not be made again."""
-        self.shapes: dict[Key, Shape] = {}
-        self.numbers: Numbers = Numbers(first, None if before is None else before.numbers)
+        self.shapes: dict[ClaimKey, Shape] = {}
+        self.numbers: NexthopIds = NexthopIds(first, None if before is None else before.numbers)
         self.carriers: set[int] = set()
         """The devices that our nexthops lead through."""
         self.tunnels: Mapping[int, int] = {}
         """The families of our tunnel devices, by number, when the picture was taken."""
-        self._known: dict[tuple[Sort, int], Known] = dict(before._known) if before is not None else {}
+        self._known: dict[tuple[ClaimKind, int], ClaimColumns] = dict(before._known) if before is not None else {}
 
     def learn(
         self,
-        place: tuple[Sort, int],
+        place: tuple[ClaimKind, int],
         keys: list[int],
         lengths: list[int],
         values: Sequence[V],
@@ -64,27 +75,27 @@ class Picture:
         """Takes in the objects of one sort and family, as columns; `make` turns values into shapes."""
         known = self._known.get(place)
         if known is None or (known.keys, known.lengths, known.values) != (keys, lengths, values):
-            claims: dict[Key, Shape] = {}
-            made = map(Key._make, zip(repeat(place[0]), repeat(place[1]), keys, lengths, strict=False))
+            claims: dict[ClaimKey, Shape] = {}
+            made = map(ClaimKey._make, zip(repeat(place[0]), repeat(place[1]), keys, lengths, strict=False))
             pairs = zip(made, make(values), strict=True)
             while some := dict(islice(pairs, _AT_A_TIME)):
                 claims |= some
                 yield
-            known = self._known[place] = Known(keys, lengths, values, claims)
+            known = self._known[place] = ClaimColumns(keys, lengths, values, claims)
         self.shapes.update(known.claims)
         yield
 
     def lose_routes_via(self, gateways: Collection[str]) -> None:
         """The kernel takes the routes of a nexthop away with it."""
-        lost = [key for key, shape in self.shapes.items() if isinstance(shape, Remote) and shape.via in gateways]
+        lost = [key for key, shape in self.shapes.items() if isinstance(shape, RemoteRoute) and shape.via in gateways]
         for key in lost:
             del self.shapes[key]
 
 
-def take(kernel: Netlink, settings: Linux, devices: Devices, before: Picture) -> Steps[Picture]:
+def take(kernel: Netlink, settings: LinuxSettings, devices: Devices, before: KernelSnapshot) -> Steps[KernelSnapshot]:
     """Reads everything. Raises `Interrupted`, and OSError."""
     devices.look()
-    picture = Picture(settings.first_nexthop, before)
+    picture = KernelSnapshot(settings.first_nexthop, before)
     picture.tunnels = devices.tunnel_numbers()
     for family in FAMILIES:
         take_rules(kernel, settings, family, picture)
@@ -95,34 +106,36 @@ def take(kernel: Netlink, settings: Linux, devices: Devices, before: Picture) ->
     return picture
 
 
-def take_rules(kernel: Netlink, settings: Linux, family: int, into: Picture) -> None:
+def take_rules(kernel: Netlink, settings: LinuxSettings, family: int, into: KernelSnapshot) -> None:
     """A crash in the middle of a change of priority leaves two; the one that should not be there is what is shown."""
     found = rules.dump(kernel, SOCKET_FAMILIES[family], settings.protocol)
     for one in sorted(found, key=lambda one: one.priority != settings.priority):
-        into.shapes[Key(Sort.RULE, family, one.table, 0)] = Rule(one.priority)
+        into.shapes[ClaimKey(ClaimKind.RULE, family, one.table, 0)] = RoutingRule(one.priority)
 
 
-def take_tunnel(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> Steps[None]:
+def take_tunnel(
+    kernel: Netlink, settings: LinuxSettings, devices: Devices, family: int, into: KernelSnapshot
+) -> Steps[None]:
     """The forwarding entries and neighbours of one tunnel device."""
     device = devices.tunnel(family)
     if device is None:
         return
     macs, hosts = yield from neighbours.forwards(kernel, device.number)
-    yield from into.learn((Sort.FORWARDING, family), macs, [MAC_BITS] * len(macs), hosts, _forwardings)
+    yield from into.learn((ClaimKind.FORWARDING, family), macs, [MAC_BITS] * len(macs), hosts, _forwardings)
     number, socket_family = device.number, SOCKET_FAMILIES[family]
     addresses, macs_of = yield from neighbours.neighbours(kernel, number, settings.protocol, socket_family)
     lengths = [8 * SIZES[family]] * len(addresses)
-    yield from into.learn((Sort.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
+    yield from into.learn((ClaimKind.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
     if addresses and not devices.is_of_size(device, family):
         # One object that is certainly not as wanted is enough: whatever is made on a device makes the device fit.
-        key = Key(Sort.NEIGHBOUR, family, min(addresses), lengths[0])
-        into.shapes[key] = Local(f"{device.name} with an MTU of {device.mtu}")
+        key = ClaimKey(ClaimKind.NEIGHBOUR, family, min(addresses), lengths[0])
+        into.shapes[key] = LocalRoute(f"{device.name} with an MTU of {device.mtu}")
 
 
-def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Picture) -> Steps[None]:
+def take_nexthops(kernel: Netlink, settings: LinuxSettings, devices: Devices, into: KernelSnapshot) -> Steps[None]:
     """Our nexthops; on the way the picture learns all numbers that anybody uses."""
     tunnels, names = devices.tunnel_numbers(), devices.names()
-    through, straight = Nexthop(Mode.VXLAN), Nexthop(Mode.DIRECT)
+    through, straight = NexthopEntry(Mode.VXLAN), NexthopEntry(Mode.DIRECT)
     found = yield from nexthops.dumping(kernel)
     for at, (number, gateway, device, protocol) in enumerate(found):
         if at % _AT_A_TIME == 0:
@@ -131,45 +144,47 @@ def take_nexthops(kernel: Netlink, settings: Linux, devices: Devices, into: Pict
             into.numbers.take(number)
             continue
         into.carriers.add(device)
-        key = Key(Sort.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
+        key = ClaimKey(ClaimKind.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
         if not into.numbers.learn(gateway, number):
-            into.shapes[key] = Local(f"a second nexthop, {number}")  # ours, and certainly not as wanted
+            into.shapes[key] = LocalRoute(f"a second nexthop, {number}")  # ours, and certainly not as wanted
         elif device in tunnels:
             into.shapes[key] = through
         elif devices.number_towards(gateway) in (device, None):
             into.shapes[key] = straight
         else:  # straight into a device behind which the peer is no more: likewise
-            into.shapes[key] = Local(names.get(device, f"device {device}"))
+            into.shapes[key] = LocalRoute(names.get(device, f"device {device}"))
 
 
-def take_routes(kernel: Netlink, settings: Linux, devices: Devices, family: int, into: Picture) -> Steps[None]:
+def take_routes(
+    kernel: Netlink, settings: LinuxSettings, devices: Devices, family: int, into: KernelSnapshot
+) -> Steps[None]:
     """Our routes; the nexthops are known already."""
     table = yield from routes.dumping(kernel, mark(settings), SIZES[family])
     ways: list[Shape | None] = list(map(into.numbers.ways.get, table.nexthops))
     if None in ways:
         names = devices.names()
         ways = [way or _strange_way(table, at, names) for at, way in enumerate(ways)]
-    yield from into.learn((Sort.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", ways), iter)
+    yield from into.learn((ClaimKind.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", ways), iter)
 
 
-def _strange_way(table: routes.Table, at: int, names: Mapping[int, str]) -> Shape:
+def _strange_way(table: routes.RouteColumns, at: int, names: Mapping[int, str]) -> Shape:
     """To a device; or by another nexthop object than its gateway's: ours all the same, and certainly not as wanted."""
     number, device = table.nexthops[at], table.devices[at]
-    return by_number(number) if number else Local(names.get(device, f"device {device}"))
+    return by_number(number) if number else LocalRoute(names.get(device, f"device {device}"))
 
 
-def by_number(number: int) -> Local:
+def by_number(number: int) -> LocalRoute:
     """What is shown of a route that leads through a nexthop object that nobody wants."""
-    return Local(f"nexthop {number}")
+    return LocalRoute(f"nexthop {number}")
 
 
 def _forwardings(hosts: Sequence[bytes]) -> Iterable[Shape]:
-    return map(Forwarding, map(text, hosts))
+    return map(FdbEntry, map(text, hosts))
 
 
 def _neighbours(macs: Sequence[bytes]) -> Iterable[Shape]:
-    return map(Neighbour, map(mac_text, macs))
+    return map(NeighbourEntry, map(mac_text, macs))
 
 
-def mark(settings: Linux) -> Mark:
-    return Mark(settings.table, settings.protocol)
+def mark(settings: LinuxSettings) -> RouteMark:
+    return RouteMark(settings.table, settings.protocol)

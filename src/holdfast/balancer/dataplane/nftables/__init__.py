@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.balancer.dataplane.nftables.connection import Kernel, KernelError
-from holdfast.balancer.dataplane.nftables.dataplane import Nftables
-from holdfast.balancer.dataplane.nftables.ruleset import Shape
+from holdfast.balancer.dataplane.nftables.connection import NftConnection, NftError
+from holdfast.balancer.dataplane.nftables.dataplane import NftablesDataplane
+from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 
-__all__ = ["Nftables", "Shape", "refusal_of_nftables"]
+__all__ = ["NftablesDataplane", "TableShape", "refusal_of_nftables"]
 
 
 def refusal_of_nftables(table: str) -> str | None:
     """One sentence why this process cannot use it, if so."""
     try:
-        Kernel(table).close()
-    except KernelError as error:
+        NftConnection(table).close()
+    except NftError as error:
         return str(error)
     return None

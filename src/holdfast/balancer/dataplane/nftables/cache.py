@@ -15,11 +15,11 @@ import numpy as np
 import structlog
 
 from holdfast.balancer.dataplane.nftables import elements
-from holdfast.balancer.dataplane.nftables.connection import Kernel
+from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.dataplane.nftables.elements import Marks
 from holdfast.balancer.dataplane.nftables.layout import BACKEND_MAPS, TRAFFIC, VIP_MAPS, buckets_of
-from holdfast.balancer.dataplane.nftables.ruleset import Shape
-from holdfast.balancer.dataplane.nftables.snapshot import Picture, table_of
+from holdfast.balancer.dataplane.nftables.ruleset import TableShape
+from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, table_of
 from holdfast.balancer.vip import Vip
 
 log = structlog.get_logger(__name__)
@@ -31,20 +31,20 @@ _VERIFIED = 4
 """Tables of buckets that a full look compares with the kernel's."""
 
 
-class Sight:
+class TableCache:
     """Of one table. `disturbed`: somebody else changed what it holds; `wrong`: VIPs whose buckets are not theirs."""
 
-    def __init__(self, kernel: Kernel, shape: Shape) -> None:
+    def __init__(self, kernel: NftConnection, shape: TableShape) -> None:
         self._kernel = kernel
         self._shape = shape
         self._generation: int | None = None
-        self._picture = Picture(shape)
+        self._picture = TableSnapshot(shape)
         self._buckets: OrderedDict[Vip, Marks] = OrderedDict()
         self._unverified: OrderedDict[Vip, None] = OrderedDict()
         self.wrong: set[Vip] = set()
         self.disturbed = False
 
-    def look(self) -> Picture:
+    def look(self) -> TableSnapshot:
         """What is there now. Unchanged since the last look, as the generation tells, it is not read again."""
         generation = self._kernel.generation()
         if generation != self._generation:
@@ -54,7 +54,7 @@ class Sight:
             self._distrust()
         return self._picture
 
-    def look_closely(self) -> Picture:
+    def look_closely(self) -> TableSnapshot:
         """What is there, whatever is remembered; and whether some of the tables of buckets are right."""
         picture = self.look()
         read = self._read()
@@ -66,7 +66,7 @@ class Sight:
         return picture
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Picture]:
+    def writing(self) -> Iterator[TableSnapshot]:
         """For writes that keep the picture up to date. After an error nothing that is remembered counts."""
         picture = self.look()
         generation, writes = self._generation, self._kernel.writes
@@ -121,8 +121,8 @@ class Sight:
         waiting = [vip for vip in self._unverified if vip in there]
         self._unverified = OrderedDict.fromkeys([*waiting, *sorted(there)])
 
-    def _read(self) -> Picture:
-        picture = Picture(self._shape, self._kernel.rules(), self._kernel.maps())
+    def _read(self) -> TableSnapshot:
+        picture = TableSnapshot(self._shape, self._kernel.rules(), self._kernel.maps())
         for vips in VIP_MAPS:
             picture.take_vips(vips, self._kernel.elements(vips.name))
         for backends in BACKEND_MAPS:
@@ -130,7 +130,7 @@ class Sight:
         picture.take_counted(self._kernel.elements(TRAFFIC))
         return picture
 
-    def _verify(self, picture: Picture) -> None:
+    def _verify(self, picture: TableSnapshot) -> None:
         """Compares tables of buckets with the kernel's, those first that have waited longest."""
         for _ in range(min(_VERIFIED, len(self._unverified))):
             vip, _ = self._unverified.popitem(last=False)

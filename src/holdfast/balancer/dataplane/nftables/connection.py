@@ -18,7 +18,7 @@ from holdfast.balancer.dataplane.nftables.conntrack import Flows
 from holdfast.balancer.dataplane.nftables.elements import Transaction
 from holdfast.balancer.vip import Vip
 from holdfast.netlink import wire
-from holdfast.netlink.socket import Interrupted, Netlink
+from holdfast.netlink.socket import DumpInterrupted, Netlink
 from holdfast.runtime.daemon.process import dying_with_us
 
 _NETFILTER = 12
@@ -34,27 +34,27 @@ _TOOL_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 _TOOL_DEADLINE = 60.0
 
 
-class KernelError(Exception):
+class NftError(Exception):
     """The kernel, or the tool, did not do it. The message is one sentence."""
 
 
-class Kernel:
+class NftConnection:
     """One table of family inet, in the network namespace in which this was made."""
 
     def __init__(self, table: str) -> None:
         self._table = table
         self._tool = shutil.which("nft") or shutil.which("nft", path=_TOOL_PATH)
         if self._tool is None:
-            raise KernelError("the nft tool is not installed: install nftables, or choose another balancer.dataplane")
+            raise NftError("the nft tool is not installed: install nftables, or choose another balancer.dataplane")
         self.writes = 0
         """Transactions that were committed, by us."""
         try:
             self._netlink = Netlink(_NETFILTER)
         except OSError as error:
-            raise KernelError(f"the kernel has no netfilter netlink ({error.strerror}): it must support it") from error
+            raise NftError(f"the kernel has no netfilter netlink ({error.strerror}): it must support it") from error
         try:
             self.generation()  # whoever may not write may not ask for this either
-        except KernelError:
+        except NftError:
             self._netlink.close()
             raise
 
@@ -68,7 +68,7 @@ class Kernel:
                 found: int = struct.unpack(">I", wire.attributes(message.body, 4)[_GENERATION_ID])[0]
                 return found
             _raise_if_refused(message)
-        raise KernelError("the kernel does not say at which generation its tables are: it must support nftables")
+        raise NftError("the kernel does not say at which generation its tables are: it must support nftables")
 
     def owner(self) -> str | None:
         """The comment of the table; None where there is no table."""
@@ -81,7 +81,7 @@ class Kernel:
     def rules(self) -> dict[str, tuple[str, ...]]:
         """Per chain of the table the comments of its rules, in order."""
         found: dict[str, list[str]] = {}
-        for datagram in self._dump(wire.request(_GET_RULE, wire.Flag.DUMP, _inet() + self._name())):
+        for datagram in self._dump(wire.request(_GET_RULE, wire.MessageFlag.DUMP, _inet() + self._name())):
             for message in wire.messages(datagram):
                 if message.type == _NEW_RULE:
                     parts = wire.attributes(message.body, 4)
@@ -92,7 +92,7 @@ class Kernel:
     def maps(self) -> set[str]:
         """The names of the table's maps and sets; empty where there is no table."""
         found = set()
-        for datagram in self._dump(wire.request(_GET_SET, wire.Flag.DUMP, _inet() + self._name())):
+        for datagram in self._dump(wire.request(_GET_SET, wire.MessageFlag.DUMP, _inet() + self._name())):
             for message in wire.messages(datagram):
                 if message.type == _NEW_SET:
                     found.add(bytes(wire.attributes(message.body, 4)[_SET_NAME]).rstrip(b"\0").decode(errors="replace"))
@@ -103,12 +103,12 @@ class Kernel:
         return self._dump(elements.listing(self._table, name))
 
     def commit(self, transaction: Transaction) -> None:
-        """All of it, or nothing and `KernelError`."""
+        """All of it, or nothing and `NftError`."""
         said = self._exchange(transaction.packed())
         for message in said:
             _raise_if_refused(message)
         if not any(message.sequence == transaction.last for message in said):
-            raise KernelError("the kernel did not answer whether it made the change")
+            raise NftError("the kernel did not answer whether it made the change")
         self.writes += 1
 
     def restructure(self, text: str) -> None:
@@ -121,9 +121,9 @@ class Kernel:
                 command, input=text, text=True, capture_output=True, timeout=_TOOL_DEADLINE, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise KernelError(f"{self._tool} could not be run: {error}") from error
+            raise NftError(f"{self._tool} could not be run: {error}") from error
         if done.returncode:
-            raise KernelError(f"{self._tool} refuses a change of structure: {_first_line(done.stderr)}")
+            raise NftError(f"{self._tool} refuses a change of structure: {_first_line(done.stderr)}")
         self.writes += 1
 
     def count_flows(self, mark: int | None = None) -> Mapping[int, Flows]:
@@ -151,7 +151,7 @@ class Kernel:
         try:
             return self._netlink.exchange(packed)
         except OSError as error:
-            raise KernelError(_sentence(error.errno or 0, error.strerror or "")) from error
+            raise NftError(_sentence(error.errno or 0, error.strerror or "")) from error
 
     def _dump(self, request: bytes) -> list[bytes]:
         try:
@@ -159,9 +159,9 @@ class Kernel:
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return []
-            raise KernelError(_sentence(error.errno or 0, error.strerror or "")) from error
-        except Interrupted as error:
-            raise KernelError(str(error)) from error
+            raise NftError(_sentence(error.errno or 0, error.strerror or "")) from error
+        except DumpInterrupted as error:
+            raise NftError(str(error)) from error
 
     def _name(self) -> bytes:
         return wire.attribute(1, self._table.encode() + b"\0")
@@ -173,7 +173,7 @@ def _inet() -> bytes:
 
 def _raise_if_refused(message: wire.Message, but: int = 0) -> None:
     if message.type == wire.NLMSG_ERROR and (number := wire.errno_of(message)) not in (0, but):
-        raise KernelError(_sentence(number, wire.words_of(message)))
+        raise NftError(_sentence(number, wire.words_of(message)))
 
 
 def _sentence(number: int, words: str) -> str:

@@ -33,13 +33,13 @@ _FIXED = np.dtype([*wire.HEADER, ("family", "u1"), ("version", "u1"), ("resource
 
 def ending(mark: int) -> bytes:
     """Ends every flow of this mark, and no other."""
-    return wire.request(_DELETE, wire.Flag.ACK, _any_family() + _marked(mark, _WHOLE))
+    return wire.request(_DELETE, wire.MessageFlag.ACK, _any_family() + _marked(mark, _WHOLE))
 
 
 def listing(mark: int | None = None) -> bytes:
     """The flows of this mark, or of all marks of ours."""
     filtered = _marked(MARKS, MARK_MASK) if mark is None else _marked(mark, _WHOLE)
-    return wire.request(_GET, wire.Flag.DUMP, _any_family() + filtered)
+    return wire.request(_GET, wire.MessageFlag.DUMP, _any_family() + filtered)
 
 
 class Flows(NamedTuple):
@@ -77,7 +77,7 @@ def endings_of_unled(datagrams: list[bytes], vips: Set[Vip]) -> Iterator[bytes]:
             if any(vip in vips for vip in _met(way)):
                 family = struct.pack(">BBH", alike.fixed["family"][row], 0, 0)
                 which = wire.attribute(_ORIGINAL | _NESTED, way) + wire.attribute(_ID, number)
-                yield wire.request(_DELETE, wire.Flag.ACK, family + which)
+                yield wire.request(_DELETE, wire.MessageFlag.ACK, family + which)
 
 
 def _met(way: bytes) -> Iterator[Vip]:
@@ -100,7 +100,7 @@ def finding(vip: Vip, client: Client) -> bytes:
     ports += wire.attribute(2, struct.pack(">H", client.port)) + wire.attribute(3, struct.pack(">H", client.to_port))
     flow = wire.attribute(1 | _NESTED, addresses) + wire.attribute(2 | _NESTED, ports)
     family = struct.pack(">BBH", AF_INET if four else AF_INET6, 0, 0)
-    return wire.request(_GET, wire.Flag.ACK, family + wire.attribute(_ORIGINAL | _NESTED, flow))
+    return wire.request(_GET, wire.MessageFlag.ACK, family + wire.attribute(_ORIGINAL | _NESTED, flow))
 
 
 def mark_in(messages: Iterable[wire.Message]) -> int | None:

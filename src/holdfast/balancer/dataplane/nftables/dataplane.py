@@ -21,20 +21,20 @@ from typing import TypeVar
 import numpy as np
 import structlog
 
-from holdfast.balancer.dataplane.api import Client, Counters, Course, Description
+from holdfast.balancer.dataplane.api import Client, Counters, FlowPath, VipDataplaneInfo
 from holdfast.balancer.dataplane.nftables import ruleset as structure
-from holdfast.balancer.dataplane.nftables.cache import Sight
-from holdfast.balancer.dataplane.nftables.connection import Kernel, KernelError
+from holdfast.balancer.dataplane.nftables.cache import TableCache
+from holdfast.balancer.dataplane.nftables.connection import NftConnection, NftError
 from holdfast.balancer.dataplane.nftables.conntrack import Flows
 from holdfast.balancer.dataplane.nftables.elements import Transaction, empty
 from holdfast.balancer.dataplane.nftables.flow_hash import bucket
 from holdfast.balancer.dataplane.nftables.layout import TRAFFIC, belongs_to_a_vip, buckets_of
-from holdfast.balancer.dataplane.nftables.ruleset import Shape
-from holdfast.balancer.dataplane.nftables.snapshot import Picture, Service, traffic_in
-from holdfast.balancer.dataplane.nftables.vip_update import Steps, Turn, steps
+from holdfast.balancer.dataplane.nftables.ruleset import TableShape
+from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, VipContent, traffic_in
+from holdfast.balancer.dataplane.nftables.vip_update import UpdateSteps, VipUpdate, steps
 from holdfast.balancer.maglev import table as maglev
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import Key, Settings, Value, Vip
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import Value, Vip, VipKey, VipSettings
 from holdfast.reconcile import Away, Change
 
 log = structlog.get_logger(__name__)
@@ -44,18 +44,18 @@ _GLANCE = 1.0
 """Seconds between two looks at the kernel's generation: what a deleted table costs."""
 
 
-class Nftables:
+class NftablesDataplane:
     """A table of this shape in the network namespace of this process. The kernel is first met when it is needed."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TableShape) -> None:
         self._shape = shape
         self._lock = threading.Lock()
-        self._met: tuple[Kernel, Sight] | None = None
+        self._met: tuple[NftConnection, TableCache] | None = None
         self._adopting = True
         self._glance_took = 0.0
 
-    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[Key, Value]:
-        def look(_kernel: Kernel, sight: Sight) -> dict[Key, Value]:
+    async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
+        def look(_kernel: NftConnection, sight: TableCache) -> dict[VipKey, Value]:
             # An upgrade may want other rules than those it finds: the first look is at what is served all the same.
             adopting, self._adopting = self._adopting, self._adopting and vips is not None
             picture = sight.look() if adopting or vips is not None else sight.look_closely()
@@ -63,12 +63,12 @@ class Nftables:
 
         return await self._do(look)
 
-    async def apply(self, changes: Sequence[Change[Key, Value]]) -> Sequence[str | None]:
+    async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
         return await self._do(lambda kernel, sight: _Writing(kernel, sight, self._shape).apply(changes))
 
-    async def flush(self, vip: Vip, backend: Identity) -> int:
-        def end(kernel: Kernel, sight: Sight) -> int:
-            placed = sight.look().services.get(vip, Service()).entries.get(backend)
+    async def flush(self, vip: Vip, backend: BackendId) -> int:
+        def end(kernel: NftConnection, sight: TableCache) -> int:
+            placed = sight.look().services.get(vip, VipContent()).entries.get(backend)
             if placed is None:
                 return 0
             ended = kernel.count_flows(placed.mark).get(placed.mark, Flows())
@@ -77,23 +77,23 @@ class Nftables:
 
         return await self._do(end)
 
-    async def counters(self) -> Mapping[Key, Counters]:
-        def count(kernel: Kernel, sight: Sight) -> Mapping[Key, Counters]:
+    async def counters(self) -> Mapping[VipKey, Counters]:
+        def count(kernel: NftConnection, sight: TableCache) -> Mapping[VipKey, Counters]:
             picture = sight.look()
             traffic, flows = traffic_in(kernel.elements(TRAFFIC)), kernel.count_flows()
-            found: dict[Key, Counters] = {}
+            found: dict[VipKey, Counters] = {}
             for vip, service in picture.services.items():
                 for backend, placed in service.entries.items():
                     passed, now = traffic.get(placed.mark, Counters()), flows.get(placed.mark, Flows())
-                    found[Key(vip, backend)] = replace(passed, flows=now.all, unanswered=now.unanswered)
+                    found[VipKey(vip, backend)] = replace(passed, flows=now.all, unanswered=now.unanswered)
             return found
 
         return await self._do(count)
 
-    async def course(self, vip: Vip, client: Client) -> Course | None:
+    async def course(self, vip: Vip, client: Client) -> FlowPath | None:
         """As the kernel has it, not as it should be."""
 
-        def trace(kernel: Kernel, sight: Sight) -> Course | None:
+        def trace(kernel: NftConnection, sight: TableCache) -> FlowPath | None:
             service = sight.look().services.get(vip)
             if service is None or service.settings is None:
                 return None
@@ -102,7 +102,7 @@ class Nftables:
             mark = int(table[found])
             established = kernel.mark_of_flow(vip, client) if client.port and client.to_port else None
             share = int(np.count_nonzero(table == mark)) if mark in owners else 0
-            return Course(found, owners.get(mark), share, owners.get(established or 0))
+            return FlowPath(found, owners.get(mark), share, owners.get(established or 0))
 
         return await self._do(trace)
 
@@ -111,8 +111,8 @@ class Nftables:
             # Where others change their tables all the time, looking at ours takes no more than a twentieth of the time.
             await asyncio.sleep(max(_GLANCE, 20 * self._glance_took))
 
-    def describe(self) -> Description:
-        return Description("nftables", self._shape.size, frozenset({"sticky", "damaged"}))
+    def describe(self) -> VipDataplaneInfo:
+        return VipDataplaneInfo("nftables", self._shape.size, frozenset({"sticky", "damaged"}))
 
     @property
     def writes(self) -> int:
@@ -127,7 +127,7 @@ class Nftables:
     async def _is_disturbed(self) -> bool:
         """Whether somebody has changed what the table holds, since this was last asked."""
 
-        def glance(_kernel: Kernel, sight: Sight) -> bool:
+        def glance(_kernel: NftConnection, sight: TableCache) -> bool:
             began = time.monotonic()
             sight.look()
             self._glance_took = time.monotonic() - began
@@ -140,37 +140,37 @@ class Nftables:
             log.debug(f"the tables cannot be looked at: {away}")
             return False
 
-    async def _do(self, work: Callable[[Kernel, Sight], T]) -> T:
+    async def _do(self, work: Callable[[NftConnection, TableCache], T]) -> T:
         """Off the event loop: a large table takes longer than a pulse should wait."""
 
         def alone() -> T:
             with self._lock:
                 if self._met is None:
-                    kernel = Kernel(self._shape.table)
-                    self._met = kernel, Sight(kernel, self._shape)
+                    kernel = NftConnection(self._shape.table)
+                    self._met = kernel, TableCache(kernel, self._shape)
                 return work(*self._met)
 
         try:
             return await asyncio.to_thread(alone)
-        except KernelError as error:
+        except NftError as error:
             raise Away("dataplane", str(error)) from error
 
 
 class _Writing:
     """One batch of changes."""
 
-    def __init__(self, kernel: Kernel, sight: Sight, shape: Shape) -> None:
+    def __init__(self, kernel: NftConnection, sight: TableCache, shape: TableShape) -> None:
         self._kernel = kernel
         self._sight = sight
         self._shape = shape
 
-    def apply(self, changes: Sequence[Change[Key, Value]]) -> list[str | None]:
-        turns: dict[Vip, Turn] = {}
+    def apply(self, changes: Sequence[Change[VipKey, Value]]) -> list[str | None]:
+        turns: dict[Vip, VipUpdate] = {}
         errors: list[str | None] = []
         with self._sight.writing() as picture:
             for change in changes:
                 vip = change.key.vip
-                turn = turns.setdefault(vip, Turn.of(vip, picture.services.get(vip, Service())))
+                turn = turns.setdefault(vip, VipUpdate.of(vip, picture.services.get(vip, VipContent())))
                 errors.append(turn.take(change))
             unled = {vip for vip, turn in turns.items() if turn.settings is not None and not picture.leads_to(vip)}
             self._prepare(picture, turns.values())
@@ -180,7 +180,7 @@ class _Writing:
                 self._kernel.end_unled_flows(unled)
         return [error or failed.get(change.key.vip) for change, error in zip(changes, errors, strict=True)]
 
-    def _prepare(self, picture: Picture, turns: Iterable[Turn]) -> None:
+    def _prepare(self, picture: TableSnapshot, turns: Iterable[VipUpdate]) -> None:
         """The frame, and what new VIPs need before clients are led to them."""
         wanted = [(turn.vip, turn.settings) for turn in turns if turn.settings is not None]
         without_map = [vip for vip, _ in wanted if not picture.has_buckets(vip)]
@@ -200,10 +200,10 @@ class _Writing:
         """B18: a table that is not ours is not made ours by its name."""
         table = self._shape.table
         if self._kernel.owner() not in (None, structure.OWNER):
-            raise KernelError(f"the table inet {table} is somebody else's: choose another balancer.dataplane.table")
+            raise NftError(f"the table inet {table} is somebody else's: choose another balancer.dataplane.table")
         return structure.frame(self._shape)
 
-    def _remove_strays(self, picture: Picture) -> None:
+    def _remove_strays(self, picture: TableSnapshot) -> None:
         if not picture.strays:
             return
         log.warning(f"{len(picture.strays)} elements of the table are not ours, or do not fit: they are removed")
@@ -213,11 +213,11 @@ class _Writing:
         self._kernel.commit(transaction)
         picture.strays.clear()
 
-    def _program(self, turns: Collection[Turn], picture: Picture) -> Mapping[Vip, str]:
+    def _program(self, turns: Collection[VipUpdate], picture: TableSnapshot) -> Mapping[Vip, str]:
         """The VIPs' elements, then the end of flows that must not live: finding these among millions takes the kernel
         its time, and no VIP waits for those of another. One sentence for each VIP for which that cannot be done."""
         used = set(picture.marks())
-        begun: dict[Vip, Steps] = {}
+        begun: dict[Vip, UpdateSteps] = {}
         failed: dict[Vip, str] = {}
         for turn in turns:
             with self._noting(turn.vip, failed):
@@ -233,12 +233,12 @@ class _Writing:
         """An error of one VIP is its own; nothing that is remembered of it counts."""
         try:
             yield
-        except (KernelError, maglev.TooMany) as error:
+        except (NftError, maglev.TooManyBackends) as error:
             self._sight.remember(vip, None)
             self._sight.forget()
             failed[vip] = str(error)
 
-    def _begin(self, turn: Turn, picture: Picture, used: set[int]) -> Steps:
+    def _begin(self, turn: VipUpdate, picture: TableSnapshot, used: set[int]) -> UpdateSteps:
         gone = turn.settings is None
         before = empty(self._shape.size) if gone else self._sight.buckets(turn.vip)
         told = steps(turn, picture, before, used)
@@ -247,13 +247,13 @@ class _Writing:
         self._sight.remember(turn.vip, None if gone else told.after)
         return told
 
-    def _end(self, told: Steps) -> None:
+    def _end(self, told: UpdateSteps) -> None:
         for mark in told.ended:
             self._kernel.end_flows(mark)
         if told.then:
             self._kernel.commit(told.then)
 
-    def _finish(self, picture: Picture, made: Set[Vip]) -> None:
+    def _finish(self, picture: TableSnapshot, made: Set[Vip]) -> None:
         """Changes the chains of VIPs that were made and that clients are led to already, and removes what nobody needs.
         Other VIPs stay as they are: the buckets that their rules would go over to need not be filled."""
         served = [(vip, one.settings) for vip in sorted(made) if (one := picture.services.get(vip)) is not None]
@@ -270,6 +270,6 @@ class _Writing:
             picture.remove_orphans()
 
 
-def _inactive(picture: Picture, wanted: Iterable[tuple[Vip, Settings]]) -> list[tuple[Vip, Settings]]:
+def _inactive(picture: TableSnapshot, wanted: Iterable[tuple[Vip, VipSettings]]) -> list[tuple[Vip, VipSettings]]:
     """Those of the VIPs that no client is led to: their chains can be made in peace."""
-    return [(vip, settings) for vip, settings in wanted if picture.services.get(vip, Service()).settings is None]
+    return [(vip, settings) for vip, settings in wanted if picture.services.get(vip, VipContent()).settings is None]

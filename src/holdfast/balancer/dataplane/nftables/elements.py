@@ -91,10 +91,10 @@ class Transaction:
 
     def packed(self) -> bytes:
         """The batch as it is sent. Requests are numbered from 2; the last one, `last`, asks for an answer."""
-        flags = {NEW_ELEMENT: wire.Flag.CREATE | wire.Flag.EXCLUSIVE, DELETE_ELEMENT: 0}
+        flags = {NEW_ELEMENT: wire.MessageFlag.CREATE | wire.MessageFlag.EXCLUSIVE, DELETE_ELEMENT: 0}
         made = [wire.request(BATCH_BEGIN, 0, _general(0, 10), 1)]
         for number, (kind, body) in enumerate(self._requests, 2):
-            answer = wire.Flag.ACK if number == self.last else 0
+            answer = wire.MessageFlag.ACK if number == self.last else 0
             made.append(wire.request(kind, flags[kind] | answer, body, number))
         made.append(wire.request(BATCH_END, 0, _general(0, 10), self.last + 1))
         return b"".join(made)
@@ -114,7 +114,7 @@ class Transaction:
 
 def listing(table: str, name: str) -> bytes:
     """The request for all elements of a map."""
-    return wire.request(GET_ELEMENT, wire.Flag.DUMP, _general(INET, 0) + _where(table, name))
+    return wire.request(GET_ELEMENT, wire.MessageFlag.DUMP, _general(INET, 0) + _where(table, name))
 
 
 def elements(datagrams: list[bytes]) -> Iterator[dict[int, memoryview]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.balancer.dataplane.api import Client
 from holdfast.balancer.dataplane.nftables.ruleset import SEED
-from holdfast.balancer.vip import Settings
+from holdfast.balancer.vip import VipSettings
 
 _WORD = 0xFFFF_FFFF
 _WIDTHS = {4: 4, 6: 16}
@@ -16,7 +16,7 @@ _MIXING = ((0, 2, 4), (1, 0, 6), (2, 1, 8), (0, 2, 16), (1, 0, 19), (2, 1, 4))
 _FINAL = ((2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24))
 
 
-def bucket(source: Client, settings: Settings, size: int) -> int:
+def bucket(source: Client, settings: VipSettings, size: int) -> int:
     """The bucket that a new flow from there falls into."""
     hashed = source.address.to_bytes(_WIDTHS[source.family], "big")
     if source.port and not settings.sticky:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import PROTOCOLS, Entry, Key, Settings, Vip, shown
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import PROTOCOLS, BackendEntry, Vip, VipKey, VipSettings, shown
 
 MARKS = 0x4800_0000
 """Marks of ours have this in their upper eight bits; buckets, which share the field for a moment, never do."""
@@ -90,7 +90,7 @@ class BackendMap:
     def name(self) -> str:
         return f"backend{self.family}-{'port' if self.has_port else 'address'}"
 
-    def data(self, backend: Identity) -> bytes:
+    def data(self, backend: BackendId) -> bytes:
         made = backend.address.to_bytes(_WIDTHS[self.family], "big")
         return made + backend.port.to_bytes(2, "big") + b"\0\0" if self.has_port else made
 
@@ -98,7 +98,7 @@ class BackendMap:
 BACKEND_MAPS = tuple(BackendMap(family, has_port) for family in (4, 6) for has_port in (True, False))
 
 
-def backend_map(key: Key) -> BackendMap:
+def backend_map(key: VipKey) -> BackendMap:
     """Without a port of its own a backend gets the one that the client used; so does one of a VIP for all protocols."""
     return BackendMap(key.backend.family, bool(key.backend.port) and key.vip.protocol != PROTOCOLS["any"])
 
@@ -111,7 +111,7 @@ def is_mark(number: int) -> bool:
     return number & MARK_MASK == MARKS
 
 
-def mark_of(key: Key, used: Container[int]) -> int:
+def mark_of(key: VipKey, used: Container[int]) -> int:
     """The mark of a backend under a VIP, the same whenever it is made again: flows outlive the table that they came by,
     and whoever ends the flows of a mark must not meet those of another backend. Used ones are passed over."""
     told = hashlib.blake2b(f"{key.vip} {shown(key.backend)}".encode(), digest_size=4, person=b"holdfast-mark").digest()
@@ -147,15 +147,15 @@ def belongs_to_a_vip(name: str) -> bool:
     return name.startswith(("vip-", "buckets-"))
 
 
-def vip_comment(settings: Settings) -> str:
+def vip_comment(settings: VipSettings) -> str:
     return _STICKY if settings.sticky else ""
 
 
-def settings_from(comment: str) -> Settings:
-    return Settings(sticky=comment == _STICKY)
+def settings_from(comment: str) -> VipSettings:
+    return VipSettings(sticky=comment == _STICKY)
 
 
-def entry_comment(key: Key, entry: Entry) -> str:
+def entry_comment(key: VipKey, entry: BackendEntry) -> str:
     """What the comment of a backend's element says: of which VIP, who, and how much."""
     ended = f" {_ENDED}" if entry.kill else ""
     return f"{key.vip} {shown(key.backend)} weight {entry.weight}{ended}"
@@ -168,11 +168,11 @@ _ENTRY = re.compile(rf"(\S+) (\S+) weight (\d{{1,3}})( {_ENDED})?").fullmatch
 
 
 @lru_cache(maxsize=1 << 16)
-def entry_from(comment: str) -> tuple[Key, Entry]:
+def entry_from(comment: str) -> tuple[VipKey, BackendEntry]:
     """Raises ValueError for what is not a comment of ours."""
     if (found := _ENTRY(comment)) is None:
         raise ValueError(f"not an entry: {comment!r}")
-    return Key(vip_from(found[1]), backend_from(found[2])), Entry(int(found[3]), kill=found[4] is not None)
+    return VipKey(vip_from(found[1]), backend_from(found[2])), BackendEntry(int(found[3]), kill=found[4] is not None)
 
 
 def vip_from(text: str) -> Vip:
@@ -182,11 +182,11 @@ def vip_from(text: str) -> Vip:
     return Vip(*_place(found), PROTOCOLS[found[4]], _port(found[3]))
 
 
-def backend_from(text: str) -> Identity:
+def backend_from(text: str) -> BackendId:
     """Raises ValueError."""
     if (found := _BACKEND(text)) is None:
         raise ValueError(f"not a backend: {text!r}")
-    return Identity(*_place(found), _port(found[3]))
+    return BackendId(*_place(found), _port(found[3]))
 
 
 def _place(found: re.Match[str]) -> tuple[int, int]:

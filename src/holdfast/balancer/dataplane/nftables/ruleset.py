@@ -26,7 +26,7 @@ from holdfast.balancer.dataplane.nftables.layout import (
     buckets_of,
     chain_of,
 )
-from holdfast.balancer.vip import PROTOCOLS, Settings, Vip
+from holdfast.balancer.vip import PROTOCOLS, Vip, VipSettings
 
 SEED = 0x5EED
 OWNER = "holdfast balancer"
@@ -44,7 +44,7 @@ _HOOKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableShape:
     """What decides the text, apart from the VIPs."""
 
     table: str
@@ -56,7 +56,7 @@ Rules = Mapping[str, Sequence[str]]
 """Per chain its rules, in order."""
 
 
-def frame_rules(shape: Shape) -> Rules:
+def frame_rules(shape: TableShape) -> Rules:
     """The rules that are always there. A VIP is looked up by port first, then by protocol, then by address alone."""
     dispatch = [_dispatch(each) for each in VIP_MAPS]
     ours = f"ct mark and {MARK_MASK:#x} == {MARKS:#x}"
@@ -73,7 +73,7 @@ def frame_rules(shape: Shape) -> Rules:
     }
 
 
-def vip_rules(shape: Shape, vip: Vip, settings: Settings) -> Rules:
+def vip_rules(shape: TableShape, vip: Vip, settings: VipSettings) -> Rules:
     """The rules of one VIP's chain."""
     dnat = f"dnat {_ADDRESS[vip.family]}"
     by_port, by_address = (BackendMap(vip.family, has_port).name for has_port in (True, False))
@@ -83,7 +83,7 @@ def vip_rules(shape: Shape, vip: Vip, settings: Settings) -> Rules:
     return {chain_of(vip): [*rules, f"{dnat} to ct mark map @{by_address}", f"goto {_REFUSE}"]}
 
 
-def _hashing(shape: Shape, vip: Vip, settings: Settings) -> list[str]:
+def _hashing(shape: TableShape, vip: Vip, settings: VipSettings) -> list[str]:
     source = f"{_ADDRESS[vip.family]} saddr"
     into = f"mod {shape.size} seed {SEED:#x}"
     if settings.sticky:
@@ -109,13 +109,13 @@ def fingerprint(rule: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def frame_fingerprints(shape: Shape) -> Mapping[str, tuple[str, ...]]:
+def frame_fingerprints(shape: TableShape) -> Mapping[str, tuple[str, ...]]:
     """What a look at the kernel must find in the chains of the frame, and no other chains beside those of VIPs."""
     return fingerprints(frame_rules(shape))
 
 
 @lru_cache(maxsize=1 << 14)
-def vip_fingerprints(shape: Shape, vip: Vip, settings: Settings) -> tuple[str, ...]:
+def vip_fingerprints(shape: TableShape, vip: Vip, settings: VipSettings) -> tuple[str, ...]:
     """What a look at the kernel must find in the chain of a VIP."""
     return fingerprints(vip_rules(shape, vip, settings))[chain_of(vip)]
 
@@ -125,7 +125,7 @@ def fingerprints(rules: Rules) -> dict[str, tuple[str, ...]]:
     return {chain: tuple(map(fingerprint, found)) for chain, found in rules.items() if found}
 
 
-def frame(shape: Shape) -> str:
+def frame(shape: TableShape) -> str:
     """Makes the table, or brings an older one's frame to this text. Maps and their elements stay."""
     lines = [f'add table inet {shape.table} {{ comment "{OWNER}"; }}']
     for vips in VIP_MAPS:
@@ -141,13 +141,13 @@ def frame(shape: Shape) -> str:
     return "\n".join([*lines, *_replaced(shape, frame_rules(shape))]) + "\n"
 
 
-def buckets(shape: Shape, vips: Iterable[Vip]) -> str:
+def buckets(shape: TableShape, vips: Iterable[Vip]) -> str:
     """Makes the bucket maps of these VIPs."""
     end = f"{{ type mark : mark; size {shape.size}; }}"
     return "".join(f"add map inet {shape.table} {buckets_of(vip, shape.size)} {end}\n" for vip in vips)
 
 
-def chains(shape: Shape, vips: Iterable[tuple[Vip, Settings]]) -> str:
+def chains(shape: TableShape, vips: Iterable[tuple[Vip, VipSettings]]) -> str:
     """Makes the chains of these VIPs, or changes those that are there; their bucket maps exist."""
     lines = []
     for vip, settings in vips:
@@ -156,7 +156,7 @@ def chains(shape: Shape, vips: Iterable[tuple[Vip, Settings]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _replaced(shape: Shape, rules: Rules) -> list[str]:
+def _replaced(shape: TableShape, rules: Rules) -> list[str]:
     lines = []
     for chain, found in rules.items():
         lines.append(f"flush chain inet {shape.table} {chain}")
@@ -164,7 +164,7 @@ def _replaced(shape: Shape, rules: Rules) -> list[str]:
     return lines
 
 
-def removed(shape: Shape, chain_names: Iterable[str], map_names: Iterable[str]) -> str:
+def removed(shape: TableShape, chain_names: Iterable[str], map_names: Iterable[str]) -> str:
     """Removes chains that nothing leads to any more but each other, then the maps that their rules used."""
     chains = list(chain_names)
     lines = [f"{do} chain inet {shape.table} {chain}" for do in ("flush", "delete") for chain in chains]

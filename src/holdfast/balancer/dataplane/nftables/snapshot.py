@@ -32,10 +32,10 @@ from holdfast.balancer.dataplane.nftables.layout import (
     vip_map,
     without_size,
 )
-from holdfast.balancer.dataplane.nftables.ruleset import Shape
+from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.maglev import table as maglev
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import Entry, Key, Settings, Value, Vip
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings
 from holdfast.netlink import wire
 
 _EXPRESSION, _EXPRESSION_DATA = 7, 2
@@ -43,30 +43,30 @@ _COUNTER_BYTES, _COUNTER_PACKETS = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedBackend:
     """A backend under a VIP, and the mark of its flows."""
 
     mark: int
-    entry: Entry
+    entry: BackendEntry
 
 
 @dataclass(slots=True)
-class Service:
+class VipContent:
     """One VIP. Without settings no packet is led to it: it was being removed."""
 
-    settings: Settings | None = None
-    entries: dict[Identity, Placed] = field(default_factory=dict)
+    settings: VipSettings | None = None
+    entries: dict[BackendId, PlacedBackend] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Picture:
+class TableSnapshot:
     """The table at one moment."""
 
-    shape: Shape
+    shape: TableShape
     rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Per chain the fingerprints of its rules."""
     maps: set[str] = field(default_factory=set)
-    services: dict[Vip, Service] = field(default_factory=dict)
+    services: dict[Vip, VipContent] = field(default_factory=dict)
     counted: set[int] = field(default_factory=set)
     """The marks whose traffic is counted."""
     strays: list[tuple[str, Element]] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Picture:
         found = {chain: rules for chain, rules in self.rules.items() if not belongs_to_a_vip(chain)}
         return self.maps >= MAPS and found == structure.frame_fingerprints(self.shape)
 
-    def has_chain(self, vip: Vip, settings: Settings) -> bool:
+    def has_chain(self, vip: Vip, settings: VipSettings) -> bool:
         """Whether the chain of the VIP is as it should be with these settings."""
         return self.rules.get(chain_of(vip)) == structure.vip_fingerprints(self.shape, vip, settings)
 
@@ -95,16 +95,16 @@ class Picture:
 
     def objects(
         self, vips: Iterable[Vip] | None = None, *, wrong: Container[Vip] = (), lenient: bool = False
-    ) -> dict[Key, Value]:
+    ) -> dict[VipKey, Value]:
         """What is served (of these VIPs). One of wrong buckets, or not whole, is damaged; lenient: as it is found."""
         has_frame = self.has_frame
-        found: dict[Key, Value] = {}
+        found: dict[VipKey, Value] = {}
         for vip in self.services if vips is None else vips:
-            service = self.services.get(vip, Service())
+            service = self.services.get(vip, VipContent())
             if service.settings is not None:
                 is_damaged = vip in wrong or (not lenient and not (has_frame and self.is_whole(vip)))
-                found[Key(vip)] = replace(service.settings, damaged=is_damaged)
-            found |= {Key(vip, backend): placed.entry for backend, placed in service.entries.items()}
+                found[VipKey(vip)] = replace(service.settings, damaged=is_damaged)
+            found |= {VipKey(vip, backend): placed.entry for backend, placed in service.entries.items()}
         return found
 
     def orphans(self) -> tuple[list[str], list[str]]:
@@ -147,7 +147,7 @@ class Picture:
                 self.strays.append((where.name, Element(key)))
                 continue
             settings = settings_from(elements.comment_of(element))
-            self.services.setdefault(vip, Service()).settings = settings
+            self.services.setdefault(vip, VipContent()).settings = settings
 
     def take_backends(self, where: BackendMap, datagrams: list[bytes]) -> None:
         for element in elements.elements(datagrams):
@@ -159,11 +159,11 @@ class Picture:
                 self.strays.append((where.name, Element(raw)))
                 continue
             fits = backend_map(key) == where and where.data(key.backend) == elements.data_of(element)
-            entries = self.services.setdefault(key.vip, Service()).entries
+            entries = self.services.setdefault(key.vip, VipContent()).entries
             if not fits or key.backend in entries or not is_mark(mark):
                 self.strays.append((where.name, Element(raw)))
                 continue
-            entries[key.backend] = Placed(mark, entry)
+            entries[key.backend] = PlacedBackend(mark, entry)
 
     def take_counted(self, datagrams: list[bytes]) -> None:
         self.counted = {mark_in(elements.key_of(element)) for element in elements.elements(datagrams)}
@@ -173,14 +173,14 @@ class Picture:
         self.rules |= structure.frame_fingerprints(self.shape)
         self.maps |= MAPS
 
-    def put_chains(self, vips: Iterable[tuple[Vip, Settings]]) -> None:
+    def put_chains(self, vips: Iterable[tuple[Vip, VipSettings]]) -> None:
         self.rules |= {chain_of(vip): structure.vip_fingerprints(self.shape, vip, settings) for vip, settings in vips}
 
-    def put(self, vip: Vip, service: Service) -> None:
+    def put(self, vip: Vip, service: VipContent) -> None:
         """The VIP was brought to this."""
-        self.counted -= {placed.mark for placed in self.services.pop(vip, Service()).entries.values()}
+        self.counted -= {placed.mark for placed in self.services.pop(vip, VipContent()).entries.values()}
         self.counted |= {placed.mark for placed in service.entries.values()}
-        if service != Service():
+        if service != VipContent():
             self.services[vip] = service
 
     def remove_orphans(self) -> None:
@@ -199,7 +199,7 @@ def mark_in(key: bytes) -> int:
     return int.from_bytes(key, sys.byteorder)
 
 
-def table_of(placed: Iterable[tuple[Identity, int, int]], size: int) -> Marks:
+def table_of(placed: Iterable[tuple[BackendId, int, int]], size: int) -> Marks:
     """Per bucket the mark, from backends with their marks and weights."""
     known = {backend: (mark, weight) for backend, mark, weight in placed}
     serving, table = maglev.table({backend: weight for backend, (_, weight) in known.items()}, size)

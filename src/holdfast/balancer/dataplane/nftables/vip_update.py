@@ -21,26 +21,26 @@ from holdfast.balancer.dataplane.nftables.layout import (
     vip_comment,
     vip_map,
 )
-from holdfast.balancer.dataplane.nftables.snapshot import Picture, Placed, Service, mark_key, table_of
-from holdfast.balancer.maglev.table import Identity
-from holdfast.balancer.vip import NO_BACKEND, Entry, Key, Settings, Value, Vip, shown
+from holdfast.balancer.dataplane.nftables.snapshot import PlacedBackend, TableSnapshot, VipContent, mark_key, table_of
+from holdfast.balancer.maglev.table import BackendId
+from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, shown
 from holdfast.reconcile import Change
 
 
 @dataclass(slots=True)
-class Turn:
+class VipUpdate:
     """What is to become of one VIP. `ended` are the backends whose flows must not live."""
 
     vip: Vip
-    settings: Settings | None
-    entries: dict[Identity, Entry]
-    ended: set[Identity]
+    settings: VipSettings | None
+    entries: dict[BackendId, BackendEntry]
+    ended: set[BackendId]
 
     @classmethod
-    def of(cls, vip: Vip, held: Service) -> Turn:
+    def of(cls, vip: Vip, held: VipContent) -> VipUpdate:
         return cls(vip, held.settings, {backend: placed.entry for backend, placed in held.entries.items()}, set())
 
-    def take(self, change: Change[Key, Value]) -> str | None:
+    def take(self, change: Change[VipKey, Value]) -> str | None:
         """Takes a change into account, or says in one sentence why that cannot be."""
         backend, new = change.key.backend, None if change.new is None else change.new.value
         if backend == NO_BACKEND:
@@ -52,15 +52,15 @@ class Turn:
         return self._take_entry(backend, new)
 
     def _take_vip(self, new: Value | None) -> str | None:
-        assert not isinstance(new, Entry)
+        assert not isinstance(new, BackendEntry)
         self.settings = new
         if new is None:
             self.ended |= self.entries.keys()
             self.entries.clear()
         return None
 
-    def _take_entry(self, backend: Identity, new: Value) -> str | None:
-        assert isinstance(new, Entry)
+    def _take_entry(self, backend: BackendId, new: Value) -> str | None:
+        assert isinstance(new, BackendEntry)
         if self.settings is None:
             return "there is no such VIP"
         if backend.family != self.vip.family:  # B9: one backend of the other family does not wedge its VIP
@@ -72,7 +72,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class UpdateSteps:
     """What the kernel is told for one turn."""
 
     first: Transaction
@@ -81,32 +81,32 @@ class Steps:
     then: Transaction
     after: Marks
     """The table of buckets that the first step leads to."""
-    service: Service
+    service: VipContent
     """What the VIP is after all."""
 
 
-def steps(turn: Turn, picture: Picture, before: Marks, used: set[int]) -> Steps:
+def steps(turn: VipUpdate, picture: TableSnapshot, before: Marks, used: set[int]) -> UpdateSteps:
     """From what is there to what is wanted; `used` are the marks of all entries, to which new ones are added. Raises
     `maglev.TooMany`."""
     return _Steps(turn, picture, used).made(before)
 
 
-def ended_marks(turn: Turn, marks: Mapping[Identity, int]) -> list[int]:
+def ended_marks(turn: VipUpdate, marks: Mapping[BackendId, int]) -> list[int]:
     """Whose flows are ended: those that must not live, and nobody else's (B19)."""
     return [marks[backend] for backend in sorted(turn.ended) if backend in marks]
 
 
 class _Steps:
-    def __init__(self, turn: Turn, picture: Picture, used: set[int]) -> None:
+    def __init__(self, turn: VipUpdate, picture: TableSnapshot, used: set[int]) -> None:
         self._turn = turn
         self._picture = picture
-        self._held = picture.services.get(turn.vip, Service())
+        self._held = picture.services.get(turn.vip, VipContent())
         self._marks = {backend: placed.mark for backend, placed in self._held.entries.items()}
         for backend in sorted(turn.entries.keys() - self._marks.keys()):
-            self._marks[backend] = mark_of(Key(turn.vip, backend), used)
+            self._marks[backend] = mark_of(VipKey(turn.vip, backend), used)
             used.add(self._marks[backend])
 
-    def made(self, before: Marks) -> Steps:
+    def made(self, before: Marks) -> UpdateSteps:
         turn, shape = self._turn, self._picture.shape
         first, then = Transaction(shape.table), Transaction(shape.table)
         after = before
@@ -123,10 +123,12 @@ class _Steps:
         for backend in sorted(self._held.entries.keys() - turn.entries.keys()):
             self._remove(then, backend)
         self._lead(first)
-        service = Service(turn.settings, {one: Placed(self._marks[one], entry) for one, entry in turn.entries.items()})
-        return Steps(first, ended_marks(turn, self._marks), then, after, service)
+        service = VipContent(
+            turn.settings, {one: PlacedBackend(self._marks[one], entry) for one, entry in turn.entries.items()}
+        )
+        return UpdateSteps(first, ended_marks(turn, self._marks), then, after, service)
 
-    def _place(self, transaction: Transaction, backend: Identity, entry: Entry) -> None:
+    def _place(self, transaction: Transaction, backend: BackendId, entry: BackendEntry) -> None:
         held = self._held.entries.get(backend)
         if held is None or held.entry != entry:
             self._write(transaction, backend, None if held is None else held.entry, entry)
@@ -134,16 +136,16 @@ class _Steps:
         if mark not in self._picture.counted:
             transaction.add(TRAFFIC, Element(mark_key(mark)))
 
-    def _write(self, transaction: Transaction, backend: Identity, old: Entry | None, new: Entry) -> None:
-        key = Key(self._turn.vip, backend)
+    def _write(self, transaction: Transaction, backend: BackendId, old: BackendEntry | None, new: BackendEntry) -> None:
+        key = VipKey(self._turn.vip, backend)
         where, mark = backend_map(key), mark_key(self._marks[backend])
         if old is not None:
             transaction.delete(where.name, Element(mark))
         transaction.add(where.name, Element(mark, where.data(backend), comment=entry_comment(key, new)))
 
-    def _remove(self, transaction: Transaction, backend: Identity) -> None:
+    def _remove(self, transaction: Transaction, backend: BackendId) -> None:
         mark = self._marks[backend]
-        transaction.delete(backend_map(Key(self._turn.vip, backend)).name, Element(mark_key(mark)))
+        transaction.delete(backend_map(VipKey(self._turn.vip, backend)).name, Element(mark_key(mark)))
         if mark in self._picture.counted:
             transaction.delete(TRAFFIC, Element(mark_key(mark)))
 

@@ -2,7 +2,7 @@
 
 A check type is one module of this package that has a `CHECK`; its `prepare` reads a target's settings once and hands
 out one conversation per probe. Whoever has a way to the backend (a carrier) calls `start` when the way is open, sends
-what it gets, and calls `feed` with what comes back, until there is a `Verdict`. A new type is one new file.
+what it gets, and calls `feed` with what comes back, until there is a `ProbeVerdict`. A new type is one new file.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from holdfast.balancer.probing.messages import Code, Target
+from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
 
-class Verdict(NamedTuple):
+class ProbeVerdict(NamedTuple):
     """How a probe ended. `answered_by` is what the backend called itself, when it was asked to."""
 
     passed: bool
-    code: Code
+    code: ProbeCode
     detail: str = ""
     answered_by: str = ""
 
@@ -29,15 +29,15 @@ class Verdict(NamedTuple):
 class Conversation(Protocol):
     """One probe. Bytes returned are to be sent; none of them means: wait for more."""
 
-    def start(self) -> bytes | Verdict:
+    def start(self) -> bytes | ProbeVerdict:
         """The way is open."""
         ...
 
-    def feed(self, data: bytes) -> bytes | Verdict:
+    def feed(self, data: bytes) -> bytes | ProbeVerdict:
         """The backend said this; nothing at all means that it closed the connection."""
         ...
 
-    def timed_out(self) -> Verdict:
+    def timed_out(self) -> ProbeVerdict:
         """The way was open, and no verdict came in time."""
         ...
 
@@ -52,13 +52,13 @@ class Carrier(Enum):
 
 
 class CheckType(NamedTuple):
-    """`prepare` raises `Unusable` when the settings make no sense."""
+    """`prepare` raises `UncheckableTarget` when the settings make no sense."""
 
     carrier: Carrier
-    prepare: Callable[[Target], Callable[[], Conversation]]
+    prepare: Callable[[TargetSpec], Callable[[], Conversation]]
 
 
-class Unusable(Exception):
+class UncheckableTarget(Exception):
     """A target cannot be checked as it is described; the message is one sentence for the operator."""
 
 
@@ -70,9 +70,11 @@ def registry() -> Mapping[str, CheckType]:
     return {name: module.CHECK for name, module in modules.items() if hasattr(module, "CHECK")}
 
 
-def find(target: Target) -> CheckType:
+def find(target: TargetSpec) -> CheckType:
     """The target's check type."""
     kind = registry().get(target.check.type)
     if kind is None:
-        raise Unusable(f"{target.id}: there is no check type {target.check.type!r}; there are: {', '.join(registry())}")
+        raise UncheckableTarget(
+            f"{target.id}: there is no check type {target.check.type!r}; there are: {', '.join(registry())}"
+        )
     return kind

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast import __version__
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, Unusable, Verdict
+from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict, UncheckableTarget
 from holdfast.balancer.probing.checks.body import Body, BodyError
-from holdfast.balancer.probing.messages import Code, Settings, Target
+from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, TargetSpec
 
 LIMIT = 64 << 10
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?\r?\n")
@@ -37,20 +37,20 @@ class Expectation(NamedTuple):
         return any(low <= status <= high for low, high in self.statuses)
 
 
-class Http:
+class HttpConversation:
     """One request and its answer."""
 
     def __init__(self, expectation: Expectation) -> None:
         self._wanted = expectation
         self._received = b""
         self._body: Body | None = None
-        self._passing = Verdict(True, Code.L7OK)
+        self._passing = ProbeVerdict(True, ProbeCode.L7OK)
         self._searches = 0
 
     def start(self) -> bytes:
         return self._wanted.request
 
-    def feed(self, data: bytes) -> bytes | Verdict:
+    def feed(self, data: bytes) -> bytes | ProbeVerdict:
         if self._body is not None:
             return self._read_body(data)
         self._received += data
@@ -61,11 +61,11 @@ class Http:
                 return self._read_head(said, self._received)
         return self._early(closed=not data)
 
-    def timed_out(self) -> Verdict:
+    def timed_out(self) -> ProbeVerdict:
         had = "its body did not end or match" if self._body else "its head was incomplete" if self._received else ""
-        return Verdict(False, Code.L7TOUT, had)
+        return ProbeVerdict(False, ProbeCode.L7TOUT, had)
 
-    def _early(self, *, closed: bool) -> bytes | Verdict:
+    def _early(self, *, closed: bool) -> bytes | ProbeVerdict:
         """The head is not complete yet; it may be seen already that it never will be good."""
         if self._received and not _could_be_http(self._received):
             return _broken(f"the answer is not HTTP, it begins with {self._received[:24]!r}")
@@ -75,7 +75,7 @@ class Http:
             return _broken(f"the head is longer than {LIMIT >> 10} KiB")
         return _WAIT
 
-    def _read_head(self, head: bytes, rest: bytes) -> bytes | Verdict:
+    def _read_head(self, head: bytes, rest: bytes) -> bytes | ProbeVerdict:
         line = _STATUS.match(head)
         if line is None:
             return _broken(f"the answer is not HTTP, it begins with {head[:24]!r}")
@@ -83,14 +83,14 @@ class Http:
             return _broken(f"the head is longer than {LIMIT >> 10} KiB")
         status = int(line[1])
         if not self._wanted.accepts(status):
-            return Verdict(False, Code.L7STS, _surprise(status, line[2] or b"", head, self._wanted.statuses))
-        self._passing = Verdict(True, Code.L7OK, str(status), _header(self._wanted.tally, head))
+            return ProbeVerdict(False, ProbeCode.L7STS, _surprise(status, line[2] or b"", head, self._wanted.statuses))
+        self._passing = ProbeVerdict(True, ProbeCode.L7OK, str(status), _header(self._wanted.tally, head))
         if self._wanted.body is None:
             return self._passing
         self._body = Body.of(head, LIMIT)
         return self._read_body(rest, closed=False)
 
-    def _read_body(self, data: bytes, *, closed: bool | None = None) -> bytes | Verdict:
+    def _read_body(self, data: bytes, *, closed: bool | None = None) -> bytes | ProbeVerdict:
         assert self._body is not None
         assert self._wanted.body is not None
         try:
@@ -105,8 +105,8 @@ class Http:
         return _WAIT
 
 
-def _broken(detail: str) -> Verdict:
-    return Verdict(False, Code.L7RSP, detail)
+def _broken(detail: str) -> ProbeVerdict:
+    return ProbeVerdict(False, ProbeCode.L7RSP, detail)
 
 
 def _could_be_http(received: bytes) -> bool:
@@ -133,22 +133,22 @@ def _surprise(status: int, phrase: bytes, head: bytes, wanted: tuple[tuple[int, 
     return f"{told}, expected {ranges}"
 
 
-def expectation(target: Target) -> Expectation:
+def expectation(target: TargetSpec) -> Expectation:
     check = target.check
     for name, value in (("path", check.path), ("host", check.host)):
         if re.search(r"[\s\x00-\x1f\x7f]", value):
-            raise Unusable(f"{target.id}: {name} {value!r} has a space or control character in it")
+            raise UncheckableTarget(f"{target.id}: {name} {value!r} has a space or control character in it")
     if not check.path.startswith("/"):
-        raise Unusable(f"{target.id}: path {check.path!r} does not begin with /")
+        raise UncheckableTarget(f"{target.id}: path {check.path!r} does not begin with /")
     try:
         body = re.compile(check.body.encode()) if check.body else None
     except re.error as error:
-        raise Unusable(f"{target.id}: body {check.body!r} is not a regular expression: {error}") from error
+        raise UncheckableTarget(f"{target.id}: body {check.body!r} is not a regular expression: {error}") from error
     tally = header(check.tally) if check.tally else None
     return Expectation(_request(check, target), check.statuses, body, tally)
 
 
-def _request(check: Settings, target: Target) -> bytes:
+def _request(check: CheckSettings, target: TargetSpec) -> bytes:
     address = f"[{target.address}]" if ":" in target.address else target.address
     port = "" if target.port == _NAMES.get(check.type) else f":{target.port}"
     lines = (
@@ -163,9 +163,9 @@ def _request(check: Settings, target: Target) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def prepare(target: Target) -> Callable[[], Conversation]:
+def prepare(target: TargetSpec) -> Callable[[], Conversation]:
     wanted = expectation(target)
-    return lambda: Http(wanted)
+    return lambda: HttpConversation(wanted)
 
 
 CHECK = CheckType(Carrier.STREAM, prepare)

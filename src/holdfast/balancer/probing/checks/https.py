@@ -14,14 +14,14 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, Unusable, Verdict
-from holdfast.balancer.probing.checks.http import Expectation, Http, expectation
-from holdfast.balancer.probing.messages import Code, Target
+from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict, UncheckableTarget
+from holdfast.balancer.probing.checks.http import Expectation, HttpConversation, expectation
+from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
 _RECORD = 16 << 10
 
 
-class Https:
+class HttpsConversation:
     """One TLS connection and the http conversation in it."""
 
     def __init__(self, context: ssl.SSLContext, name: str, wanted: Expectation) -> None:
@@ -29,23 +29,23 @@ class Https:
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self._name = name
-        self._http = Http(wanted)
+        self._http = HttpConversation(wanted)
         self._secured = False
 
-    def start(self) -> bytes | Verdict:
+    def start(self) -> bytes | ProbeVerdict:
         return self._proceed()
 
-    def feed(self, data: bytes) -> bytes | Verdict:
+    def feed(self, data: bytes) -> bytes | ProbeVerdict:
         if data:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
         return self._proceed()
 
-    def timed_out(self) -> Verdict:
-        return self._http.timed_out() if self._secured else Verdict(False, Code.L6TOUT)
+    def timed_out(self) -> ProbeVerdict:
+        return self._http.timed_out() if self._secured else ProbeVerdict(False, ProbeCode.L6TOUT)
 
-    def _proceed(self) -> bytes | Verdict:
+    def _proceed(self) -> bytes | ProbeVerdict:
         try:
             verdict = self._converse() if self._secured else self._shake_hands()
         except ssl.SSLWantReadError:
@@ -54,34 +54,36 @@ class Https:
             return self._broken(error)
         return verdict or self._outgoing.read()
 
-    def _shake_hands(self) -> Verdict | None:
+    def _shake_hands(self) -> ProbeVerdict | None:
         self._tls.do_handshake()
         self._secured = True
         self._tls.write(self._http.start())
         return self._converse()
 
-    def _converse(self) -> Verdict | None:
+    def _converse(self) -> ProbeVerdict | None:
         while True:
             try:
                 data = self._tls.read(_RECORD)
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                 data = b""
             answer = self._http.feed(data)
-            if isinstance(answer, Verdict):
+            if isinstance(answer, ProbeVerdict):
                 return answer
             assert data, "an http conversation that is closed has a verdict"
 
-    def _broken(self, error: ssl.SSLError) -> Verdict:
+    def _broken(self, error: ssl.SSLError) -> ProbeVerdict:
         if self._secured:
-            return Verdict(False, Code.L7RSP, f"the TLS connection broke: {error.reason or error}")
+            return ProbeVerdict(False, ProbeCode.L7RSP, f"the TLS connection broke: {error.reason or error}")
         if isinstance(error, ssl.SSLCertVerificationError):
-            return Verdict(False, Code.L6RSP, f"the certificate is refused for {self._name}: {error.verify_message}")
+            return ProbeVerdict(
+                False, ProbeCode.L6RSP, f"the certificate is refused for {self._name}: {error.verify_message}"
+            )
         if isinstance(error, ssl.SSLEOFError):
-            return Verdict(False, Code.L6RSP, "closed in the middle of the TLS handshake")
-        return Verdict(False, Code.L6RSP, f"the TLS handshake failed: {error.reason or error}")
+            return ProbeVerdict(False, ProbeCode.L6RSP, "closed in the middle of the TLS handshake")
+        return ProbeVerdict(False, ProbeCode.L6RSP, f"the TLS handshake failed: {error.reason or error}")
 
 
-class Trust:
+class TrustStore:
     """Whose certificates are believed. A file of authorities that was replaced counts from the next probe on."""
 
     def __init__(self, ca_file: str, *, verify: bool) -> None:
@@ -113,11 +115,11 @@ class Trust:
         return context
 
 
-trusted = functools.lru_cache(maxsize=64)(Trust)
+trusted = functools.lru_cache(maxsize=64)(TrustStore)
 """Loading the authorities of a machine takes tens of milliseconds: targets share them."""
 
 
-def name_of(target: Target) -> str:
+def name_of(target: TargetSpec) -> str:
     """The name to ask for, and to find in the certificate."""
     host = target.check.host
     if host.startswith("[") or host.count(":") == 1:
@@ -125,18 +127,22 @@ def name_of(target: Target) -> str:
     return target.check.sni or host or target.address
 
 
-def prepare(target: Target) -> Callable[[], Conversation]:
+def prepare(target: TargetSpec) -> Callable[[], Conversation]:
     check = target.check
     name = name_of(target)
     wanted = expectation(target)
     try:
         trust = trusted(check.ca_file, verify=check.verify)
-        Https(trust.context(), name, wanted)  # a name that TLS cannot ask for is found here, not at the first probe
+        HttpsConversation(
+            trust.context(), name, wanted
+        )  # a name that TLS cannot ask for is found here, not at the first probe
     except OSError as error:
-        raise Unusable(f"{target.id}: ca-file {check.ca_file} cannot be used: {error.strerror or error}") from error
+        raise UncheckableTarget(
+            f"{target.id}: ca-file {check.ca_file} cannot be used: {error.strerror or error}"
+        ) from error
     except ValueError as error:
-        raise Unusable(f"{target.id}: {name!r} cannot be asked for as a TLS name: {error}") from error
-    return lambda: Https(trust.context(), name, wanted)
+        raise UncheckableTarget(f"{target.id}: {name!r} cannot be asked for as a TLS name: {error}") from error
+    return lambda: HttpsConversation(trust.context(), name, wanted)
 
 
 CHECK = CheckType(Carrier.STREAM, prepare)

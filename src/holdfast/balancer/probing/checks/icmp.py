@@ -11,8 +11,8 @@ import secrets
 import struct
 from collections.abc import Callable, Iterator
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, Verdict
-from holdfast.balancer.probing.messages import Code, Target
+from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict
+from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
 _HEADER = struct.Struct("!BBHHH")
 _MARK = b"holdfast"
@@ -23,7 +23,7 @@ _IN_VAIN = {(4, 3): "unreachable", (4, 11): "time exceeded", (6, 1): "unreachabl
 IDENTIFIER = 0x4846
 
 
-class Echo:
+class EchoConversation:
     """One request and its reply; `feed` gets the ICMP message only, without the IP header."""
 
     def __init__(self, family: int, token: int) -> None:
@@ -33,16 +33,16 @@ class Echo:
     def start(self) -> bytes:
         return request(self._family, self.token)
 
-    def feed(self, data: bytes) -> bytes | Verdict:
+    def feed(self, data: bytes) -> bytes | ProbeVerdict:
         if token_of(self._family, data) != self.token:
             return b""
         vain = _IN_VAIN.get((self._family, data[0]))
         if vain is None:
-            return Verdict(True, Code.L3OK)
-        return Verdict(False, Code.L3UNR, f"a router says: {vain} (type {data[0]}, code {data[1]})")
+            return ProbeVerdict(True, ProbeCode.L3OK)
+        return ProbeVerdict(False, ProbeCode.L3UNR, f"a router says: {vain} (type {data[0]}, code {data[1]})")
 
-    def timed_out(self) -> Verdict:
-        return Verdict(False, Code.L3TOUT)
+    def timed_out(self) -> ProbeVerdict:
+        return ProbeVerdict(False, ProbeCode.L3TOUT)
 
 
 def request(family: int, token: int) -> bytes:
@@ -110,9 +110,9 @@ _tokens = itertools.count(secrets.randbits(31) << 32)
 """Two probers on one machine see each other's replies on raw sockets: neither may take them for its own."""
 
 
-def prepare(target: Target) -> Callable[[], Conversation]:
+def prepare(target: TargetSpec) -> Callable[[], Conversation]:
     family = 6 if ":" in target.address else 4
-    return lambda: Echo(family, next(_tokens))
+    return lambda: EchoConversation(family, next(_tokens))
 
 
 CHECK = CheckType(Carrier.ECHO, prepare)

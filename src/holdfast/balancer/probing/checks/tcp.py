@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, Verdict
-from holdfast.balancer.probing.messages import Code, Target
+from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict
+from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
-_OPEN = Verdict(True, Code.L4OK)
+_OPEN = ProbeVerdict(True, ProbeCode.L4OK)
 
 
-class Tcp:
-    def start(self) -> Verdict:
+class TcpConversation:
+    def start(self) -> ProbeVerdict:
         return _OPEN
 
-    def feed(self, _data: bytes) -> Verdict:
+    def feed(self, _data: bytes) -> ProbeVerdict:
         return _OPEN
 
-    def timed_out(self) -> Verdict:
-        return Verdict(False, Code.L4TOUT)
+    def timed_out(self) -> ProbeVerdict:
+        return ProbeVerdict(False, ProbeCode.L4TOUT)
 
 
-def prepare(_target: Target) -> Callable[[], Conversation]:
-    conversation = Tcp()  # it remembers nothing, so one serves all probes
+def prepare(_target: TargetSpec) -> Callable[[], Conversation]:
+    conversation = TcpConversation()  # it remembers nothing, so one serves all probes
     return lambda: conversation
 
 
