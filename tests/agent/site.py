@@ -18,7 +18,7 @@ from holdfast.agent.desired.peers import Encapsulation, LocalHost
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
-from holdfast.agent.reconciler import AgentReconciler, Around, ReconcilerSettings
+from holdfast.agent.reconciler import AgentReconciler, ReconcilerSettings
 from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, seconds
@@ -29,6 +29,7 @@ from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import BrakeLimits
+from holdfast.runtime.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -230,14 +231,14 @@ class Site:
         here = LocalHost(ME, self.encapsulation)
         followings = [SourceWatcher(name, self._client(name), REGION, here, clock) for name in self.stores]
         self.decisions.append(decisions := DecisionLog(self.folder / "decisions", "agent"))
-        around = Around(clock, Vitals(clock), decisions, WorkerMetrics(), inline)
+        context = Context(clock, Vitals(clock), decisions, WorkerMetrics())
         memories = {name: StoreMemory(self.folder, name) for name in self.stores}
         settings = ReconcilerSettings(
             self.limits, self.hold_down, LoopTimings(audit=self.audit, batch=self.batch), self.path
         )
         belonging = StoreIdentityGate(memories, inline)
         self.keeper = AgentReconciler(
-            ME, followings, JournaledTarget(journal, self.kernel, self.others), belonging, around, settings
+            ME, followings, JournaledTarget(journal, self.kernel, self.others), belonging, context, settings, inline
         )
         await self.keeper.run(self.stopping)
         self.keeper = None

@@ -15,7 +15,7 @@ from holdfast.balancer.probing.messages import (
     ProbeResult,
     TargetSpec,
 )
-from holdfast.balancer.reconciler import Around, VipReconciler
+from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.vip import Vip, shown
@@ -23,6 +23,7 @@ from holdfast.balancer.warm_up import WarmUp
 from holdfast.config import ConfigFile, Loaded, resolve
 from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.model.base.time import Duration, seconds
+from holdfast.runtime.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -112,12 +113,12 @@ class Site:
         balancer = BalancerState(roster(config), WarmUp(clock.now(), low, high))
         vitals = Vitals(clock)
         decisions = DecisionLog(self._folder, "balancer.vips")
-        around = Around(clock, vitals, decisions, WorkerMetrics())
+        context = Context(clock, vitals, decisions, WorkerMetrics())
         self.keeper = VipReconciler(
             balancer,
             self.dataplane,
             TruthfulProber(self.node, self.truth),
-            around,
+            context,
             sync_interval=config.sync_interval,
             source=WantedVips(balancer, clock),
         )

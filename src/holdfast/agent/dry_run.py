@@ -18,13 +18,14 @@ from holdfast.agent.claims import ClaimKey, Shape
 from holdfast.agent.dataplane.api import ClaimChange, HostDataplane, HostDataplaneInfo
 from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
-from holdfast.agent.reconciler import AgentReconciler, Around
+from holdfast.agent.reconciler import AgentReconciler
 from holdfast.agent.report.worker import ROLE, SPEAKER, host_name
 from holdfast.agent.store_addresses import StoreAddresses
 from holdfast.agent.target import JournaledTarget
 from holdfast.agent.worker import following, journal_file, settings
 from holdfast.config.root import Config
 from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.context import Context
 from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
@@ -88,14 +89,14 @@ async def rehearse(config: Config, store: Store, real: HostDataplane, folder: Pa
     await way.look()
     source = following(config, store, clock)
     belonging = StoreIdentityGate({source.name: StoreMemory(folder, ROLE)})
-    around = Around(clock, Vitals(clock), DecisionLog(folder / "decisions", ROLE), WorkerMetrics())
+    context = Context(clock, Vitals(clock), DecisionLog(folder / "decisions", ROLE), WorkerMetrics())
     kernel = JournaledTarget(journal, plane)
-    keeper = AgentReconciler(host_name(config), [source], kernel, belonging, around, settings(config, way))
+    keeper = AgentReconciler(host_name(config), [source], kernel, belonging, context, settings(config, way))
     _heed(IntentFile(paths, SPEAKER).wishes, keeper, clock)
     try:
         return await _played(keeper, plane, config)
     finally:
-        around.decisions.close()
+        context.decisions.close()
         journal.close()
 
 

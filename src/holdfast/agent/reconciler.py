@@ -32,10 +32,7 @@ from holdfast.agent.source import WantedClaims
 from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, BrakeLimits, Change, PauseGate, SyncGate
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.daemon.vitals import Vitals
-from holdfast.runtime.decision_log import DecisionLog
-from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.context import Context
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 
@@ -51,17 +48,6 @@ BREATH = Duration(milliseconds=100)
 """Between two repairs of what others keep breaking."""
 _POLL = Duration(milliseconds=100)
 _QUIET = ("footing",)
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the keeper is handed by its process."""
-
-    clock: Clock
-    vitals: Vitals
-    decisions: DecisionLog
-    metrics: WorkerMetrics
-    offload: Offload = asyncio.to_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +68,9 @@ class AgentReconciler:
         followings: Sequence[SourceWatcher],
         kernel: JournaledTarget,
         belonging: StoreIdentityGate,
-        around: Around,
+        context: Context,
         settings: ReconcilerSettings | None = None,
+        offload: Offload = asyncio.to_thread,
     ) -> None:
         """`followings` are in order of precedence."""
         self.followings = followings
@@ -97,18 +84,18 @@ class AgentReconciler:
             demand.holder = partial(self._holder, name)
         self.sources = Sources(host, demands, kernel.dataplane.describe().own)
         self.intent: PauseGate[ClaimKey] = PauseGate(NAME)
-        self.metrics = AgentMetrics(around.metrics.registry)
+        self.metrics = AgentMetrics(context.metrics.registry)
         self._settings = settings or ReconcilerSettings()
-        self._clock = around.clock
-        self._vitals = around.vitals
-        self._offload = around.offload
+        self._clock = context.clock
+        self._vitals = context.vitals
+        self._offload = offload
         self._compaction: asyncio.Task[None] | None = None
         self.reconciler: Reconciler[ClaimKey, Claim] = Reconciler(
             self._place(),
-            clock=around.clock,
-            vitals=around.vitals,
-            decisions=around.decisions,
-            metrics=around.metrics,
+            clock=context.clock,
+            vitals=context.vitals,
+            decisions=context.decisions,
+            metrics=context.metrics,
             pace=self._settings.pace,
         )
 

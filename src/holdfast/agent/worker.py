@@ -25,7 +25,7 @@ from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
 from holdfast.agent.journal.journal import JournalUnreadable
-from holdfast.agent.reconciler import AgentReconciler, Around, ReconcilerSettings
+from holdfast.agent.reconciler import AgentReconciler, ReconcilerSettings
 from holdfast.agent.report.endpoints import EndpointReporter
 from holdfast.agent.report.summary import AgentDetails, AgentSummary, Moment
 from holdfast.agent.report.worker import REPORTER, ROLE, SPEAKER, host_name
@@ -144,9 +144,8 @@ class AgentJob:
         self._way = StoreAddresses(config.store.endpoints)
         source = node.following = following(config, store, worker.clock)
         belonging = StoreIdentityGate({source.name: StoreMemory(worker.paths.state, ROLE)})
-        around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
         host, kernel = host_name(config), JournaledTarget(journal, dataplane)
-        self.keeper = AgentReconciler(host, [source], kernel, belonging, around, settings(config, self._way))
+        self.keeper = AgentReconciler(host, [source], kernel, belonging, worker.context, settings(config, self._way))
         self._intents = IntentCommands(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync)
         self._intents.offer()
         self._commands = AgentCommands(self.keeper, host, boot_id(), worker.clock)

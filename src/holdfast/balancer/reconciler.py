@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -33,10 +32,8 @@ from holdfast.balancer.vip import KINDS, BackendEntry, Value, VipKey
 from holdfast.balancer.warm_up import WarmUpPhase
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, Brake, PauseGate, Synced, SyncGate
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.daemon.vitals import Vitals
-from holdfast.runtime.decision_log import Decision, DecisionLog
-from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.context import Context
+from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings as LoopPace
 from holdfast.runtime.reconciler.place import Place
@@ -61,23 +58,13 @@ class ProberLink(Protocol):
     def reports(self) -> AsyncGenerator[ProbeReport, None]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the keeper is handed by its process."""
-
-    clock: Clock
-    vitals: Vitals
-    decisions: DecisionLog
-    metrics: WorkerMetrics
-
-
 class VipReconciler:
     def __init__(
         self,
         balancer: BalancerState,
         dataplane: VipDataplane,
         prober: ProberLink,
-        around: Around,
+        context: Context,
         *,
         sync_interval: Duration,
         source: WantedVips,
@@ -97,12 +84,12 @@ class VipReconciler:
         self.health = HealthGate(
             balancer.standing, since=balancer.warm.started, programmed=lambda key: self.target.programmed.get(key)
         )
-        self.metrics = BalancerMetrics(around.metrics.registry)
-        self.meter = TrafficMeter(dataplane, around.metrics.registry)
+        self.metrics = BalancerMetrics(context.metrics.registry)
+        self.meter = TrafficMeter(dataplane, context.metrics.registry)
         self._prober = prober
-        self._clock = around.clock
-        self._vitals = around.vitals
-        self._decisions = around.decisions
+        self._clock = context.clock
+        self._vitals = context.vitals
+        self._decisions = context.decisions
         self._spoken = balancer.warm.started
         self._touched: set[str] = set()
         self._gathering: asyncio.TimerHandle | None = None
@@ -112,10 +99,10 @@ class VipReconciler:
         """Called now and then: what else changes by itself (an intent that runs out)."""
         self.reconciler: Reconciler[VipKey, Value] = Reconciler(
             self._place(),
-            clock=around.clock,
-            vitals=around.vitals,
-            decisions=around.decisions,
-            metrics=around.metrics,
+            clock=context.clock,
+            vitals=context.vitals,
+            decisions=context.decisions,
+            metrics=context.metrics,
             pace=LoopPace(audit=sync_interval, recheck=Duration(milliseconds=500)),
         )
 

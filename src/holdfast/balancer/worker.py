@@ -17,7 +17,7 @@ from holdfast.balancer.intents import BalancerIntentFile
 from holdfast.balancer.peers.reports import PeerReports, by_input, own_key
 from holdfast.balancer.probing.channel import ProberClient
 from holdfast.balancer.probing.worker import LINE, PROBER
-from holdfast.balancer.reconciler import NAME, Around, ProberLink, VipReconciler
+from holdfast.balancer.reconciler import NAME, ProberLink, VipReconciler
 from holdfast.balancer.services.resolved import Services, roster
 from holdfast.balancer.services.store_watcher import ServicesUpdate, ServicesWatcher
 from holdfast.balancer.source import WantedVips
@@ -53,12 +53,11 @@ class BalancerJob:
         warm = WarmUp(worker.clock.now(), config.startup_min_delay, config.startup_max_delay)
         first = roster(config) if self._follower is None else self._follower.remembered()
         self.balancer = BalancerState(first, warm, history=config.transition_history)
-        around = Around(worker.clock, worker.vitals, worker.decisions, worker.metrics)
         self.keeper = VipReconciler(
             self.balancer,
             dataplane,
             prober,
-            around,
+            worker.context,
             sync_interval=config.sync_interval,
             source=self._source(),
             namespace=config.netns or "",

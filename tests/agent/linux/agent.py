@@ -12,11 +12,12 @@ from holdfast.agent.desired.peers import Encapsulation, LocalHost
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
-from holdfast.agent.reconciler import AgentReconciler, Around, ReconcilerSettings
+from holdfast.agent.reconciler import AgentReconciler, ReconcilerSettings
 from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -50,10 +51,12 @@ class Machine:
             here = LocalHost(ME, Encapsulation.ALWAYS)
             following = SourceWatcher("region", self.store.client("agent"), REGION, here, clock)
             decisions = DecisionLog(self._folder / "decisions", "agent")
-            around = Around(clock, Vitals(clock), decisions, WorkerMetrics(), inline)
+            context = Context(clock, Vitals(clock), decisions, WorkerMetrics())
             belonging = StoreIdentityGate({"region": StoreMemory(self._folder, "region")}, inline)
             settings = ReconcilerSettings(UNLIMITED, pace=LoopTimings(audit=audit))
-            keeper = AgentReconciler(ME, [following], JournaledTarget(journal, dataplane), belonging, around, settings)
+            keeper = AgentReconciler(
+                ME, [following], JournaledTarget(journal, dataplane), belonging, context, settings, inline
+            )
             life = asyncio.create_task(keeper.run(asyncio.Event()))
             try:
                 yield keeper

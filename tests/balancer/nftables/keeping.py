@@ -11,13 +11,14 @@ from pathlib import Path
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.desired.state import BalancerState
 from holdfast.balancer.probing.messages import Assignment, ProbeCode, ProbeInterval, ProbeReport, ProbeResult
-from holdfast.balancer.reconciler import Around, VipReconciler
+from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.services.resolved import roster
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warm_up import WarmUp
 from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -74,9 +75,9 @@ async def keeping(
     """A keeper that runs. `complete`: whether its source has told everything."""
     clock, prober = SystemClock(), Truthful()
     balancer = BalancerState(roster(config), WarmUp(clock.now(), _NO_WARM_UP, _NO_WARM_UP))
-    around = Around(clock, Vitals(clock), DecisionLog(folder, "balancer.vips"), WorkerMetrics())
+    context = Context(clock, Vitals(clock), DecisionLog(folder, "balancer.vips"), WorkerMetrics())
     source = WantedVips(balancer, clock)
-    keeper = VipReconciler(balancer, dataplane, prober, around, sync_interval=config.sync_interval, source=source)
+    keeper = VipReconciler(balancer, dataplane, prober, context, sync_interval=config.sync_interval, source=source)
     if complete:
         keeper.complete(1)
     stopping = asyncio.Event()

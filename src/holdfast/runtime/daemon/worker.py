@@ -26,6 +26,7 @@ from holdfast.config.root import Config, restore
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime import log as logging
 from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.context import Context
 from holdfast.runtime.control import ControlServer, Handler, Request, Who
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.process import die_with, name_process
@@ -76,6 +77,10 @@ class Worker:
         self.reloaded = asyncio.Event()
         self.handlers: dict[str, Handler] = {"metrics": self._metrics}
         """Commands on the worker's control socket; the job adds its own."""
+
+    @property
+    def context(self) -> Context:
+        return Context(self.clock, self.vitals, self.decisions, self.metrics)
 
     async def stopped(self, most: Duration) -> bool:
         """Sleeps that long, or until the worker is to stop; whether it is."""
