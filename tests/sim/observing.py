@@ -30,7 +30,7 @@ from holdfast.model.fleet.observed import AgentSeen, EndpointSeen, ObservedState
 from holdfast.reconcile import Away
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.runtime.tasks import together
+from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import Leadership, Leading
 from holdfast.server.status import topics as status_topics
 from holdfast.server.status.term import Around, StatusKind, StatusTerm
@@ -115,7 +115,9 @@ class ObservingServer(SimServer):
                 reign.target.page = PAGE
             self.counting.reigns[:] = reigns
             stopping = asyncio.Event()
-            await together({reign.topic.name: reign.run(stopping) for reign in reigns} | {"watch": self._watch(reigns)})
+            await until_first(
+                {reign.topic.name: reign.run(stopping) for reign in reigns} | {"watch": self._watch(reigns)}
+            )
 
         return work
 

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 
-async def together(works: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+async def until_first(works: Mapping[str, Coroutine[Any, Any, None]]) -> None:
     """Until the first ends. Raises what it raised, as it is (`Deposed` must be recognised); cancels the others."""
     tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     try:

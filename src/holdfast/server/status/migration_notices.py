@@ -24,7 +24,7 @@ from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place, Wording
-from holdfast.runtime.tasks import together
+from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import LeaderGate, Leading, NotLeading
 from holdfast.server.status.feed import follow
 from holdfast.server.status.migration import KIND, Notified, Witnesses, identity, notice, of_endpoint
@@ -169,7 +169,7 @@ class MigrationNotices:
             "look": self._look(),
             "notices": self.reconciler.run(stopping),
         }
-        await together(works)
+        await until_first(works)
 
     def view(self) -> dict[str, Any]:
         """For `holdfast status`: how many are under way, of how many the webhook knows, and what it does not take."""

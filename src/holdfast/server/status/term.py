@@ -28,7 +28,7 @@ from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
-from holdfast.runtime.tasks import together
+from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import LeaderGate, Leadership
 from holdfast.server.status.feed import StatusFeed
 from holdfast.server.status.inventory_rows import Rows
@@ -180,7 +180,7 @@ class StatusTerm(Generic[T, V]):
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Works until cancelled or told to stop. Raises `Deposed`."""
-        await together(
+        await until_first(
             {
                 "reconciler": self.reconciler.run(stopping),
                 "mirror": self.feed.listen(),

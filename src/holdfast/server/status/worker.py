@@ -31,7 +31,7 @@ from holdfast.runtime.config_file import read_secret
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.store_client import open_store
-from holdfast.runtime.tasks import together
+from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import Leading, while_leading
 from holdfast.server.election.worker import leadership, server_name
 from holdfast.server.intents.pause import HEARD_WITHIN, PauseCommands
@@ -90,7 +90,7 @@ class StatusJob:
     async def run(self) -> None:
         leading = while_leading(self._around.leadership, self._lead, self._worker.stopping, die=_die)
         mirror = follow(self._topic.mirror, self._topic.name)  # on followers, too: who takes over compares what it has
-        await together({"mirror": mirror, "following": self._show_following(), "leading": leading})
+        await until_first({"mirror": mirror, "following": self._show_following(), "leading": leading})
 
     async def _lead(self, leading: Leading) -> None:
         fence = await self._fence(leading)
@@ -125,7 +125,7 @@ class StatusJob:
         works = {"reign": reign.run(stopping), "words": self._listen(reign)}
         if notices is not None:
             works["notices"] = notices.run(stopping)
-        await together(works)
+        await until_first(works)
 
     async def _listen(self, reign: StatusTerm[Any, Any]) -> None:
         while True:
