@@ -29,7 +29,7 @@ from holdfast.model.control.allowance import ALLOWANCE, Allowance
 from holdfast.model.control.identity import IDENTITY, Identity
 from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.reconcile import BrakeLimits
-from holdfast.runtime.context import Context
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics

@@ -20,7 +20,8 @@ from holdfast.balancer.probing.worker import ProberMetrics
 from holdfast.balancer.traffic import TrafficMeter
 from holdfast.model.base.region import Region
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
+from holdfast.runtime.daemon.commands import gather, of_report
+from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.compaction.compactor import CompactionMetrics
 from holdfast.server.election.metrics import ElectionMetrics
 from holdfast.server.status.metrics import StatusMetrics

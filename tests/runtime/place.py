@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.reconcile import Brake, Gate, Kinds, Owned, PauseGate, Synced, SyncGate, one_kind
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import Decision, DecisionLog, history
 from holdfast.runtime.metrics import WorkerMetrics
@@ -92,11 +93,8 @@ class Workshop:
         self.decisions = DecisionLog(folder, "lab.routes")
         self.reconciler: Reconciler[int, str] = Reconciler(
             self.place,
-            clock=self.clock,
-            vitals=self.vitals,
-            decisions=self.decisions,
-            metrics=self.metrics,
-            pace=pace or LoopTimings(audit=Duration(seconds=300)),
+            Context(self.clock, self.vitals, self.decisions, self.metrics),
+            pace or LoopTimings(audit=Duration(seconds=300)),
         )
 
     @property

@@ -13,9 +13,10 @@ import structlog.testing
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from holdfast.runtime.daemon.commands import gather, of_report
 from holdfast.runtime.daemon.report import WorkerReport
 from holdfast.runtime.daemon.sd_notify import ServiceManager
-from holdfast.runtime.metrics import WorkerMetrics, gather, of_report
+from holdfast.runtime.metrics import WorkerMetrics
 
 
 def samples(text: str) -> list[Sample]:

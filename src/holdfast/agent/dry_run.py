@@ -25,7 +25,7 @@ from holdfast.agent.target import JournaledTarget
 from holdfast.agent.worker import following, journal_file, settings
 from holdfast.config.root import Config
 from holdfast.runtime.clock import Clock, SystemClock
-from holdfast.runtime.context import Context
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog

@@ -32,7 +32,7 @@ from holdfast.agent.source import WantedClaims
 from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, BrakeLimits, Change, PauseGate, SyncGate
-from holdfast.runtime.context import Context
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 
@@ -90,14 +90,7 @@ class AgentReconciler:
         self._vitals = context.vitals
         self._offload = offload
         self._compaction: asyncio.Task[None] | None = None
-        self.reconciler: Reconciler[ClaimKey, Claim] = Reconciler(
-            self._place(),
-            clock=context.clock,
-            vitals=context.vitals,
-            decisions=context.decisions,
-            metrics=context.metrics,
-            pace=self._settings.pace,
-        )
+        self.reconciler: Reconciler[ClaimKey, Claim] = Reconciler(self._place(), context, self._settings.pace)
 
     @property
     def present(self) -> Present:

@@ -32,7 +32,7 @@ from holdfast.balancer.vip import KINDS, BackendEntry, Value, VipKey
 from holdfast.balancer.warm_up import WarmUpPhase
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, Brake, PauseGate, Synced, SyncGate
-from holdfast.runtime.context import Context
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings as LoopPace
@@ -99,11 +99,8 @@ class VipReconciler:
         """Called now and then: what else changes by itself (an intent that runs out)."""
         self.reconciler: Reconciler[VipKey, Value] = Reconciler(
             self._place(),
-            clock=context.clock,
-            vitals=context.vitals,
-            decisions=context.decisions,
-            metrics=context.metrics,
-            pace=LoopPace(audit=sync_interval, recheck=Duration(milliseconds=500)),
+            context,
+            LoopPace(audit=sync_interval, recheck=Duration(milliseconds=500)),
         )
 
     def _place(self) -> Place[VipKey, Value]:

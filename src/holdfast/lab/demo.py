@@ -160,11 +160,8 @@ async def routes(worker: Worker) -> None:
     )
     reconciler = Reconciler(
         place,
-        clock=worker.clock,
-        vitals=worker.vitals,
-        decisions=worker.decisions,
-        metrics=worker.metrics,
-        pace=LoopTimings(audit=Duration(seconds=10)),
+        worker.context,
+        LoopTimings(audit=Duration(seconds=10)),
     )
     IntentCommands(worker, reconciler, intent, sync).offer()
     async with asyncio.TaskGroup() as tasks:

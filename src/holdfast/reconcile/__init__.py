@@ -10,8 +10,8 @@ from holdfast.reconcile.brake import Brake, BrakeLimits, BrakeReason
 from holdfast.reconcile.change import Away, Change, Op, Outcome, Owned, alike
 from holdfast.reconcile.diff import OutOfOrder, changed, diff
 from holdfast.reconcile.gate import Closed, Gate, Kinds, Plan, Reason, one_kind, plan
-from holdfast.reconcile.intent import Pause, PauseGate, PauseReason
 from holdfast.reconcile.ledger import BACKOFF, Backoff, Ledger, Outstanding, RetryReason
+from holdfast.reconcile.pause import Pause, PauseGate, PauseReason
 from holdfast.reconcile.sync import Synced, SyncGate, SyncReason
 
 __all__ = [

@@ -6,26 +6,11 @@ daemon. A worker that does not answer costs only its own samples, and is seen as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
 from holdfast import __version__
-from holdfast.runtime.daemon.report import WorkerReport
-
-
-class _Fixed:
-    """Hands ready-made families to the text encoder."""
-
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
 
 
 class WorkerMetrics:
@@ -58,48 +43,3 @@ class WorkerMetrics:
 
     def text(self) -> str:
         return generate_latest(self.registry).decode()
-
-
-def gather(texts: Mapping[str, str | None]) -> str:
-    """One exposition of all workers' expositions; None stands for a worker that did not answer."""
-    families: dict[str, Metric] = {}
-    up = GaugeMetricFamily("holdfast_worker_up", "Whether the worker answered when asked.", labels=["worker"])
-    for worker, text in texts.items():
-        parsed = _families(text)
-        up.add_metric([worker], 0 if parsed is None else 1)
-        for family in parsed or ():
-            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            merged.samples.extend(_labelled(sample, worker) for sample in family.samples)
-    return _exposition([*families.values(), up])
-
-
-def of_report(workers: Iterable[WorkerReport]) -> str:
-    """What the supervisor knows of its workers, as an exposition of its own: it answers also when none of them does."""
-    restarts = GaugeMetricFamily("holdfast_worker_restarts", "Restarts in the last 24 hours.", labels=["worker"])
-    looping = GaugeMetricFamily("holdfast_worker_crash_looping", "Whether it is crash-looping.", labels=["worker"])
-    overdue = GaugeMetricFamily("holdfast_resync_overdue", "Whether its audit is overdue.", labels=["worker"])
-    for worker in workers:
-        restarts.add_metric([worker.name], worker.restarts)
-        looping.add_metric([worker.name], worker.crash_looping)
-        overdue.add_metric([worker.name], worker.verdict == "overdue")
-    return _exposition([restarts, looping, overdue])
-
-
-def _exposition(families: Iterable[Metric]) -> str:
-    registry = CollectorRegistry()
-    registry.register(_Fixed(families))
-    return generate_latest(registry).decode()
-
-
-def _families(text: str | None) -> list[Metric] | None:
-    """None: no answer, or one that makes no sense."""
-    if text is None:
-        return None
-    try:
-        return list(text_string_to_metric_families(text))
-    except ValueError:
-        return None
-
-
-def _labelled(sample: Sample, worker: str) -> Sample:
-    return Sample(sample.name, {**sample.labels, "worker": worker}, sample.value, sample.timestamp, sample.exemplar)

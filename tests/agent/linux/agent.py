@@ -17,7 +17,7 @@ from holdfast.agent.target import JournaledTarget
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.context import Context
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics

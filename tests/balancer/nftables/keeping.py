@@ -18,7 +18,7 @@ from holdfast.balancer.warm_up import WarmUp
 from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.context import Context
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics

@@ -21,7 +21,7 @@ from holdfast.balancer.warm_up import WarmUpReason
 from holdfast.model.base.address import address_order
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Change, Closed, Kinds, Op, Reason
-from holdfast.reconcile.intent import PauseReason
+from holdfast.reconcile.pause import PauseReason
 
 
 class AnnounceReason(Reason):

@@ -113,11 +113,8 @@ class Announcer:
                 same=lambda _wanted, _held: True,
                 quiet=("warm_up", "withdraw_delay"),
             ),
-            clock=worker.clock,
-            vitals=worker.vitals,
-            decisions=worker.decisions,
-            metrics=worker.metrics,
-            pace=LoopTimings(audit=_AUDIT, recheck=Duration(milliseconds=500)),
+            worker.context,
+            LoopTimings(audit=_AUDIT, recheck=Duration(milliseconds=500)),
         )
         IntentCommands(worker, self._reconciler, intent, self._sync).offer()
 

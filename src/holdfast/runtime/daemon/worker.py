@@ -26,9 +26,9 @@ from holdfast.config.root import Config, restore
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime import log as logging
 from holdfast.runtime.clock import Clock, SystemClock
-from holdfast.runtime.context import Context
 from holdfast.runtime.control import ControlServer, Handler, Request, Who
 from holdfast.runtime.daemon.board import Board
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.process import die_with, name_process
 from holdfast.runtime.daemon.pulse import Pulse, came_back
 from holdfast.runtime.daemon.vitals import Vitals

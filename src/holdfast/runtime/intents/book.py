@@ -40,7 +40,7 @@ class WorkerIntents(msgspec.Struct, frozen=True, omit_defaults=True):
     forgotten: dict[str, WorkerIntent] = {}
 
 
-def wish(request: Request, who: Who, clock: Clock) -> WorkerIntent:
+def request_intent(request: Request, who: Who, clock: Clock) -> WorkerIntent:
     """What was asked for. Raises `Declined` when it comes without a reason, or with a time that is none."""
     why, within = request.args.get("reason"), request.args.get("for")
     if not isinstance(why, str) or not why.strip():

@@ -18,8 +18,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import IntentFile, WorkerIntent, WorkerIntents
-from holdfast.runtime.intents.book import wish as wish_of
+from holdfast.runtime.intents.book import IntentFile, WorkerIntent, WorkerIntents, request_intent
 from holdfast.runtime.reconciler import Reconciler
 
 log = structlog.get_logger(__name__)
@@ -75,7 +74,7 @@ class IntentCommands(Generic[K, V]):
             self._worker.decisions.write([record])
 
     async def _pause(self, request: Request, who: Who) -> str:
-        wish = wish_of(request, who, self._clock)
+        wish = request_intent(request, who, self._clock)
         self._keep(msgspec.structs.replace(self._wishes, pause=wish), "pause", wish)
         return f"{self._intent.name} is paused{wish.lasting}; end it with: holdfast resume {self._intent.name}"
 
@@ -89,7 +88,7 @@ class IntentCommands(Generic[K, V]):
     async def _allow(self, request: Request, who: Who) -> str:
         if self._brake is None:
             raise Declined(f"{self._intent.name} has no brake")
-        wish = wish_of(request, who, self._clock)
+        wish = request_intent(request, who, self._clock)
         if wish.until is not None:
             self._keep(msgspec.structs.replace(self._wishes, allow=wish), "allow", wish)
             return f"{self._brake.name} lets everything through{wish.lasting}"
@@ -108,7 +107,7 @@ class IntentCommands(Generic[K, V]):
         return f"{count:,} held deletes go through once"
 
     async def _forget(self, request: Request, who: Who) -> str:
-        name, wish = str(request.args.get("source", "")), wish_of(request, who, self._clock)
+        name, wish = str(request.args.get("source", "")), request_intent(request, who, self._clock)
         if name not in self._sync.sources:
             known = ", ".join(sorted(self._sync.sources)) or "none"
             raise Declined(f"there is no source {name!r}; there are: {known}")

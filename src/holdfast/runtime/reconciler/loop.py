@@ -37,10 +37,7 @@ from holdfast.reconcile import (
     plan,
 )
 from holdfast.reconcile.change import K, V
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.daemon.vitals import Vitals
-from holdfast.runtime.decision_log import DecisionLog
-from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.reconciler.dirty import Dirty
 from holdfast.runtime.reconciler.narrator import DecisionNarrator
 from holdfast.runtime.reconciler.place import LoopTimings, Place
@@ -62,25 +59,16 @@ class _Ending(Exception):
 
 
 class Reconciler(Generic[K, V]):
-    def __init__(
-        self,
-        place: Place[K, V],
-        *,
-        clock: Clock,
-        vitals: Vitals,
-        decisions: DecisionLog,
-        metrics: WorkerMetrics,
-        pace: LoopTimings | None = None,
-    ) -> None:
+    def __init__(self, place: Place[K, V], context: Context, timings: LoopTimings | None = None) -> None:
         self.place = place
-        self.dirty: Dirty[K] = Dirty(clock)
+        self.dirty: Dirty[K] = Dirty(context.clock)
         self.ledger: Ledger[K, V] = Ledger(place.kinds)
         self._gates: Sequence[Gate[K, V]] = [*place.gates, *([place.brake] if place.brake else []), self.ledger]
-        self._clock = clock
-        self._vitals = vitals
-        self._metrics = metrics
-        self._pace = pace or LoopTimings()
-        self._narrator = DecisionNarrator(place, clock, decisions, metrics)
+        self._clock = context.clock
+        self._vitals = context.vitals
+        self._metrics = context.metrics
+        self._timings = timings or LoopTimings()
+        self._narrator = DecisionNarrator(place, context)
         self._have: Counter[str] = Counter()
         self._audit = NEVER
         self._recheck = NEVER
@@ -91,8 +79,8 @@ class Reconciler(Generic[K, V]):
         self.pass_took = Duration(0)
         """How long the last of them took."""
         self._stopping = asyncio.Event()
-        vitals.consumes(self)
-        vitals.audited(self._pace.audit)  # the first one has its time, too
+        self._vitals.consumes(self)
+        self._vitals.audited(self._timings.audit)  # the first one has its time, too
 
     def backlog(self) -> int:
         """Objects, not marks: one that is both to be looked at and outstanding waits once (rule 10)."""
@@ -161,7 +149,7 @@ class Reconciler(Generic[K, V]):
             await self.dirty.wait(self._until_next_turn())
             return
         # While something is away, new marks must not turn the loop into a spin.
-        pause = min(self._pace.patience, Duration(milliseconds=100) * (1 << min(self._failures - 1, 10)))
+        pause = min(self._timings.patience, Duration(milliseconds=100) * (1 << min(self._failures - 1, 10)))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause.total_seconds()):
                 await stopping.wait()
@@ -190,14 +178,14 @@ class Reconciler(Generic[K, V]):
         if not len(self.ledger) or now < self._recheck:
             return
         brake = self.place.brake
-        if brake is not None and now >= self._ask_again and brake.wants_list(now - self._pace.linger):
+        if brake is not None and now >= self._ask_again and brake.wants_list(now - self._timings.linger):
             await self._confirm(brake, now)
         tallies = self.ledger.outstanding()
         held = [story.change for story in self.ledger if story.closed is not None]
         self.dirty.mark(c.key for c in held if self._closed(c, tallies[self.place.kinds.of(c.key)], now) is None)
         # However much is held, looking at the gates takes no more than a twentieth of the time.
         took = self._clock.now() - now
-        self._recheck = now + max(self._pace.recheck, 20 * took)
+        self._recheck = now + max(self._timings.recheck, 20 * took)
 
     async def _confirm(self, brake: Brake[K, V], now: Instant) -> None:
         """A list that cannot be had keeps what the brake holds, and nothing else: creates and repairs flow."""
@@ -206,7 +194,7 @@ class Reconciler(Generic[K, V]):
         except Away as away:
             if not self._ask_again:
                 log.warning(f"{self.place.name}: what the brake holds waits for a fresh list: {away}")
-            self._ask_again = self._clock.now() + self._pace.patience
+            self._ask_again = self._clock.now() + self._timings.patience
             return
         self._ask_again = NEVER
         brake.listed(now)
@@ -258,8 +246,8 @@ class Reconciler(Generic[K, V]):
         await self._carry_out(deletes, {change.key for change in deletes} | settled)
         self.passes += 1
         self.pass_took = self._clock.now() - began
-        self._audit = self._clock.now() + self._pace.audit
-        self._vitals.audited(self._pace.audit)
+        self._audit = self._clock.now() + self._timings.audit
+        self._vitals.audited(self._timings.audit)
 
     async def _do_live_ones(self) -> Set[K]:
         """Looks at what has changed since the pass began; the rest of the pass has nothing to add about these."""
@@ -282,7 +270,7 @@ class Reconciler(Generic[K, V]):
         """Carries out what was kept back; the deletes that are left."""
         new = await self._unchanged_since(moves.rest())
         await self._carry_out(new, {change.key for change in new})
-        for found in moves.found(self._pace.batch):
+        for found in moves.found(self._timings.batch):
             halves = await self._unchanged_since(found)
             await self._carry_out(halves, {change.key for change in halves})
         return [change for change in deletes if not moves.is_moving(change.key)]
@@ -294,7 +282,7 @@ class Reconciler(Generic[K, V]):
         self._narrator.held(self.ledger.note(made, now))
         if self.place.brake is not None:
             self.place.brake.note(made, now)
-        for batch in _batches(made.ready, self._pace.batch):
+        for batch in _batches(made.ready, self._timings.batch):
             if self._stopping.is_set():
                 raise _Ending
             outcomes = await self._applied(await self._still_wanted(batch))

@@ -14,9 +14,8 @@ import structlog
 from holdfast.model.base.time import Instant
 from holdfast.reconcile import BACKOFF, Change, Closed, Op, Outcome, Outstanding, Owned, alike
 from holdfast.reconcile.change import K, V
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.decision_log import Decision, DecisionLog
-from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.reconciler.place import Place
 
 log = structlog.get_logger(__name__)
@@ -31,11 +30,11 @@ _Sorted = Mapping[Op, Sequence[Change[K, V]]]
 class DecisionNarrator(Generic[K, V]):
     """Tells what one place did and did not do."""
 
-    def __init__(self, place: Place[K, V], clock: Clock, decisions: DecisionLog, metrics: WorkerMetrics) -> None:
+    def __init__(self, place: Place[K, V], context: Context) -> None:
         self._place = place
-        self._clock = clock
-        self._decisions = decisions
-        self._metrics = metrics
+        self._clock = context.clock
+        self._decisions = context.decisions
+        self._metrics = context.metrics
 
     def held(self, news: Sequence[tuple[Change[K, V], Closed]]) -> None:
         """Holds that are new. Waiting to retry was told as a failure already."""

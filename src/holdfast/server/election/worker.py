@@ -25,7 +25,7 @@ from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.report import WorkerReport, report
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import IntentFile, WorkerIntent, WorkerIntents, wish
+from holdfast.runtime.intents.book import IntentFile, WorkerIntent, WorkerIntents, request_intent
 from holdfast.runtime.store_client import open_store
 from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.server.compaction.compactor import Compactor
@@ -330,12 +330,12 @@ class ElectorJob:
     async def _step_down(self, request: Request, who: Who) -> str:
         if self.elector.state.phase is not ElectionPhase.LEADING:
             raise Declined(f"{self._me.name} does not lead; holdfast leader tells who does")
-        self._told_asked("step-down", wish(request, who, self._worker.clock))
+        self._told_asked("step-down", request_intent(request, who, self._worker.clock))
         self.elector.leave(LossReason.STEPPED_DOWN, 2 * self._worker.config.server.ttl)
         return f"{self._me.name} steps down"
 
     async def _pause(self, request: Request, who: Who) -> str:
-        asked = wish(request, who, self._worker.clock)
+        asked = request_intent(request, who, self._worker.clock)
         self._book.keep(WorkerIntents(pause=asked))
         self._told_asked("pause", asked)
         self._heed_pause()

@@ -16,7 +16,7 @@ from holdfast.reconcile import Away
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision, DecisionLog
-from holdfast.runtime.intents.book import wish
+from holdfast.runtime.intents.book import request_intent
 from holdfast.server.intents.store import EtcdIntents
 from holdfast.store.api import StoreError
 
@@ -40,7 +40,7 @@ class PauseCommands:
         return {"pause": self._pause, "resume": self._resume}
 
     async def _pause(self, request: Request, who: Who) -> str:
-        asked, scope = wish(request, who, self._clock), self._words.scope
+        asked, scope = request_intent(request, who, self._clock), self._words.scope
         intent = Intent(
             what=IntentKind.PAUSE, scope=scope, who=asked.who, why=asked.why, since=asked.at, until=asked.until
         )

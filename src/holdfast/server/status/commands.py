@@ -16,7 +16,7 @@ from holdfast.reconcile import PauseGate
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import wish
+from holdfast.runtime.intents.book import request_intent
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.server.status.mass_loss import GATE
 from holdfast.server.status.migration_notices import MigrationNotices
@@ -57,7 +57,7 @@ class StatusCommands(Generic[T, V]):
 
     async def _allow(self, request: Request, who: Who) -> str:
         """Exactly what was shown: as many others are not those."""
-        asked = wish(request, who, self._worker.clock)
+        asked = request_intent(request, who, self._worker.clock)
         if asked.until is not None:
             raise Declined(f"{self._reign.topic.name}/{GATE} is opened once, for what is held now: use --once")
         if not self._reign.mass_loss.held:

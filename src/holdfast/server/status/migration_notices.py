@@ -20,6 +20,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Away, Change, Op, Outcome, Owned, one_kind
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
@@ -156,11 +157,9 @@ class MigrationNotices:
                 deeds=DEEDS,
                 read_back=False,
             ),
-            clock=around.clock,
-            vitals=Vitals(around.clock),  # the worker's own show the reports: a webhook that is away stalls nobody
-            decisions=around.decisions,
-            metrics=WorkerMetrics(),
-            pace=LoopTimings(audit=around.audit_every),
+            # Vitals of its own: those of the worker show the reports, and an unreachable webhook must not stall them.
+            Context(around.clock, Vitals(around.clock), around.decisions, WorkerMetrics()),
+            LoopTimings(audit=around.audit_every),
         )
 
     async def run(self, stopping: asyncio.Event) -> None:

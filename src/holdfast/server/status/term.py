@@ -23,6 +23,7 @@ from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Outstanding, Pause, PauseGate, SyncGate, one_kind
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -121,11 +122,8 @@ class StatusTerm(Generic[T, V]):
         self.feed.behind = self.behind
         self.reconciler = Reconciler(
             self._place(fence.term),
-            clock=clock,
-            vitals=around.vitals,
-            decisions=around.decisions,
-            metrics=around.metrics,
-            pace=LoopTimings(audit=around.audit_every, batch=BATCH),
+            Context(clock, around.vitals, around.decisions, around.metrics),
+            LoopTimings(audit=around.audit_every, batch=BATCH),
         )
         around.vitals.consumes(self)
         around.staleness.begin()

@@ -15,7 +15,7 @@ from holdfast.model.control.allowance import Allowance
 from holdfast.reconcile import Away
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision
-from holdfast.runtime.intents.book import WorkerIntent, wish
+from holdfast.runtime.intents.book import WorkerIntent, request_intent
 from holdfast.server.intents.store import BRAKE
 from holdfast.server.syncer.resync import next_pass
 from holdfast.server.syncer.term import NAME, SyncerTerm
@@ -33,7 +33,7 @@ class AllowCommands:
         self._once = once
 
     async def answer(self, request: Request, who: Who) -> Any:
-        asked = wish(request, who, self._reign.around.clock)
+        asked = request_intent(request, who, self._reign.around.clock)
         if asked.until is not None:
             return await self._for_a_time(asked)
         passes = self._reign.reconciler.passes

@@ -29,6 +29,7 @@ from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Away, Op, PauseGate, SyncGate
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -108,11 +109,8 @@ class SyncerTerm:
         interval = around.resync_interval or _ONCE
         self.reconciler = Reconciler(
             self._place(),
-            clock=around.clock,
-            vitals=around.vitals,
-            decisions=around.decisions,
-            metrics=around.metrics,
-            pace=LoopTimings(audit=interval, batch=BATCH),
+            Context(around.clock, around.vitals, around.decisions, around.metrics),
+            LoopTimings(audit=interval, batch=BATCH),
         )
         self._counted = 0
         self._beside: set[asyncio.Task[None]] = set()
