@@ -277,7 +277,7 @@ def test_C39_the_state_of_a_live_host_whose_value_cannot_be_read_stays(tmp_path:
         await asyncio.sleep(600)
         assert site.shapes == {**peer(1), **peer(2), route("10.65.0.1/32"): RemoteRoute("10.99.0.1")}
         closed = [story.closed for story in site.running.reconciler.ledger if story.closed]
-        assert {one.opens for one in closed} == {f"mend or delete {HOST.key(REGION, 'a').decode()}"}
+        assert {one.opens for one in closed} == {f"fix or delete {HOST.key(REGION, 'a').decode()}"}
         fleet.write(fleet.leaves("a"))
         await site.settled()
         assert site.shapes == peer(2)

@@ -325,7 +325,7 @@ def test_what_was_done_to_a_claim_and_why_is_in_the_history(tmp_path: Path) -> N
         await site.settled()
         told = history(tmp_path / "decisions", "route 10.65.0.1/32")
         assert [one.op for one in told][-1:] == ["delete"]
-        assert told[-1].sentence == "deleted: region@3 wanted it last, nobody does now"
+        assert told[-1].sentence == "deleted: last wanted by region@3, no longer wanted"
 
     on_a_site(scene, tmp_path)
 

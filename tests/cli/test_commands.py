@@ -133,7 +133,7 @@ def test_the_command_that_opens_a_gate_exists_and_takes_what_it_is_told(refusal:
             assert below is not None
             command = below
         command.make_context(name, arguments)
-    assert named or "mend or delete" in refusal.opens
+    assert named or "fix or delete" in refusal.opens
 
 
 def openings() -> Iterator[tuple[str, str]]:

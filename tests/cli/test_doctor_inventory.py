@@ -64,7 +64,7 @@ def test_changes_of_another_region_that_nobody_here_settles_are_counted(engine: 
 
 def test_an_inventory_that_is_away_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "inventory.db").mkdir()
-    assert said(tmp_path) == [(Severity.WRONG, "database is away: unable to open database file")]
+    assert said(tmp_path) == [(Severity.WRONG, "database is unreachable: unable to open database file")]
 
 
 def test_the_inventory_is_looked_at_also_where_the_store_cannot_be_asked(

@@ -202,7 +202,7 @@ def test_a_pause_holds_everything_says_who_and_why_and_runs_out() -> None:
     closed = intent.judge(create(1), {}, 0, T0)
     assert closed is not None
     assert closed.detail == "alice: “maintenance”"
-    assert closed.opens == "holdfast resume agent r1, or the pause running out"
+    assert closed.opens == "holdfast resume agent r1, or the end of the pause"
     assert intent.judge(create(1), {}, 0, T0 + seconds(60)) is None
 
 

@@ -108,7 +108,7 @@ def test_held_changes_keep_their_place_and_their_age_until_the_gate_opens(wish: 
     assert [c for c, _ in second.held] == [c for c, _ in first.held]
     assert ledger.note(second, later) == []  # nothing new to say
     for held, _ in second.held:
-        story = ledger.story(held.key)
+        story = ledger.outstanding(held.key)
         assert story is not None
         assert story.since == NOW
     gate.closed = False
@@ -118,10 +118,10 @@ def test_held_changes_keep_their_place_and_their_age_until_the_gate_opens(wish: 
 def test_a_partial_look_leaves_the_others_in_the_ledger() -> None:
     ledger = Ledger[int, str](kinds)
     ledger.note(plan([change(Op.DELETE, 1), change(Op.DELETE, 3)], [Odd()], {}, NOW, kinds), NOW)
-    ledger.note(Plan([], [], looked={1}), NOW)
+    ledger.note(Plan([], [], compared={1}), NOW)
     assert [story.change.key for story in ledger] == [3]
-    assert ledger.outstanding()["thing"][Op.DELETE] == 1
-    assert ledger.outstanding(except_for={3})["thing"][Op.DELETE] == 0
+    assert ledger.tallies()["thing"][Op.DELETE] == 1
+    assert ledger.tallies(except_for={3})["thing"][Op.DELETE] == 0
 
 
 def test_a_failed_change_is_retried_after_a_growing_pause_deletes_too() -> None:
@@ -153,4 +153,4 @@ def test_success_closes_the_story() -> None:
     ledger = Ledger[int, str](kinds)
     ledger.note(Outcome(change(Op.CREATE, 4), "no"), NOW)
     ledger.note(Outcome(change(Op.CREATE, 4)), NOW)
-    assert (ledger.story(4), len(ledger), ledger.due(NOW + seconds(99))) == (None, 0, [])
+    assert (ledger.outstanding(4), len(ledger), ledger.due(NOW + seconds(99))) == (None, 0, [])

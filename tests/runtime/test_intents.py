@@ -53,7 +53,7 @@ def test_a_pause_says_who_why_and_how_to_end_it(tmp_path: Path) -> None:
     assert office.ask("pause", reason="maintenance") == "routes is paused; end it with: holdfast resume routes"
     office.turn()
     assert office.shop.there == {}
-    assert office.shop.reconciler.outstanding()[0]["reason"] == "ada: “maintenance”: an operator paused it"
+    assert office.shop.reconciler.outstanding()[0].reason == "ada: “maintenance”: an operator paused it"
     assert office.told() == ["ada asked for pause of routes: “maintenance”"]
 
 

@@ -148,9 +148,9 @@ class Reborn(MemorySource[int, str]):
         super().__init__(objects)
         self._reborn = reborn
 
-    async def look(self, keys: Collection[int]) -> Mapping[int, Owned[str]]:
+    async def get(self, keys: Collection[int]) -> Mapping[int, Owned[str]]:
         self.objects |= self._reborn
-        return await super().look(keys)
+        return await super().get(keys)
 
 
 @runs
@@ -216,7 +216,7 @@ async def test_a_held_change_keeps_its_age(tmp_path: Path) -> None:
     await shop.turn()
     await shop.turn(after=100, times=5)
     assert shop.reconciler.oldest() == began
-    assert [one["since_s"] for one in shop.reconciler.outstanding()] == [500.0] * 3
+    assert [one.since_s for one in shop.reconciler.outstanding()] == [500.0] * 3
 
 
 @runs
@@ -405,7 +405,7 @@ async def test_one_object_that_fails_does_not_stop_its_neighbours(tmp_path: Path
     shop.target.refuse = lambda change: "no such gateway" if change.key == 2 else None
     await shop.turn()
     assert (sorted(shop.there), shop.state) == ([0, 1, 3, 4], "failing: 1")
-    assert [(one["key"], one["error"]) for one in shop.reconciler.outstanding()] == [("r2", "no such gateway")]
+    assert [(one.key, one.error) for one in shop.reconciler.outstanding()] == [("r2", "no such gateway")]
 
 
 @runs
@@ -447,9 +447,9 @@ async def test_a_wish_that_changed_is_tried_at_once_in_spite_of_the_backoff(tmp_
 @pytest.mark.parametrize(
     ("want", "have", "error"),
     [
-        ({0: "new"}, {0: "old"}, "it reads back different"),
-        ({0: "new"}, {}, "it is not there when read back"),
-        ({}, {0: "old"}, "it is still there when read back"),
+        ({0: "new"}, {0: "old"}, "different when read back"),
+        ({0: "new"}, {}, "missing when read back"),
+        ({}, {0: "old"}, "still present when read back"),
     ],
 )
 def test_a_write_that_was_accepted_and_not_kept_is_a_failure(
@@ -458,7 +458,7 @@ def test_a_write_that_was_accepted_and_not_kept_is_a_failure(
     shop = Workshop(tmp_path, want, have)
     shop.target.forgets = lambda _change: True
     asyncio.run(shop.turn())
-    assert [one["error"] for one in shop.reconciler.outstanding()] == [error]
+    assert [one.error for one in shop.reconciler.outstanding()] == [error]
 
 
 @runs
@@ -664,7 +664,7 @@ async def test_news_that_is_held_stays_held_when_the_pass_is_over(tmp_path: Path
     change_once(shop, when=3, to={0: "news"}, also={5: "other"})
     shop.source.objects |= owned({4: "differs"})
     await shop.turn()
-    story = shop.reconciler.ledger.story(0)
+    story = shop.reconciler.ledger.outstanding(0)
     assert story is not None
     assert story.error == "no room"
     assert shop.there == {**numbered(9), 4: "differs", 5: "other"}

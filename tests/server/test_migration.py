@@ -281,7 +281,7 @@ def test_the_history_says_what_the_webhook_was_told_and_forgot(here: Observatory
     assert [(one.worker, one.sentence) for one in here.told()] == [
         ("webhook", "the webhook answered 503"),
         ("webhook", "was told of migration r2-holdfast-w1-eth0"),
-        ("webhook", "forgot: reports wanted it last, nobody does now"),
+        ("webhook", "forgot: last wanted by reports, no longer wanted"),
     ]
 
 

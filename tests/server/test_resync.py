@@ -71,7 +71,7 @@ def test_a_resync_that_cannot_be_done_is_one_sentence(here: Realm) -> None:
         reign.around.store.link.cut()  # type: ignore[attr-defined]
         return await told_of(Resync(reign))
 
-    assert "nothing was compared: store is away" in asyncio.run(scenario())["error"]
+    assert "nothing was compared: store is unreachable" in asyncio.run(scenario())["error"]
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,7 @@ def test_C27_an_emptied_inventory_deletes_nothing_and_says_how_to_let_it_through
         reign.reconciler.dirty.mark_all()
         await reign.reconciler.turn()
         held = reign.reconciler.outstanding()
-        return reign.around.vitals.state, held[0]["opens"] if held else ""
+        return reign.around.vitals.state, held[0].opens if held else ""
 
     state, opens = asyncio.run(scenario())
     assert len(here.stored()) == 40

@@ -108,7 +108,7 @@ def test_a_host_whose_name_another_region_has_in_the_store_is_named_and_keeps_no
                 await reign.name()
                 here.clock.advance(seconds(60))
             await reign.reconciler.turn()
-            story = reign.reconciler.ledger.story(HOST.key(REGION, "r1"))
+            story = reign.reconciler.ledger.outstanding(HOST.key(REGION, "r1"))
             assert story is not None
             return story.error or ""
 

@@ -147,7 +147,7 @@ def test_without_the_store_a_pause_is_declined_in_one_sentence(here: Realm) -> N
         reign.around.store.link.cut()  # type: ignore[attr-defined]
         await say(reign, "pause", "migration")
 
-    with pytest.raises(Declined, match="not done, because it could not be kept: store is away"):
+    with pytest.raises(Declined, match="not done, because it could not be kept: store is unreachable"):
         asyncio.run(scenario())
 
 

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from holdfast.agent.claims import ClaimKey, Shape
 from holdfast.agent.dataplane.api import ClaimChange, HostDataplane, HostDataplaneInfo
@@ -33,6 +32,7 @@ from holdfast.runtime.intents.book import IntentFile, WorkerIntents
 from holdfast.runtime.intents.commands import take_effect
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import RolePaths
+from holdfast.runtime.reconciler.outstanding import OutstandingChange
 from holdfast.runtime.store_memory import StoreMemory
 from holdfast.store.api import Store
 
@@ -75,7 +75,7 @@ class DryRunPlan:
     """What would be done, in its order, and what would be held, as `holdfast plan` shows it."""
 
     changes: Sequence[ClaimChange]
-    held: Sequence[dict[str, Any]]
+    held: Sequence[OutstandingChange]
 
 
 async def rehearse(config: Config, store: Store, real: HostDataplane, folder: Path) -> DryRunPlan | None:
@@ -118,7 +118,7 @@ async def _played(keeper: AgentReconciler, plane: ReadOnlyDataplane, config: Con
     finally:
         stopping.set()
         await playing
-    held = [one for one in keeper.reconciler.outstanding() if one["gate"]]
+    held = [one for one in keeper.reconciler.outstanding() if one.gate]
     return DryRunPlan(sorted(plane.told.values(), key=_place), held)
 
 

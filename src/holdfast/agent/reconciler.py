@@ -155,7 +155,7 @@ class AgentReconciler:
             metrics.claims.labels(sort=sort).set(count)
         metrics.journal_bytes.set(self.kernel.journal.size)
         metrics.pending_deletes.set(len(deletions))
-        begun = [story.since for key in deletions if (story := self.reconciler.ledger.story(key)) is not None]
+        begun = [story.since for key in deletions if (story := self.reconciler.ledger.outstanding(key)) is not None]
         metrics.oldest_delete.set((now - min(begun)).total_seconds() if begun else 0)
         metrics.disputes.set(len(self.sources.disputes()))
         metrics.show_sources(self.sync.sources)
@@ -165,7 +165,7 @@ class AgentReconciler:
         await self._look_around()
         log.info(f"remembers {len(self.present):,} objects; nothing is touched before a source has spoken")
         while not stopping.is_set():
-            await self.reconciler.place.source.look(())
+            await self.reconciler.place.source.get(())
             if self.sources.complete or not self.sync.sources:  # an operator may have forgotten them all
                 return
             self._vitals.attempted(success=True, state="waiting: a complete list")

@@ -67,7 +67,7 @@ class WantedClaims:
             self._was_read = True
             return await in_turns(in_order(keys))
 
-    async def look(self, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
+    async def get(self, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
         await self._catch_up()
         return self.sources.among(keys)
 

@@ -115,7 +115,7 @@ class JournaledTarget:
             self._order = list(await in_turns(self._finding(shapes)))
             self._looked = True
 
-    async def look(self, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
+    async def get(self, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
         shapes = await self.dataplane.read(keys)
         found = {key: owned for key in keys if (owned := self._found(key, shapes)) is not None}
         for key in keys:

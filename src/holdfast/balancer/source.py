@@ -33,7 +33,7 @@ class WantedVips:
             if (after is None or after < key) and (upto is None or key <= upto)
         ]
 
-    async def look(self, keys: Collection[VipKey]) -> Mapping[VipKey, Owned[Value]]:
+    async def get(self, keys: Collection[VipKey]) -> Mapping[VipKey, Owned[Value]]:
         at, wanted = self._balancer.roster.at, set(keys)
         now = self._clock.now()
         frontends = [at[vip] for vip in {key.vip for key in wanted} if vip in at]

@@ -54,7 +54,7 @@ class VipTarget:
         self.held = dict(held)
         return [(key, _found(held[key])) for key in sorted(held) if after is None or after < key], None
 
-    async def look(self, keys: Collection[VipKey]) -> Mapping[VipKey, Owned[Value]]:
+    async def get(self, keys: Collection[VipKey]) -> Mapping[VipKey, Owned[Value]]:
         held = await self._dataplane.read({key.vip for key in keys})
         return {key: _found(held[key]) for key in keys if key in held}
 

@@ -114,9 +114,9 @@ class FileDataplane(MemoryTarget[Key, str]):
         self._load()
         return await super().read(after)
 
-    async def look(self, keys: Collection[Key]) -> Mapping[Key, Owned[str]]:
+    async def get(self, keys: Collection[Key]) -> Mapping[Key, Owned[str]]:
         self._load()
-        return await super().look(keys)
+        return await super().get(keys)
 
     async def apply(self, ready: Sequence[Change[Key, str]]) -> Sequence[Outcome[Key, str]]:
         self._load()

@@ -1,9 +1,9 @@
-"""The one idea, without IO: diff what is wanted against what is there, gate each change, plan, remember.
+"""The reconcile core, without IO: diff desired against actual state, gate each change, plan, keep what is outstanding.
 
     watch ──► diff ──► gate ──► apply
 
-Read in this order: `change` (the words), `diff`, `gate` (gates and the plan), `sync`, `brake`, `intent` (three gates),
-`ledger` (what waits, and why). `holdfast.runtime.reconciler.loop` is the one loop that drives it.
+Read in this order: `change` (the vocabulary), `diff`, `gate` (gates and the plan), `sync`, `brake`, `pause` (three
+gates), `ledger` (outstanding changes and retries). `holdfast.runtime.reconciler.loop` is the one loop that drives it.
 """
 
 from holdfast.reconcile.brake import Brake, BrakeLimits, BrakeReason

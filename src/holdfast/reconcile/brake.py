@@ -1,9 +1,10 @@
-"""The brake: a sudden wish to delete much is more often a broken source than a wish.
+"""Brake: holds mass deletes, because a source that suddenly wants many deletes is more often broken than right.
 
-Deletes are counted per kind over a sliding minute, not per plan, so that a thousand plans of one delete are seen as
-what they are. Above the limits all deletes of that kind are held; creates and replaces flow. The brake opens by itself
-when a fresh, complete list asked for at least `confirm` after a delete was first held still wants it and few enough
-go; beyond that only an operator opens it, for exactly the deletes that were shown, or for a time.
+Deletes are counted per kind over a sliding minute, not per plan, so that a thousand plans of one delete each count as
+a thousand. Above the limits all deletes of that kind are held; creates and replaces pass. The brake releases a delete
+by itself when a fresh, complete list, requested at least `confirm` after the delete was first held, still asks for it
+and the share is below `unattended`. Above that share only an operator releases, either exactly the deletes that were
+shown, or everything for a limited time.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from holdfast.reconcile.gate import Closed, Kinds, Plan, Reason
 
 
 class BrakeReason(Reason):
-    TOO_MANY = "too many deletes at once for this to be taken on trust"
+    TOO_MANY = "too many deletes at once to apply without confirmation"
     ALMOST_ALL = "less than half would stay"
 
 
 @dataclass(frozen=True, slots=True)
 class BrakeLimits:
-    """When the brake closes and what opens it. Shares are of what was there before the window began."""
+    """Limits above which the brake closes. Shares are of the objects present before the window began."""
 
     count: int = 20
     share: float = 0.10
     small: int = 4
-    """From this many objects on, `keep` applies as well."""
+    """Number of objects of a kind from which `keep` applies as well."""
     keep: float = 0.5
     window: Duration = Duration(seconds=60)
     confirm: Duration = Duration(seconds=60)
     unattended: float = 0.30
-    """At this share and above, no list however fresh opens the brake: that takes an operator."""
+    """Share from which only an operator releases the deletes, however fresh the list."""
 
     def exceeded(self, going: int, of: int) -> BrakeReason | None:
         if going > self.count and going > self.share * of:
@@ -46,7 +47,7 @@ class BrakeLimits:
 
 
 class Brake(Generic[K, V]):
-    """Gate and observer: it must be told of every plan and every outcome (`note`)."""
+    """Gate that also counts: the loop must pass it every plan and every outcome (`note`)."""
 
     def __init__(self, name: str, kinds: Kinds[K], limits: BrakeLimits | None = None) -> None:
         self.name = name
@@ -79,7 +80,7 @@ class Brake(Generic[K, V]):
         return Closed("brake", reason, self._since.get(kind, now), opens, detail)
 
     def exceeded(self, change: Change[K, V], going: int, of: int) -> BrakeReason | None:
-        """Why that many deletes are too many for this one to be taken on trust; None: they are not."""
+        """Returns why `going` deletes are too many to let this one pass, or None. Subclasses may exempt a change."""
         return self.limits.exceeded(going, of)
 
     def note(self, event: Plan[K, V] | Outcome[K, V], now: Instant) -> None:
@@ -90,15 +91,15 @@ class Brake(Generic[K, V]):
             self._allowed.discard(event.change.key)
 
     def listed(self, asked: Instant) -> None:
-        """A complete, linearizable list of the source arrived that was asked for at `asked`."""
+        """Notes that a complete, linearizable list of the source has arrived, requested at `asked`."""
         self._listed = max(self._listed, asked)
 
     def wants_list(self, now: Instant) -> bool:
-        """Whether a fresh list, asked for now, could open the brake for something it holds."""
+        """True when a fresh list, requested now, could release a held delete."""
         return any(now - since >= self.limits.confirm and not self._confirmed(key) for key, since in self._held.items())
 
     def allow(self, until: Instant | None = None) -> int:
-        """An operator lets through what is held now, or with `until` all until then. Returns how many are held."""
+        """Releases what is held now, or with `until` every delete until then. Returns how many are held."""
         if until is None:
             self._allowed.update(self._held)
         else:
@@ -107,9 +108,9 @@ class Brake(Generic[K, V]):
 
     def _note_plan(self, plan: Plan[K, V], now: Instant) -> None:
         held = [change.key for change, closed in plan.held if closed.gate == "brake"]
-        # What was compared and is not held any more starts anew, should it ever be held again.
+        # A compared key that is no longer held starts over if it is ever held again.
         still = set(held)
-        settled = list(self._held) if plan.looked is None else plan.looked
+        settled = list(self._held) if plan.compared is None else plan.compared
         for key in settled:
             if key not in still and self._held.pop(key, None) is not None:
                 self._held_of[self._kinds.of(key)] -= 1

@@ -1,7 +1,7 @@
-"""The vocabulary of a change: what is wanted, what is there, and what would have to happen.
+"""Vocabulary of a change: an owned value, an operation on one key, and its outcome.
 
-These are made for every object that is looked at, a hundred thousand in a pass: structs, which cost a twentieth of a
-frozen dataclass, and not traced by the garbage collector, since none of them is ever part of a cycle.
+A full pass makes these for every object it compares, a hundred thousand at a time. They are msgspec structs, which
+cost a twentieth of a frozen dataclass, and `gc=False`, since none of them is ever part of a cycle.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ V = TypeVar("V")
 
 
 class Op(IntEnum):
-    """What happens to one key. The numbers are the order of application: space is freed before it is taken."""
+    """Operation on one key. The numbers are the order of application: deletes free what creates may need."""
 
     DELETE = 0
     REPLACE = 1
     CREATE = 2
 
-    __hash__ = int.__hash__  # an enum's own is written in Python, and every tally of a plan asks for it
+    __hash__ = int.__hash__  # Enum.__hash__ is Python code, and every tally of a plan hashes
 
 
 class Owned(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """A value with who wants it and since which revision of that source."""
+    """A value with the source that wants it and the revision of that source."""
 
     value: V
     source: str
@@ -35,9 +35,9 @@ class Owned(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
-    """One step from what is there to what is wanted.
+    """One step from actual to desired state.
 
-    `old` is the whole object, also in a delete that nobody announced: a handler never has to look up what it removes.
+    `old` is the whole object, also in a delete found by a full pass, so a target never looks up what it removes.
     """
 
     op: Op
@@ -47,14 +47,14 @@ class Change(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
     @property
     def owner(self) -> Owned[V]:
-        """The side that says whose change this is: the new owner, or for a delete the last one."""
+        """The new owner, or for a delete the last one."""
         owned = self.old if self.new is None else self.new
         assert owned is not None
         return owned
 
 
 class Outcome(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
-    """What became of one change. `stop` means that no further change can succeed (deposed, target gone)."""
+    """Result of one change. `stop` means that no further change can succeed (deposed, target gone)."""
 
     change: Change[K, V]
     error: str | None = None
@@ -62,8 +62,8 @@ class Outcome(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
 
 def alike(changes: Iterable[Change[K, V]]) -> Collection[Sequence[Change[K, V]]]:
-    """The changes, those together that are from one value of the same owner to another, as those of a flood mostly are:
-    from and to the very same objects, that is."""
+    """Groups changes that go from one value to another of the same owners, by object identity, which is how most
+    changes of a flood arrive."""
     groups: dict[object, list[Change[K, V]]] = {}
     for change in changes:
         old = change.old
@@ -77,9 +77,9 @@ def alike(changes: Iterable[Change[K, V]]) -> Collection[Sequence[Change[K, V]]]
 
 
 class Away(Exception):
-    """A dependency cannot be reached now (the store, the database). Not a fault of ours: keep what is, wait, say so."""
+    """A dependency (store, database) is unreachable. Callers keep the last known good state, wait and say so."""
 
     def __init__(self, what: str, why: str) -> None:
-        super().__init__(f"{what} is away: {why}")
+        super().__init__(f"{what} is unreachable: {why}")
         self.what = what
         self.why = why

@@ -1,8 +1,7 @@
-"""Diff: what separates the wanted from the present, as changes in key order.
+"""Diff: the changes that turn actual into desired state, in key order.
 
-A merge of two sorted runs of the same key range, so that it can be fed page by page and an unchanged object costs one
-comparison. A run that is not strictly increasing would make present objects look absent; that is refused, never
-guessed about.
+`diff` merges two sorted runs of the same key range, so that it can be fed page by page and an unchanged object costs
+one comparison. A run that is not strictly increasing would make present objects look absent, so it raises `OutOfOrder`.
 """
 
 from __future__ import annotations
@@ -14,19 +13,22 @@ from holdfast.reconcile.change import Change, K, Op, Owned, V
 
 
 class OutOfOrder(ValueError):
-    """A run of keys was not strictly increasing. Nothing that was compared with it may be applied."""
+    """A run of keys is not strictly increasing. Nothing that was compared with it may be applied."""
 
 
 def diff(
     want: Iterable[tuple[K, Owned[V]]], have: Iterable[tuple[K, Owned[V]]], same: Callable[[V, V], bool]
 ) -> Iterator[Change[K, V]]:
     """Yields the changes that turn `have` into `want`, in key order. `same` decides whether two values are equal."""
-    # Keys are ordered by contract; Python 3.11 cannot say so about a plain TypeVar without losing tuples.
+    # Keys are ordered by contract; in Python 3.11 a bound TypeVar could not express that without excluding tuples.
     wants: Iterator[tuple[Any, Owned[V]]] = iter(want)
     haves: Iterator[tuple[Any, Owned[V]]] = iter(have)
     w, h = next(wants, None), next(haves, None)
     last: Any = None
-    pair: tuple[Owned[V] | None, Owned[V] | None] = None, None  # found the same a moment ago: often the next are these
+    pair: tuple[Owned[V] | None, Owned[V] | None] = (
+        None,
+        None,
+    )  # the last pair found equal; the next is often the same pair
     while w is not None or h is not None:
         new: Owned[V] | None = None
         old: Owned[V] | None = None
@@ -40,9 +42,9 @@ def diff(
         else:
             key, old = h
             h = next(haves, None)
-        # The smaller head of two increasing runs is always above the last one taken, and only then.
+        # The smaller head of two runs is above the last key taken if and only if both runs increase.
         if last is not None and not last < key:
-            raise OutOfOrder(f"key {key!r} came after {last!r}: the run is not sorted, so nothing is concluded from it")
+            raise OutOfOrder(f"key {key!r} follows {last!r}: the run is not sorted, so the comparison is discarded")
         last = key
         if new is None or old is None:
             yield _change(key, new, old)
@@ -56,7 +58,7 @@ def diff(
 def changed(
     keys: Iterable[K], want: Mapping[K, Owned[V]], have: Mapping[K, Owned[V]], same: Callable[[V, V], bool]
 ) -> Iterator[Change[K, V]]:
-    """The same for some objects of which both sides are at hand, in the order of the keys."""
+    """Yields the changes of the given keys, in their order, when both sides are at hand."""
     pair: tuple[Owned[V] | None, Owned[V] | None] = None, None
     differs = False
     for key in keys:

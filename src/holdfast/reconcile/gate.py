@@ -1,7 +1,7 @@
-"""Gates: *may I touch the world yet?* — and the plan that their answers make of a list of changes.
+"""Gates decide whether a change may be applied yet; `plan` asks them about a list of changes.
 
-A gate never says just no. It says which gate, for which reason, since when, and which command or event opens it; these
-words go unchanged into the log, the metrics, the API and `holdfast explain`.
+A gate that holds a change returns `Closed`: which gate, why, since when, and which command or event releases it. The
+same words appear in the log, the metrics, the API and `holdfast explain`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OP = attrgetter("op")
 
 
 class Reason(Enum):
-    """Why something is refused. Each gate has its own members: the value is the sentence, the name the label."""
+    """Why a gate is closed. Each gate defines its own members: the value is the sentence, the name the label."""
 
     @property
     def label(self) -> str:
@@ -29,7 +29,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A refusal. `opens` names the command or the event that ends it; `detail` has the figures of this case."""
+    """Answer of a closed gate. `opens` names the command or event that releases, `detail` the values of this case."""
 
     gate: str
     reason: Reason
@@ -43,33 +43,33 @@ class Closed:
 
 
 class Gate(Protocol[K, V]):
-    """Judges one change. `tally` counts all outstanding changes of its kind, `have` what is there of that kind."""
+    """Judges one change. `tally` counts the outstanding changes of its kind, `have` the objects present of it."""
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None: ...
 
 
 @runtime_checkable
 class Latch(Protocol):
-    """A gate that can tell without looking at any change that it lets all of them through; it is not asked then."""
+    """A gate that can say up front that it lets every change through; `plan` then skips it."""
 
     def is_open(self, now: Instant) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[K, V]):
-    """What is to be done now, and what waits for which gate, both in the order of application.
+    """Changes to apply now, and changes held by a gate, both in the order of application.
 
-    `looked` are the keys that were compared; None means every key there is.
+    `compared` are the keys that were compared; None means every key.
     """
 
     ready: Sequence[Change[K, V]]
     held: Sequence[tuple[Change[K, V], Closed]]
-    looked: Collection[K] | None = None
+    compared: Collection[K] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Kinds(Generic[K]):
-    """How keys fall into kinds, and which kinds stand on which: `order` lists the ones leaned upon first."""
+    """Maps keys to kinds. `order` lists the kinds so that each comes after those that it depends on."""
 
     of: Callable[[K], str]
     order: Sequence[str] = ()
@@ -78,11 +78,11 @@ class Kinds(Generic[K]):
         return self.order.index(kind) if kind in self.order else len(self.order)
 
     def census(self, keys: Collection[K]) -> Mapping[str, int]:
-        """How many there are of each kind."""
+        """Counts the keys of each kind."""
         return Counter(map(self.of, keys))
 
     def count(self, changes: Iterable[Change[K, V]]) -> Counter[tuple[str, Op]]:
-        """How many there are of each kind and sort."""
+        """Counts the changes of each kind and operation."""
         of = self.of
         return Counter([(of(change.key), change.op) for change in changes])
 
@@ -100,7 +100,7 @@ class _OneKind(Kinds[K]):
 
 
 def one_kind(name: str) -> Kinds[K]:
-    """For places where all keys are of one kind."""
+    """Kinds of a place where all keys are of the same kind."""
     return _OneKind(of=lambda _key: name, name=name)
 
 
@@ -112,24 +112,24 @@ def plan(
     kinds: Kinds[K],
     *,
     outstanding: Mapping[str, Mapping[Op, int]] | None = None,
-    looked: Collection[K] | None = None,
+    compared: Collection[K] | None = None,
 ) -> Plan[K, V]:
-    """Asks the gates about each change; the first that is closed holds it.
+    """Asks the gates about each change; the first closed gate holds it.
 
-    Deletes go first and in reverse order of dependence, then replaces, then creates in order of dependence; within
-    that, key order. `outstanding` are changes that earlier plans hold for keys not compared this time: they count.
+    Deletes go first, dependents before what they depend on; then replaces, then creates in the opposite order; within
+    that, key order. `outstanding` counts the changes of keys that were not compared this time.
     """
     changes, of = list(changes), kinds.of
     tallies: dict[str, Counter[Op]] = {kind: Counter(tally) for kind, tally in (outstanding or {}).items()}
     counts = kinds.count(changes)
     for (kind, op), count in counts.items():
         tallies.setdefault(kind, Counter())[op] += count
-    if len(counts) > 1:  # what is all of one sort is in order already
+    if len(counts) > 1:  # changes of one kind and operation are in key order already
         places = {sort: _place(sort[1], kinds.rank(sort[0])) for sort in counts}
         changes.sort(key=lambda change: places[of(change.key), change.op])
     judges = [gate.judge for gate in gates if not (isinstance(gate, Latch) and gate.is_open(now))]
     if not judges:
-        return Plan(changes, (), looked)
+        return Plan(changes, (), compared)
     ready: list[Change[K, V]] = []
     held: list[tuple[Change[K, V], Closed]] = []
     only = next(iter(tallies)) if len(tallies) == 1 else None
@@ -143,7 +143,7 @@ def plan(
                 break
         else:
             ready.append(change)
-    return Plan(ready, held, looked)
+    return Plan(ready, held, compared)
 
 
 def _place(op: Op, rank: int) -> tuple[Op, int]:

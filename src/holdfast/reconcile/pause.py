@@ -1,4 +1,4 @@
-"""The intent gate: an operator said pause. Everything is held, nothing is forgotten, and it can run out by itself."""
+"""Pause gate: holds every change while an operator has paused this place, until resumed or until the pause expires."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PauseReason(Reason):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who asked for a pause, why, since when, and until when (None: until it is resumed)."""
+    """A pause that an operator asked for. `until` is None for a pause that lasts until it is resumed."""
 
     who: str
     why: str
@@ -31,14 +31,14 @@ def everything(_key: object) -> bool:
 
 @dataclass(slots=True)
 class PauseGate(Generic[K]):
-    """Holds the changes that `covers` says the pause is about. `name` is what pause and resume call it."""
+    """Holds the changes whose key `covers` selects. `name` is the argument of `holdfast pause` and `resume`."""
 
     name: str
     covers: Callable[[K], bool] = field(default=everything)
     pause: Pause | None = None
 
     def is_paused(self, now: Instant) -> bool:
-        """Whether everything is paused now, not only some of it."""
+        """True when every key is paused now, not only some."""
         pause = self.pause
         return pause is not None and self.covers is everything and (pause.until is None or now < pause.until)
 
@@ -51,5 +51,5 @@ class PauseGate(Generic[K]):
             return None
         if pause.until is not None and now >= pause.until:
             return None
-        opens = f"holdfast resume {self.name}" + ("" if pause.until is None else ", or the pause running out")
+        opens = f"holdfast resume {self.name}" + ("" if pause.until is None else ", or the end of the pause")
         return Closed("intent", PauseReason.PAUSED, pause.since, opens, f"{pause.who}: “{pause.why}”")

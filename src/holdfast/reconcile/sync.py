@@ -1,7 +1,7 @@
-"""The sync gate: nothing is pruned before its source has delivered one complete list at a known revision.
+"""Sync gate: holds the deletes of a source until it has delivered one complete list at a known revision.
 
-Absence needs proof. A timeout is never taken for completeness, and a value that cannot be read is present, not absent:
-while a source has one that we never understood, nothing that could be its state is removed.
+Absence needs proof. A timeout never counts as completeness, and an unreadable value is present, not absent: while a
+source has a value that was never readable, nothing that could be its state is deleted.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from holdfast.reconcile.gate import Closed, Reason
 
 class SyncReason(Reason):
     UNSYNCED = "its source has not delivered a complete list yet"
-    SOURCES_UNSYNCED = "nobody claims it, and not every source has delivered a complete list yet"
-    UNREADABLE = "its source holds a value that cannot be read, and this could be what it stands for"
+    SOURCES_UNSYNCED = "it has no known owner, and not every source has delivered a complete list yet"
+    UNREADABLE = "its source has an unreadable value, and this object could belong to it"
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What is known of one source. `revision` is None until a complete list came; `since` is when that last changed.
+    """Sync state of one source. `revision` is None until its first complete list; `since` is when that last changed.
 
-    `unreadable` are the keys whose value was never understood (C39: bad is present).
+    `unreadable` are the keys whose value has never been readable (C39: an unreadable value is present).
     """
 
     since: Instant
@@ -34,7 +34,7 @@ class Synced:
 
 @dataclass(slots=True)
 class SyncGate:
-    """One gate over all configured sources. An object without a source is known only from marks in the target."""
+    """Gate over all configured sources. An object without a source is known only from its tag in the target."""
 
     sources: dict[str, Synced] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class SyncGate:
         self.sources[name] = synced
 
     def forget(self, name: str) -> None:
-        """An operator said that this source will not come back: it counts as complete and empty, behind the brake."""
+        """Counts a source as complete and empty, because an operator said that it will not come back."""
         self.sources.pop(name, None)
 
     def judge(self, change: Change[K, V], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
@@ -58,6 +58,6 @@ class SyncGate:
             if synced.unreadable:
                 named = synced.unreadable[0]
                 more = f" and {len(synced.unreadable) - 1} more" if len(synced.unreadable) > 1 else ""
-                opens = f"mend or delete {named}{more}"
+                opens = f"fix or delete {named}{more}"
                 return Closed("sync", SyncReason.UNREADABLE, synced.since, opens, f"{name}: {named}{more}")
         return None

@@ -61,5 +61,7 @@ def test_without_the_right_one_sentence_says_which_and_how_to_give_it(site: Site
 
 
 def test_a_namespace_that_does_not_exist_is_waited_for_with_a_sentence() -> None:
-    with pytest.raises(Away, match="network namespace nowhere is away: No such file or directory; ip netns lists"):
+    with pytest.raises(
+        Away, match="network namespace nowhere is unreachable: No such file or directory; ip netns lists"
+    ):
         inside("nowhere", LinuxDataplane)

@@ -233,7 +233,7 @@ def test_a_namespace_that_is_not_there_is_trouble_and_nobody_is_down(tmp_path: P
         prober.line.assign(Assignment((web(1, type="tcp"),), namespace="nowhere"))
         await prober.until(lambda: bool(prober.reports) and bool(prober.reports[-1].trouble), "it says so")
         assert prober.reports[-1].trouble == (
-            "network namespace nowhere is away: No such file or directory; ip netns lists those that there are"
+            "network namespace nowhere is unreachable: No such file or directory; ip netns lists those that there are"
         )
         assert prober.results == []
 

@@ -58,7 +58,7 @@ class AgentCommands:
         if not complete or not keeper.reconciler.passes or not self._is_ours():
             return None
         obstacle = keeper.kernel.dataplane.obstacle
-        return states(self._local(), keeper.present.claims, keeper.reconciler.ledger.story, obstacle)
+        return states(self._local(), keeper.present.claims, keeper.reconciler.ledger.outstanding, obstacle)
 
     def knows_all_endpoints(self) -> bool:
         """Whether none is missing in `endpoints` because its value cannot be read (C39)."""

@@ -10,25 +10,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, LocalRoute, Mode, NexthopEntry
+from holdfast.agent.claims import KINDS, Claim, ClaimKey, ClaimKind, LocalRoute, Mode, NexthopEntry
 from holdfast.agent.desired.migrations import Arrival, hostless
 from holdfast.agent.pending_deletes import HandlerStatus
 from holdfast.model.base.time import Instant
 from holdfast.reconcile import Op, Outstanding, Owned
+from holdfast.runtime.reconciler.outstanding import OutstandingChange, describe
 
 AgentStory = Outstanding[ClaimKey, Claim]
-
-
-class WaitingChange(msgspec.Struct, frozen=True):
-    """A change that has not been made: which, since when, and what stands in its way."""
-
-    op: str
-    key: str
-    since_s: float
-    error: str = ""
-    gate: str = ""
-    reason: str = ""
-    opens: str = ""
 
 
 class PeerRow(msgspec.Struct, frozen=True):
@@ -57,7 +46,7 @@ class ObjectRow(msgspec.Struct, frozen=True):
     revision: int
     wanted: bool
     missing: bool
-    waiting: WaitingChange | None = None
+    waiting: OutstandingChange | None = None
     arrival: str = ""
     """That its workload arrives here by a migration, and from where."""
 
@@ -68,7 +57,7 @@ class PendingRow(msgspec.Struct, frozen=True):
     key: str
     host: str
     endpoint: str
-    waiting: WaitingChange | None
+    waiting: OutstandingChange | None
     handlers: list[HandlerStatus] = []
     arrival: str = ""
 
@@ -122,8 +111,8 @@ class AgentView:
             objects=len(keys),
             source=both[0][1].source,
             wanted=any(key in self.wanted and self.wanted[key].value.owner.host == host for key in keys),
-            held=sum(_is_held(story) for story in stories),
-            failed=sum(story.error is not None for story in stories),
+            held=sum(story.is_held for story in stories),
+            failed=sum(story.is_failed for story in stories),
             missing=sum(owned.value.missing for _, owned in both),
             arriving=sum(arrival.source == host for arrival in self.arrivals.values()),
         )
@@ -154,26 +143,9 @@ class AgentView:
         whose = [hostless(owner.endpoint, owner.host) for owner in owners if owner.endpoint]
         return next((str(self.arrivals[one]) for one in whose if one in self.arrivals), "")
 
-    def _waiting(self, key: ClaimKey) -> WaitingChange | None:
+    def _waiting(self, key: ClaimKey) -> OutstandingChange | None:
         story = self.stories.get(key)
-        return None if story is None else waiting(story, self.now)
-
-
-def waiting(story: AgentStory, now: Instant) -> WaitingChange:
-    closed = story.closed
-    return WaitingChange(
-        op=story.change.op.name.lower(),
-        key=str(story.change.key),
-        since_s=round((now - story.since).total_seconds(), 3),
-        error=story.error or "",
-        gate=closed.gate if closed else "",
-        reason=closed.sentence if closed else "",
-        opens=closed.opens if closed else "",
-    )
-
-
-def _is_held(story: AgentStory) -> bool:
-    return story.closed is not None and story.error is None
+        return None if story is None else describe(story, key=str(key), kind=KINDS.of(key), now=self.now)
 
 
 def _reached(objects: Iterable[tuple[ClaimKey, Owned[Claim]]]) -> Iterable[str]:

@@ -88,8 +88,8 @@ class AgentSummary:
     """What `kept` found a moment ago; None to look now."""
 
     def report(self, at: Moment) -> AgentReport:
-        failed = sorted(filter(_failed, self.stories), key=_age)
-        held = sorted(filter(_held, self.stories), key=_age)
+        failed = sorted([one for one in self.stories if one.is_failed], key=_age)
+        held = sorted([one for one in self.stories if one.is_held], key=_age)
         named = (*failed, *held)[:TROUBLE_LIMIT]  # asked for every second, also while a brake holds half a fleet
         return AgentReport(
             version=self.version,
@@ -106,7 +106,10 @@ class AgentSummary:
 
     def counts(self) -> Mapping[str, int]:
         """By state; `peers` and `programmed` are what is well."""
-        troubles = {"held": sum(map(_held, self.stories)), "failed": sum(map(_failed, self.stories))}
+        troubles = {
+            "held": sum(one.is_held for one in self.stories),
+            "failed": sum(one.is_failed for one in self.stories),
+        }
         return {**(self.kept() if self.well is None else self.well), **troubles}
 
     def kept(self) -> Mapping[str, int]:
@@ -158,21 +161,12 @@ class AgentSummary:
         return min([one for one in known if one is not None], default=None) if None not in known else None
 
 
-def _held(story: AgentStory) -> bool:
-    return story.is_held and story.error is None
-
-
-def _failed(story: AgentStory) -> bool:
-    return story.error is not None
-
-
 def _age(story: AgentStory) -> tuple[Instant, ClaimKey]:
     return story.since, story.change.key
 
 
 def _trouble(story: AgentStory, at: Moment) -> ObjectProblem:
     key, op = str(story.change.key), story.change.op.name.lower()
-    if story.error is not None:
-        return ObjectProblem(key, "failed", f"{op}: {story.error}", at.when(story.since))
-    assert story.closed is not None
-    return ObjectProblem(key, "held", f"{op}: {story.closed.sentence}", at.when(story.since))
+    if story.closed is not None and story.is_held:
+        return ObjectProblem(key, "held", f"{op}: {story.closed.sentence}", at.when(story.since))
+    return ObjectProblem(key, "failed", f"{op}: {story.error}", at.when(story.since))

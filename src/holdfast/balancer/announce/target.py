@@ -60,7 +60,7 @@ class AddressTarget:
         found = self._ours()
         return [(spot, _NOBODYS) for spot in sorted(found) if after is None or after < spot], None
 
-    async def look(self, keys: Collection[AnnouncedAddress]) -> Mapping[AnnouncedAddress, Owned[None]]:
+    async def get(self, keys: Collection[AnnouncedAddress]) -> Mapping[AnnouncedAddress, Owned[None]]:
         return dict.fromkeys(self._ours() & set(keys), _NOBODYS)
 
     async def apply(self, ready: Sequence[SpotChange]) -> Sequence[Outcome[AnnouncedAddress, None]]:

@@ -22,12 +22,13 @@ from holdfast.balancer.reconciler import NAME as KEEPER
 from holdfast.model.base.time import NEVER, Duration
 from holdfast.netlink import ifaddr
 from holdfast.netlink.socket import Netlink
-from holdfast.reconcile import Away, Outstanding, Owned, PauseGate, Synced, SyncGate
+from holdfast.reconcile import Away, Owned, PauseGate, Synced, SyncGate
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.reconciler import Reconciler
+from holdfast.runtime.reconciler.outstanding import OutstandingChange
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 
 log = structlog.get_logger(__name__)
@@ -66,7 +67,7 @@ class WantedAddresses:
             if (after is None or after < spot) and (upto is None or spot <= upto)
         ]
 
-    async def look(self, keys: Collection[AnnouncedAddress]) -> Mapping[AnnouncedAddress, Owned[None]]:
+    async def get(self, keys: Collection[AnnouncedAddress]) -> Mapping[AnnouncedAddress, Owned[None]]:
         wanted = self._wanted()
         return {spot: wanted[spot] for spot in keys if spot in wanted}
 
@@ -145,8 +146,8 @@ class Announcer:
 
     def _question(self) -> Request:
         """Asks, and tells: what is announced, and what is in the way of what is not as wanted."""
-        stories = self._reconciler.ledger
-        obstacles = {story.change.key.host: _obstacle(story) for story in stories}
+        outstanding = self._reconciler.ledger
+        obstacles = {one.change.key.host: _obstacle(self._reconciler.describe(one)) for one in outstanding}
         return Request(OUTLOOK, {"announced": [spot.host for spot in sorted(self._addresses.held)], "why": obstacles})
 
     def _hear(self, outlook: AnnounceInput) -> None:
@@ -161,10 +162,8 @@ class Announcer:
         self._metrics.show({stand.frontend: stand.spot in self._addresses.held for stand in outlook.stands})
 
 
-def _obstacle(story: Outstanding[AnnouncedAddress, None]) -> str:
-    if story.closed is None:
-        return story.error or "about to be done"
-    return f"held by {story.closed.gate}: {story.closed.sentence}; opens by: {story.closed.opens}"
+def _obstacle(outstanding: OutstandingChange) -> str:
+    return f"{outstanding.why}; to release: {outstanding.opens}" if outstanding.opens else outstanding.why
 
 
 @contextlib.contextmanager

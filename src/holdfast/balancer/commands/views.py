@@ -105,12 +105,12 @@ class BalancerViews:
     def explain_frontend(self, frontend: ResolvedFrontend) -> dict[str, Any]:
         standing = self._balancer.standing(frontend.vip)
         unknown = standing.unknown if standing else ()
-        waiting = [one for one in self._keeper.reconciler.outstanding() if one["key"].startswith(str(frontend.vip))]
+        waiting = [one for one in self._keeper.reconciler.outstanding() if one.key.startswith(str(frontend.vip))]
         return {
             **self.frontend(frontend),
             "released": frontend.name in self._balancer.warm.released,
             "unknown": [shown(one) for one in sorted(unknown)],
-            "outstanding": waiting,
+            "outstanding": msgspec.to_builtins(waiting),
         }
 
     def plan(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class BalancerViews:
         return {
             "total": len(reconciler.ledger),
             "gates": reconciler.held(),
-            "objects": reconciler.outstanding(),
+            "objects": msgspec.to_builtins(reconciler.outstanding()),
             "moves": [
                 {"vip": str(one.vip), "buckets": one.churn.moved, "of": one.churn.buckets, "share": one.churn.share}
                 for one in moved
@@ -144,14 +144,13 @@ class BalancerViews:
         key = VipKey(frontend.vip, backend.identity)
         held = self._keeper.target.held.get(key)
         share = self._balancer.desired(frontend, self._now).serving.shares[backend.name]
-        story = next((one for one in self._keeper.reconciler.outstanding() if one["key"] == str(key)), None)
         return {
             "frontend": frontend.name,
             "vip": str(frontend.vip),
             "wanted": share.weight,
             "kill": share.kill,
             "programmed": held.weight if isinstance(held, BackendEntry) else None,
-            "outstanding": story,
+            "outstanding": msgspec.to_builtins(self._keeper.reconciler.outstanding_for(key)),
         }
 
     def _transition(self, one: HealthTransition) -> dict[str, Any]:

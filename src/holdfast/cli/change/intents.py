@@ -143,9 +143,8 @@ def reload(runtime: Path) -> None:
 
 def _show(held: list[dict[str, Any]], total: int) -> None:
     for one in held[:_SHOWN]:
-        why = f"held by {one['gate']}: {one['reason']}" if one["gate"] else one["error"] or "about to be done"
-        click.echo(f"{one['op']:<8} {one['key']:<40} {short(one['since_s']):>7}  {why}")
+        click.echo(f"{one['op']:<8} {one['key']:<40} {short(one['since_s']):>7}  {one['why']}")
     if total > _SHOWN:
         click.echo(f"… and {total - _SHOWN:,} more")
-    for opens in dict.fromkeys(one["opens"] for one in held if one["opens"] and one["gate"] != "backoff"):
+    for opens in dict.fromkeys(one["opens"] for one in held if one["opens"]):
         click.echo(f"opens by: {opens}")

@@ -117,17 +117,9 @@ def pending_lines(found: list[dict[str, Any]]) -> Iterator[str]:
         waits = one["waiting"]
         lasting = short(waits["since_s"]) if waits else "–"
         arrives = f"; its workload {one['arrival']}" if one.get("arrival") else ""
-        yield f"{one['key']:<40} {whose:<24} {lasting:>7}  {_why(waits)}{arrives}"
+        yield f"{one['key']:<40} {whose:<24} {lasting:>7}  {waits['why'] if waits else 'about to be applied'}{arrives}"
         for status in one["handlers"]:
             if not status["acknowledged"]:
                 yield f"{'':<40} {status['handler']} has not let go of it: {status['error'] or 'it was not asked yet'}"
     for opens in dict.fromkeys(one["waiting"]["opens"] for one in found if one["waiting"] and one["waiting"]["opens"]):
         yield f"opens by: {opens}"
-
-
-def _why(waits: dict[str, Any] | None) -> str:
-    if waits is None:
-        return "about to be done"
-    if waits["error"]:
-        return str(waits["error"])
-    return f"held by {waits['gate']}: {waits['reason']}" if waits["gate"] else "about to be done"

@@ -54,7 +54,7 @@ def lines(found: DryRunPlan) -> Iterator[str]:
     for change in found.changes:
         yield f"{change.op.name.lower():<8} {change.key!s:<40} {_whose(change)}"
     for one in found.held:
-        yield f"held     {one['op']} {one['key']}: {one['reason']} (opens by: {one['opens']})"
+        yield f"held     {one.op} {one.key}: {one.reason} (opens by: {one.opens})"
 
 
 def _whose(change: ClaimChange) -> str:

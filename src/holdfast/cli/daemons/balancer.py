@@ -151,10 +151,9 @@ def _member(member: dict[str, Any]) -> str:
 
 
 def _planned(found: dict[str, Any]) -> list[str]:
-    lines = []
-    for one in found["objects"][:_SHOWN]:
-        why = f"held by {one['gate']}: {one['reason']}" if one["gate"] else one["error"] or "about to be done"
-        lines.append(f"{one['op']:<8} {one['key']:<52} {short(one['since_s']):>7}  {why}")
+    lines = [
+        f"{one['op']:<8} {one['key']:<52} {short(one['since_s']):>7}  {one['why']}" for one in found["objects"][:_SHOWN]
+    ]
     if found["total"] > _SHOWN:
         lines.append(f"… and {found['total'] - _SHOWN:,} more")
     lines += [
@@ -162,5 +161,5 @@ def _planned(found: dict[str, Any]) -> list[str]:
         for one in found["moves"]
         if one["buckets"]
     ]
-    opens = dict.fromkeys(one["opens"] for one in found["objects"] if one["opens"] and one["gate"] != "backoff")
+    opens = dict.fromkeys(one["opens"] for one in found["objects"] if one["opens"])
     return lines + [f"opens by: {each}" for each in opens]

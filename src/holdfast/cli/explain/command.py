@@ -107,8 +107,7 @@ def _about(runtime: Path, name: str) -> dict[str, Any]:
 
 def _waiting(outstanding: list[dict[str, Any]]) -> Told:
     for one in outstanding:
-        why = f"held by {one['gate']}: {one['reason']}" if one["gate"] else one["error"] or "about to be done"
-        yield _row("WAITS", f"{one['op']} {one['key']} for {short(one['since_s'])}, {why}")
+        yield _row("WAITS", f"{one['op']} {one['key']} for {short(one['since_s'])}, {one['why']}")
         if one["opens"]:
             yield _row("", f"opens by: {one['opens']}")
 

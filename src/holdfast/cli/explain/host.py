@@ -101,7 +101,7 @@ def _agent(agent: Mapping[str, Any]) -> Told:
     for one in agent["objects"][:_OBJECTS]:
         yield _row("OBJECT", f"{one['key']}{_endpoint(one)}: {object_state(one)}")
         waiting = one["waiting"]
-        if waiting and waiting["opens"] and waiting["gate"] != "backoff":
+        if waiting and waiting["opens"]:
             yield _row("", f"opens by: {waiting['opens']}")
     if len(agent["objects"]) > _OBJECTS:
         yield _row("", f"… and {len(agent['objects']) - _OBJECTS:,} more (-o json shows all)")
@@ -120,8 +120,7 @@ def object_state(one: Mapping[str, Any]) -> str:
     arrives = f"; its workload {one['arrival']}" if one.get("arrival") else ""
     if waiting is None:
         return f"{wanted}, {'not programmed' if one['missing'] else 'programmed'}{arrives}"
-    why = waiting["error"] or (f"held by {waiting['gate']}: {waiting['reason']}" if waiting["gate"] else "at once")
-    return f"{wanted}; {waiting['op']} waits {short(waiting['since_s'])}: {why}{arrives}"
+    return f"{wanted}; {waiting['op']} waits {short(waiting['since_s'])}: {waiting['why']}{arrives}"
 
 
 def beside(runtime: Path, endpoint: str) -> list[dict[str, Any]]:

@@ -53,8 +53,7 @@ def told(one: dict[str, Any]) -> Iterator[str]:
         if held["revision"] is not None or held["wanted"]:
             yield _row("STORE", _held(held))
     for waiting in one["waits"]:
-        why = f"held by {waiting['gate']}: {waiting['reason']}" if waiting["gate"] else waiting["error"] or "under way"
-        yield _row("WAITS", f"{waiting['op']} {waiting['key']} for {short(waiting['since_s'])}, {why}")
+        yield _row("WAITS", f"{waiting['op']} {waiting['key']} for {short(waiting['since_s'])}, {waiting['why']}")
         yield from ([_row("", f"opens by: {waiting['opens']}")] if waiting["opens"] else [])
     yield from _gates(one)
     for change in changes[1:]:

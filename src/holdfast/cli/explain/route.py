@@ -43,7 +43,7 @@ def told(one: dict[str, Any]) -> Iterator[str]:
     for step in trace["steps"]:
         yield _row("OBJECT", f"{step['key']}: {object_state(step)}")
         waiting = step["waiting"]
-        if waiting and waiting["opens"] and waiting["gate"] != "backoff":
+        if waiting and waiting["opens"]:
             yield _row("", f"opens by: {waiting['opens']}")
     for decision in reversed(one["decisions"]):
         yield _row("BEFORE", f"{decision['time'][:19]}Z  {decision['op']} {decision['key']}: {decision['sentence']}")

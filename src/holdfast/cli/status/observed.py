@@ -124,10 +124,7 @@ def told(found: list[dict[str, Any]]) -> Iterator[str]:
         said = one["report"] or "nothing"
         yield f"{'REPORT':<10}{said}" + (f", rev {one['revision']:,}" if one["revision"] else "")
         for waits in one["outstanding"]:
-            why = (
-                f"held by {waits['gate']}: {waits['reason']}" if waits["gate"] else waits["error"] or "about to be done"
-            )
-            yield f"{'WAITS':<10}{waits['op']} for {clock(waits['since_s'])}, {why}"
+            yield f"{'WAITS':<10}{waits['op']} for {clock(waits['since_s'])}, {waits['why']}"
         for move in one.get("migrations", ()):
             yield f"{'WEBHOOK':<10}{_notice(move)}: {move['from']} → {move['to']}"
 

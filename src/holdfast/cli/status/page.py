@@ -233,7 +233,7 @@ def _gates(name: str, held: list[dict[str, Any]]) -> list[Problem]:
     """One problem per gate and reason, with the longest wait."""
     groups: dict[tuple[str, str, str, str], float] = {}
     for one in held:
-        if one["gate"] and one["gate"] != "backoff":
+        if one["gate"]:
             also = f"; {one['also']}" if one.get("also") else ""
             key = one["gate"], f"{one['reason']}{also}", one["opens"], one.get("look", f"holdfast plan {name}")
             groups[key] = max(groups.get(key, 0.0), one["since_s"])

@@ -118,13 +118,12 @@ class IntentCommands(Generic[K, V]):
 
     async def _held(self, _request: Request, _who: Who) -> Any:
         """The held plan, as shown before an operator opens a gate: how much in all, and the first of it."""
-        shown = self._reconciler.outstanding()
         return {
             "passes": self._reconciler.passes,
             "total": len(self._reconciler.ledger),
             "gates": self._reconciler.held(),
             "seal": self._reconciler.seal("brake"),
-            "objects": shown,
+            "objects": msgspec.to_builtins(self._reconciler.outstanding()),
         }
 
     async def _look_at_all(self, _request: Request, _who: Who) -> str:

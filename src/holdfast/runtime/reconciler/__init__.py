@@ -1,4 +1,4 @@
-"""The one reconcile loop: read `place`, then `loop`; the others support it."""
+"""The one reconcile loop: read `place` (what a place provides), then `loop`; the other modules support it."""
 
 from holdfast.runtime.reconciler.loop import Reconciler
 

@@ -1,4 +1,4 @@
-"""What has to be looked at again: a set, not a list of events, so that a backlog is at most one item per object."""
+"""Keys to compare again: a set, not a list of events, so that a backlog is at most one item per object (rule 10)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.runtime.clock import Clock
 
 
 class Dirty(Generic[K]):
-    """Keys to compare again, oldest first, or everything. Marking twice is marking once."""
+    """Marked keys, oldest first, or everything. Marking a key twice is marking it once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class Dirty(Generic[K]):
         return key in self._keys
 
     def oldest(self) -> Instant:
-        """When the change that waits longest was marked; never, when nothing waits."""
+        """Returns when the oldest mark was made; NEVER when nothing is marked."""
         first = next(iter(self._keys.values()), NEVER)
         return min(filter(None, (first, self._everything)), default=NEVER)
 
@@ -50,7 +50,7 @@ class Dirty(Generic[K]):
         self._woken.set()
 
     def take(self) -> tuple[bool, Set[K], Instant]:
-        """Everything?, the keys as they came, and since when. What is marked from now on counts for the next time."""
+        """Returns and clears the marks: whether everything is marked, the keys in order, and the oldest mark."""
         taken = bool(self._everything), self._keys.keys(), self.oldest()
         self._keys = {}
         self._everything = NEVER
@@ -59,11 +59,11 @@ class Dirty(Generic[K]):
         return taken
 
     def begin(self) -> None:
-        """A turn begins: who wakes us from here on may mean what the turn has looked for already, and has another."""
+        """Starts a turn. A `wake` from here on causes another turn: this one may have passed its cause already."""
         self._called = False
 
     async def wait(self, most: Duration) -> None:
-        """Until something is marked, or that long."""
+        """Waits until something is marked, or for that long."""
         try:
             async with asyncio.timeout(max(0.0, most.total_seconds())):
                 await self._woken.wait()
@@ -71,6 +71,6 @@ class Dirty(Generic[K]):
             return
 
     def wake(self) -> None:
-        """Ends a wait although nothing is marked (a gate may have opened, a feed may have something)."""
+        """Ends a wait although nothing is marked (a gate may have opened, a feed may have changes)."""
         self._called = True
         self._woken.set()

@@ -1,4 +1,4 @@
-"""Narration: each decision becomes a record in the decision log, a count in the metrics and a sentence for people."""
+"""Narrator: turns each decision into a record of the decision log, a count in the metrics and a log line."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Generic
+from typing import Generic
 
 import msgspec
 import structlog
 
-from holdfast.model.base.time import Instant
-from holdfast.reconcile import BACKOFF, Change, Closed, Op, Outcome, Outstanding, Owned, alike
+from holdfast.reconcile import BACKOFF, Change, Closed, Op, Outcome, Owned, alike
 from holdfast.reconcile.change import K, V
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.decision_log import Decision
@@ -28,7 +27,7 @@ _Sorted = Mapping[Op, Sequence[Change[K, V]]]
 
 
 class DecisionNarrator(Generic[K, V]):
-    """Tells what one place did and did not do."""
+    """Records and logs what one place applied, held and failed to apply."""
 
     def __init__(self, place: Place[K, V], context: Context) -> None:
         self._place = place
@@ -37,55 +36,57 @@ class DecisionNarrator(Generic[K, V]):
         self._metrics = context.metrics
 
     def held(self, news: Sequence[tuple[Change[K, V], Closed]]) -> None:
-        """Holds that are new. Waiting to retry was told as a failure already."""
+        """Records new holds. A change that waits for its retry was recorded as failed already."""
+        place = self._place
         for change, closed in news:
-            if closed.gate in self._place.quiet:
-                log.debug(f"{self._place.name} leaves {self._place.show(change.key)} as it is: {closed.reason.label}")
-        untold = {BACKOFF, *self._place.quiet}
-        news = [(change, closed) for change, closed in news if closed.gate not in untold]
+            if closed.gate in place.quiet:
+                log.debug(
+                    "change held",
+                    place=place.name,
+                    key=place.show(change.key),
+                    gate=closed.gate,
+                    reason=closed.reason.label,
+                )
+        quiet = {BACKOFF, *place.quiet}
+        news = [(change, closed) for change, closed in news if closed.gate not in quiet]
         at = self._clock.wall()
         self._write(self._record(at, change, "held", closed.sentence, closed) for change, closed in news)
         groups = Counter((closed, change.op) for change, closed in news)
         for (closed, op), count in groups.items():
             log.warning(
-                f"{self._place.name} holds {count:,} {op.name.lower()}{'s' * (count != 1)}: {closed.sentence}. "
-                f"Opens by: {closed.opens}",
+                "changes held",
+                place=place.name,
+                op=_VERB[op],
+                count=count,
                 gate=closed.gate,
                 reason=closed.reason.label,
+                why=closed.sentence,
+                to_release=closed.opens,
             )
 
     def applied(self, changes: Sequence[Change[K, V]], failed: Sequence[Outcome[K, V]]) -> None:
         done, routine = _by_op(changes), self._place.routine
         self._count(done, "applied")
         self._count(_by_op([outcome.change for outcome in failed]), "failed")
-        told = done
+        recorded = done
         if routine is not None:
-            told = _by_op([change for change in changes if not routine(change)])
-        self._write(self._records(told, failed))
-        groups = list(alike([*told.get(Op.DELETE, ()), *told.get(Op.REPLACE, ())]))
-        self._tell_each(groups)
+            recorded = _by_op([change for change in changes if not routine(change)])
+        self._write(self._records(recorded, failed))
+        groups = list(alike([*recorded.get(Op.DELETE, ()), *recorded.get(Op.REPLACE, ())]))
+        self._record_each(groups)
         self._metrics.decisions_lost.set(self._decisions.lost)
-        for op, some in told.items():
-            for values, those in self._in_words(some, [group for group in groups if group[0].op is op]):
-                said = f": {values}" if values else ""
-                log.info(f"{self._place.name} {self._place.deeds[op].done} {self._names(those)}{said}")
+        for op, some in recorded.items():
+            for values, those in self._by_values(some, [group for group in groups if group[0].op is op]):
+                fields = {"values": values} if values else {}
+                log.info("changes applied", place=self._place.name, op=_VERB[op], keys=self._names(those), **fields)
         for outcome in failed[:_NAMED]:
-            log.warning(f"{self._place.name} could not {self._place.deeds[outcome.change.op].do} {self._told(outcome)}")
-
-    def story(self, story: Outstanding[K, V], now: Instant) -> dict[str, Any]:
-        """An outstanding object as `holdfast explain` shows it."""
-        closed = story.closed
-        return {
-            "key": self._place.show(story.change.key),
-            "kind": self._place.kinds.of(story.change.key),
-            "op": _VERB[story.change.op],
-            "since_s": round((now - story.since).total_seconds(), 3),
-            "attempts": story.attempts,
-            "error": story.error,
-            "gate": closed.gate if closed else None,
-            "reason": closed.sentence if closed else None,
-            "opens": closed.opens if closed else None,
-        }
+            log.warning(
+                "change failed",
+                place=self._place.name,
+                op=_VERB[outcome.change.op],
+                key=self._place.show(outcome.change.key),
+                error=outcome.error,
+            )
 
     def _count(self, changes: _Sorted[K, V], outcome: str) -> None:
         for op, some in changes.items():
@@ -94,16 +95,16 @@ class DecisionNarrator(Generic[K, V]):
     def _records(self, done: _Sorted[K, V], failed: Sequence[Outcome[K, V]]) -> Iterable[Decision]:
         at = self._clock.wall()
         if created := done.get(Op.CREATE):
-            made = f"{self._place.deeds[Op.CREATE].done} {self._names(created)}"
+            made = f"{self._place.wording[Op.CREATE].done} {self._names(created)}"
             first = self._record(at, created[0], "applied", made)
             yield first if len(created) == 1 else msgspec.structs.replace(first, count=len(created))
         for outcome in failed:
             yield self._record(at, outcome.change, "failed", outcome.error or "")
 
-    def _in_words(
+    def _by_values(
         self, changes: Sequence[Change[K, V]], groups: Sequence[Sequence[Change[K, V]]]
     ) -> Iterable[tuple[str, Sequence[Change[K, V]]]]:
-        """From what to what, and which: one sentence for each, where that takes no more than a few."""
+        """Groups changes by their values in words; one group without values when there are more than a few."""
         found: dict[str, list[Change[K, V]]] = {}
         for some in groups:
             found.setdefault(self._values(some[0]), []).extend(some)
@@ -111,12 +112,12 @@ class DecisionNarrator(Generic[K, V]):
                 break
         return found.items() if 0 < len(found) <= _NAMED else [("", changes)]
 
-    def _tell_each(self, groups: Sequence[Sequence[Change[K, V]]]) -> None:
-        """One record each. Those of a flood mostly say the same of another object: that is put into words once."""
+    def _record_each(self, groups: Sequence[Sequence[Change[K, V]]]) -> None:
+        """Writes one record per change. Changes of a group differ only in their key, so a record is built once."""
         at, show = self._clock.wall(), self._place.show
-        told = [(self._record(at, some[0], "applied"), some) for some in groups]
-        self._write(record for record, some in told if len(some) == 1)
-        for record, some in told:
+        records = [(self._record(at, some[0], "applied"), some) for some in groups]
+        self._write(record for record, some in records if len(some) == 1)
+        for record, some in records:
             if len(some) > 1:
                 self._decisions.repeat(record, [show(change.key) for change in some])
 
@@ -124,7 +125,7 @@ class DecisionNarrator(Generic[K, V]):
         self, at: datetime, change: Change[K, V], outcome: str, sentence: str = "", closed: Closed | None = None
     ) -> Decision:
         place = self._place
-        said, old, new = self._words(change)
+        applied, old, new = self._words(change)
         return Decision(
             time=at,
             worker=place.name,
@@ -132,7 +133,7 @@ class DecisionNarrator(Generic[K, V]):
             key=place.show(change.key),
             kind=place.kinds.of(change.key),
             outcome=outcome,
-            sentence=sentence or said,
+            sentence=sentence or applied,
             old=old,
             new=new,
             revision=change.owner.revision,
@@ -142,18 +143,18 @@ class DecisionNarrator(Generic[K, V]):
         )
 
     def _words(self, change: Change[K, V]) -> tuple[str, str, str]:
-        """What was done, and who wanted what was there and what is there now."""
+        """Returns the sentence of an applied change, its old owner and its new owner."""
         old, new, values = _owner(change.old), _owner(change.new), self._values(change)
-        said = f" ({values})" if values else ""
-        return f"{self._place.deeds[change.op].done}{said}{_because(old, new)}", old, new
+        shown = f" ({values})" if values else ""
+        return f"{self._place.wording[change.op].done}{shown}{_because(old, new)}", old, new
 
     def _values(self, change: Change[K, V]) -> str:
-        """From what to what, where values have words."""
-        words = self._place.words
-        was = words(change.old.value) if change.old is not None else ""
-        if not was or change.new is None:
-            return was
-        return f"{was} → {will}" if (will := words(change.new.value)) else ""
+        """Formats the old and new value where the place formats values: `ACTIVE → DOWN`."""
+        show = self._place.show_value
+        old = show(change.old.value) if change.old is not None else ""
+        if not old or change.new is None:
+            return old
+        return f"{old} → {new}" if (new := show(change.new.value)) else ""
 
     def _write(self, records: Iterable[Decision]) -> None:
         self._decisions.write(list(records))
@@ -163,12 +164,9 @@ class DecisionNarrator(Generic[K, V]):
         more = len(changes) - _NAMED
         return f"{len(changes):,} ({names}, and {more:,} more)" if more > 0 else names
 
-    def _told(self, outcome: Outcome[K, V]) -> str:
-        return f"{self._place.show(outcome.change.key)}: {outcome.error}"
-
 
 def _by_op(changes: Sequence[Change[K, V]]) -> _Sorted[K, V]:
-    """What there is of each sort, in the order of application."""
+    """Groups changes by operation, in the order of application."""
     ops: set[Op] = set(map(_OP, changes))
     if len(ops) == 1:
         return {ops.pop(): changes}
@@ -176,10 +174,10 @@ def _by_op(changes: Sequence[Change[K, V]]) -> _Sorted[K, V]:
 
 
 def _owner(owned: Owned[V] | None) -> str:
-    return "" if owned is None else f"{owned.source or 'nobody'}@{owned.revision}"
+    return "" if owned is None else f"{owned.source or 'no source'}@{owned.revision}"
 
 
 def _because(old: str, new: str) -> str:
-    """Revision 0 stands for none."""
-    wanted = (new or old).removesuffix("@0")
-    return f": now wanted by {wanted}" if new else f": {wanted} wanted it last, nobody does now"
+    """Names the source and revision that caused the change; revision 0 stands for none."""
+    source = (new or old).removesuffix("@0")
+    return f": now wanted by {source}" if new else f": last wanted by {source}, no longer wanted"

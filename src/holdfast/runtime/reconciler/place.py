@@ -1,7 +1,6 @@
-"""A place where Holdfast compares and applies: what is wanted, what is there, which gates stand between.
+"""Place: everything the one loop needs to reconcile a syncer, agent or balancer: source, target, gates, wording.
 
-Everything that the one loop (`holdfast.runtime.reconciler.loop`) has to be told about the syncer, the agent, a balancer
-…
+`holdfast.runtime.reconciler.loop` runs every place.
 """
 
 from __future__ import annotations
@@ -21,74 +20,74 @@ Run = Sequence[tuple[K, Owned[V]]]
 
 
 class Source(Protocol[K, V]):
-    """What is wanted. Raises `Away` while it cannot tell."""
+    """Desired state. Raises `Away` while it is unreachable or incomplete."""
 
     async def read(self, after: K | None, upto: K | None) -> Run[K, V]:
-        """All that is wanted with keys in (after, upto], in key order; None stands for no bound."""
+        """Returns the desired objects with keys in (after, upto], in key order; None stands for no bound."""
         ...
 
-    async def look(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
-        """What is wanted for these keys now; a key that is not wanted is not in the answer."""
+    async def get(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
+        """Returns the desired objects of these keys now; a key that is not desired is missing from the answer."""
         ...
 
     async def refresh(self) -> None:
-        """Returns when a fresh, complete, linearizable list is what `read` and `look` answer from."""
+        """Returns once `read` and `get` answer from a fresh, complete, linearizable list."""
         ...
 
 
 class Target(Protocol[K, V]):
-    """What is there, and how it is changed. Raises `Away` while it cannot be reached."""
+    """Actual state, and how it is changed. Raises `Away` while it is unreachable."""
 
     async def read(self, after: K | None) -> tuple[Run[K, V], K | None]:
-        """A page of what is there above that key, in key order, and after which key the next begins (None: no more)."""
+        """Returns a page of the objects above that key, in key order, and the key after which the next page begins."""
         ...
 
-    async def look(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
-        """What is there of these keys now; the answer may tell of others as well."""
+    async def get(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
+        """Returns the present objects of these keys now; the answer may include others."""
         ...
 
     async def apply(self, ready: Sequence[Change[K, V]]) -> Sequence[Outcome[K, V]]:
-        """Makes these changes, idempotently, and answers with one outcome for each."""
+        """Applies these changes, idempotently, and returns one outcome for each."""
         ...
 
 
 class Feed(Protocol[K_co]):
-    """A durable list of what changed at the source, such as an outbox. Raises `Away` while it cannot be read."""
+    """Durable list of changes at the source, such as an outbox. Raises `Away` while it is unreachable."""
 
     async def fetch(self) -> Collection[K_co]:
-        """The keys of changes that came since the last time; asked before each turn."""
+        """Returns the keys of new changes. The loop calls it before each turn."""
         ...
 
     async def settle(self, is_open: Callable[[K_co], bool]) -> bool:
-        """Forgets the changes of which no key is open any more; whether there is more to fetch. Asked after a turn."""
+        """Removes the changes whose keys are all settled; True when there is more to fetch. Called after each turn."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoopTimings:
-    """How often things happen without being asked for."""
+    """Intervals and batch size of the loop."""
 
     audit: Duration = Duration(seconds=300)
-    """Between two full passes."""
+    """Time between two full passes."""
     recheck: Duration = Duration(seconds=1)
-    """Between two looks at the gates that hold something."""
+    """Time between two checks of the gates that hold something."""
     batch: int = 1_000
     """Changes per call of `apply`."""
     patience: Duration = Duration(seconds=5)
-    """The longest pause before trying a dependency again that is away."""
+    """Longest wait before an unreachable dependency is tried again."""
     linger: Duration = Duration(0)
-    """How much longer than it must the brake waits for its fresh list: where thousands of brakes close at the same
-    moment, their lists must not be asked for at the same moment."""
+    """Extra time before the brake requests its fresh list, so that thousands of brakes that close at the same moment
+    do not list the store at the same moment."""
 
 
 class Wording(NamedTuple):
-    """What is done to an object, as it stands in a sentence: "could not `do`", and `done`."""
+    """Verb of an operation in a sentence: "could not `do`", and `done`."""
 
     do: str
     done: str
 
 
-DEEDS: Mapping[Op, Wording] = {
+WORDING: Mapping[Op, Wording] = {
     Op.DELETE: Wording("delete", "deleted"),
     Op.REPLACE: Wording("replace", "replaced"),
     Op.CREATE: Wording("create", "created"),
@@ -97,7 +96,7 @@ DEEDS: Mapping[Op, Wording] = {
 
 @dataclass
 class Place(Generic[K, V]):
-    """One of the places where Holdfast compares and applies: everything the loop has to be told about it."""
+    """One place that reconciles, as the loop sees it."""
 
     name: str
     source: Source[K, V]
@@ -105,24 +104,24 @@ class Place(Generic[K, V]):
     gates: Sequence[Gate[K, V]]
     kinds: Kinds[K]
     show: Callable[[K], str]
-    """The key as a person writes it."""
+    """Formats a key as an operator writes it."""
     same: Callable[[V, V], bool]
     brake: Brake[K, V] | None = None
     feed: Feed[K] | None = None
     moves: Rekeying[K, V] | None = None
-    """Where objects can get another key: finds the two halves of such a change in a full pass."""
+    """Set where objects can change their key: pairs the two halves of such a change in a full pass."""
     term: Callable[[], int] = field(default=lambda: 0)
     quiet: Collection[str] = ()
-    """Gates whose holds are nothing to tell anybody: they belong to every start, and open by themselves."""
+    """Gates whose holds are logged at debug level only: they occur at every start and open by themselves."""
     routine: Callable[[Change[K, V]], bool] | None = None
-    """Changes that come all the time, such as heartbeats: counted, and nothing to tell anybody."""
-    words: Callable[[V], str] = field(default=lambda _value: "")
-    """How a value reads in a sentence, where the key does not say it all: `ACTIVE`, `alive`."""
-    deeds: Mapping[Op, Wording] = field(default_factory=lambda: DEEDS)
-    """How changes read in a sentence, where they make and remove nothing: "was told of"."""
+    """Selects changes that occur all the time, such as heartbeats: counted, but neither logged nor recorded."""
+    show_value: Callable[[V], str] = field(default=lambda _value: "")
+    """Formats a value where the key alone does not describe the object: `ACTIVE`, `alive`."""
+    wording: Mapping[Op, Wording] = field(default_factory=lambda: WORDING)
+    """Verbs for a place that does not create, replace or delete objects: "was notified of"."""
     live_first: bool = False
-    """Whether what changes during a full pass is done between two pages of it, instead of after the last: where a pass
-    is long and a change is news. For sources and targets whose `look` answers with the present, of every object, from
+    """True where changes that arrive during a full pass are applied between two pages instead of after the last: for
+    long passes and urgent changes. `get` of source and target must then answer with the present for every object from
     the first page on."""
     read_back: bool = True
-    """Whether what was applied is looked up again at once; not needed where applying is itself a proof."""
+    """True where applied changes are read back at once; not needed where applying is itself a proof."""

@@ -52,7 +52,7 @@ class StatusCommands(Generic[T, V]):
             "total": len(reconciler.ledger),
             "gates": reconciler.held(),
             "seal": reconciler.seal(GATE),
-            "objects": reconciler.outstanding(),
+            "objects": msgspec.to_builtins(reconciler.outstanding()),
         }
 
     async def _allow(self, request: Request, who: Who) -> str:
@@ -88,7 +88,7 @@ class StatusCommands(Generic[T, V]):
             reign.topic.mirror.objects.get(key),
             reign.topic.mirror.bad.get(key),
         )
-        outstanding = [one for one in reign.reconciler.outstanding() if one["key"] == subject.show(key)]
+        outstanding = reign.reconciler.outstanding_for(key)
         return {
             "name": subject.name(key),
             "host": subject.host(key),
@@ -96,7 +96,7 @@ class StatusCommands(Generic[T, V]):
             "report": str(bad) if bad else "" if report is None else msgspec.json.encode(report).decode(),
             "agent_alive": self._lives(key, seen),
             "revision": reign.topic.mirror.mod_revision(key),
-            "outstanding": outstanding,
+            "outstanding": [] if outstanding is None else [msgspec.to_builtins(outstanding)],
             "migrations": self._notices.about(subject.name(key)) if self._notices else [],
         }
 

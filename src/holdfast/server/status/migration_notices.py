@@ -63,11 +63,11 @@ class ArrivalSource:
         self._witnesses = Witnesses(region, endpoints)
 
     async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[Notified]]]:
-        found = await self.look(self._migrations.objects)
+        found = await self.get(self._migrations.objects)
         keys = [key for key in sorted(found) if (after is None or key > after) and (upto is None or key <= upto)]
         return [(key, found[key]) for key in keys]
 
-    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Notified]]:
+    async def get(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Notified]]:
         await self.refresh()
         self._witnesses.forget(self._migrations.objects)
         found: dict[bytes, Owned[Notified]] = {}
@@ -102,7 +102,7 @@ class WebhookTarget:
         self._migrations = migrations
         self._tell = tell
         self._confirm = confirm
-        self.read, self.look = target.read, target.look
+        self.read, self.get = target.read, target.get
 
     async def apply(self, ready: Sequence[Change[bytes, Notified]]) -> Sequence[Outcome[bytes, Notified]]:
         return [await self._one(change) for change in ready]
@@ -154,7 +154,7 @@ class MigrationNotices:
                 lambda key: f"migration {key.decode(errors='replace').rpartition('/')[2]}",
                 lambda new, old: new == old,  # never of one that cannot be read: no key is empty
                 term=lambda: fence.term,
-                deeds=DEEDS,
+                wording=DEEDS,
                 read_back=False,
             ),
             # Vitals of its own: those of the worker show the reports, and an unreachable webhook must not stall them.
@@ -186,7 +186,7 @@ class MigrationNotices:
         return [self._story(key, one) for key, one in self.mirror.objects.items() if of_endpoint(one) == endpoint]
 
     def _story(self, key: bytes, migration: Migration) -> dict[str, Any]:
-        story = self.reconciler.ledger.story(key)
+        story = self.reconciler.ledger.outstanding(key)
         row = self.target.written.get(key)
         return {
             "from": migration.source.node,

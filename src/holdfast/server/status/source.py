@@ -116,7 +116,7 @@ class StatusSource(Generic[T, V]):
             await asyncio.sleep(0)
         self._announce(lost)
 
-    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[V]]:
+    async def get(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[V]]:
         self._check()
         lost: set[str] = set()
         found = self._look(keys, lost)

@@ -109,7 +109,7 @@ class ObservedTarget(Generic[V]):
         self._pages = pages
         self.written = {key: row for page in pages for key, row in page if row.value is not self.blank}
 
-    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, WrittenRow[V]]:
+    async def get(self, keys: Collection[bytes]) -> Mapping[bytes, WrittenRow[V]]:
         return self.written
 
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:

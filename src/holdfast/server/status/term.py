@@ -142,7 +142,7 @@ class StatusTerm(Generic[T, V]):
             feed=self.feed,
             term=lambda: term,
             routine=self.topic.subject.routine,
-            words=self.topic.subject.words,
+            show_value=self.topic.subject.words,
             live_first=True,
             read_back=False,  # a transaction that was committed is its own proof
         )

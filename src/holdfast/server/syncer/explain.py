@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.inventory.api import Row
 from holdfast.inventory.changes import PastChange
 from holdfast.model.base.kind import Kind
@@ -55,7 +57,11 @@ class ExplainCommands:
             "store": [self._held(key, entries.get(key), row) for key in keys],
             "leads": self.reign is not None,
             "term": self.reign.fence.term if self.reign else None,
-            "waits": [story for key in keys if self.reign and (story := self.reign.reconciler.story(key))],
+            "waits": [
+                msgspec.to_builtins(one)
+                for key in keys
+                if self.reign and (one := self.reign.reconciler.outstanding_for(key))
+            ],
             "gates": [_closed(one) for key in keys[:1] for one in self._closed(key, entries.get(key))],
         }
 

@@ -79,7 +79,7 @@ class InventorySource:
             await self._complete()
         return found
 
-    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
+    async def get(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
         """Outside any snapshot: what is wanted now (C36)."""
         rows = await self._aside(lambda: self._inventory.look(keys))
         return dict(wish(row) for row in rows if self._wants(row.key, row.doc))

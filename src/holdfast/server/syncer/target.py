@@ -87,7 +87,7 @@ class EtcdTarget:
             entries = [entry for entry in entries if entry.key <= bound]
         return [(entry.key, _owned(entry)) for entry in entries if self._layout.is_ours(entry)], upto
 
-    async def look(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
+    async def get(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
         found: dict[bytes, Owned[Entry]] = {}
         self._foreign.difference_update(keys)
         with _sentences():
@@ -116,7 +116,7 @@ class EtcdTarget:
             if change.op is Op.DELETE and self._layout.individual(change.key) not in {None, *arriving}
         }
         moved = await self._elsewhere(leaving) if leaving else {}
-        there = await self.look(set(moved.values())) if moved else {}
+        there = await self.get(set(moved.values())) if moved else {}
         return {
             old: Outcome(leaving[old], f"it is wanted as {self._layout.show(new)} now, and stays until that is there")
             for old, new in moved.items()

@@ -221,7 +221,7 @@ class SyncerTerm:
         figures = self.around.figures
         figures.outbox.set(len(self.outbox))
         figures.resync_duration.set(self.reconciler.pass_took.total_seconds())
-        outstanding = self.reconciler.ledger.outstanding()
+        outstanding = self.reconciler.ledger.tallies()
         for kind in self.layout.kinds.order:
             figures.objects.labels(kind, "stored").set(self.reconciler.present.get(kind, 0))
             figures.objects.labels(kind, "outstanding").set(outstanding.get(kind, Tally()).total())

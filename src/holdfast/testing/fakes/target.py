@@ -33,7 +33,7 @@ class MemoryTarget(Generic[K, V]):
         more = start + self.page < len(keys)
         return [(key, self.objects[key]) for key in page], page[-1] if more else None
 
-    async def look(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
+    async def get(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
         self._reachable()
         return {key: self.objects[key] for key in keys if key in self.objects}
 
@@ -76,7 +76,7 @@ class MemorySource(Generic[K, V]):
         end = len(keys) if upto is None else bisect.bisect_right(keys, upto)
         return [(key, self.objects[key]) for key in keys[start:end]]
 
-    async def look(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
+    async def get(self, keys: Collection[K]) -> Mapping[K, Owned[V]]:
         self._reachable()
         return {key: self.objects[key] for key in keys if key in self.objects}
 
