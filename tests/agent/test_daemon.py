@@ -200,7 +200,7 @@ def test_a_dry_run_heeds_a_pause_and_a_source_that_was_forgotten(agent: Agent) -
     unreachable = agent.rehearses("--set", "store.endpoints=http://127.0.0.1:1", "--set", "store.call_deadline=1s")
     assert "delete route 10.65.0.9/32" in " ".join(unreachable.split())
     book.write_bytes(b"{")
-    assert "mend it, or delete it to forget it" in agent.rehearses()
+    assert "fix it, or delete it to drop all intents" in agent.rehearses()
 
 
 def test_N17_a_worker_that_hangs_is_replaced_and_goes_on_where_it_was(agent: Agent) -> None:
@@ -244,4 +244,4 @@ def test_a_second_agent_in_the_same_folder_is_refused_in_one_sentence(agent: Age
     wait_until(lambda: agent.pid("peers") is not None, "the first one runs", within=_PATIENCE)
     second = subprocess.run([HOLDFAST, "agent", *agent._flags], capture_output=True, text=True, check=False)
     assert second.returncode == 1
-    assert "agent runs already (pid" in second.stderr
+    assert "agent is already running (pid" in second.stderr

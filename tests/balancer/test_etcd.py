@@ -51,7 +51,7 @@ class StoreSite:
         paths = RolePaths("balancer", self._folder / "run", self._folder / "state")
         paths.prepare()
         spec = Spec("vips", "")
-        board = Board.create(paths.board, ["supervisor", "vips", "vips/sheet"])
+        board = Board.create(paths.board, ["supervisor", "vips", "vips/record"])
         worker = Worker(spec, "balancer", paths, self._config, self.node.clock, board)
         self.client: FakeClient = self.node.store()
         if store_away:

@@ -52,7 +52,7 @@ def test_C32_a_fleet_whose_electors_all_froze_at_once_is_led_again(cluster: Etcd
         term, _ = wait_working(fleet)
         signal_electors(fleet, signal.SIGSTOP)
         for server in fleet.members:
-            wait_until(partial(server.says, "): it is ended"), "the frozen elector is noticed", within=8)
+            wait_until(partial(server.says, "): sending SIGTERM"), "the frozen elector is noticed", within=8)
         wait_working(fleet, after=term, within=TTL + 17)
 
 

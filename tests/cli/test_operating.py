@@ -177,7 +177,7 @@ def test_a_source_can_be_forgotten_by_the_command_that_the_gate_names(lab: Route
     result = lab.holdfast("source", "forget", "file", "--reason", "it will not come back")
     assert (result.exit_code, result.stderr) == (
         0,
-        "file counts as complete and empty; what only it wanted goes, behind the brake\n",
+        "file counts as complete and empty; what only this source wanted is deleted, subject to the brake\n",
     )
 
 

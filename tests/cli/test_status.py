@@ -265,11 +265,11 @@ def test_times_and_counts_as_people_read_them() -> None:
 def test_a_daemon_that_was_killed_is_said_to_be_gone_and_its_workers_show_nothing(tmp_path: Path) -> None:
     died = subprocess.Popen(["true"])
     died.wait()
-    board = Board.create(tmp_path / "server.board", ["supervisor", "elector", "elector/sheet"])
+    board = Board.create(tmp_path / "server.board", ["supervisor", "elector", "elector/record"])
     now = SystemClock().now()
     board.cell("supervisor", Pulse).write(Pulse(pid=died.pid, beat=now))
     board.cell("elector", Pulse).write(Pulse(pid=died.pid, beat=now, state="leading"))
-    board.cell("elector/sheet", WorkerRecord).write(WorkerRecord(phase="running", verdict="healthy"))
+    board.cell("elector/record", WorkerRecord).write(WorkerRecord(phase="running", verdict="healthy"))
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(tmp_path / "server.sock"))
     page = render(asyncio.run(look(tmp_path)), NOW)

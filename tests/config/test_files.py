@@ -102,13 +102,15 @@ def test_a_secret_is_read_without_its_line_break(secret: Path) -> None:
 
 def test_a_secret_that_everybody_can_read_is_refused(secret: Path) -> None:
     secret.chmod(0o644)
-    with pytest.raises(SecretRefused, match=f"{secret} is open to every user of this machine: run chmod o= {secret}"):
+    with pytest.raises(
+        SecretRefused, match=f"{secret} is accessible to every user of this machine: run chmod o= {secret}"
+    ):
         read_secret(str(secret), {})
 
 
 def test_a_key_that_everybody_can_read_is_refused(secret: Path) -> None:
     secret.chmod(0o604)
-    with pytest.raises(SecretRefused, match="is open to every user"):
+    with pytest.raises(SecretRefused, match="is accessible to every user"):
         secret_file(str(secret), {})
 
 

@@ -77,7 +77,7 @@ def main(folder: Path) -> int:
     assert isinstance(config, Config)
     logging.setup(config.log, role=ROLE, worker="supervisor")
     sys.executable = plan.get("python", sys.executable)
-    supervisor.LOOK = 0.25
+    supervisor.CHECK_EVERY_S = 0.25
     specs = [Spec(name, entry, once=once) for name, entry, once in plan["workers"]]
     try:
         return asyncio.run(Supervisor(ROLE, specs, config, paths(folder), reload=load).run())
@@ -182,8 +182,8 @@ class Daemon:
 
     def ends(self) -> list[str]:
         """What was said about the end of each worker, in order."""
-        words = (" stops", "it is killed", "left to the next start")
-        return [line for line in self.log() if line.endswith(words) and not line.startswith("holdfast")]
+        begins = ("killing worker", "job cancelled")
+        return [line for line in self.log() if line.startswith(begins) or line.endswith(" stops")]
 
     def decided(self, worker: str) -> list[tuple[str, str]]:
         """(outcome, sentence) of what the decision log has on a worker."""
@@ -221,9 +221,12 @@ def _entry(job: str) -> str:
 
 def _sentence(line: str) -> str:
     try:
-        return str(json.loads(line)["event"])
+        fields = json.loads(line)
+        event = fields.pop("event")
     except (ValueError, KeyError, TypeError):
         return line
+    rest = [f"{name}={value}" for name, value in fields.items() if name not in ("level", "timestamp", "process")]
+    return " ".join([event, *rest])
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ def test_a_reader_that_was_lapped_looks_again_instead_of_going_back(tmp_path: Pa
     cell, encode = board.cell("a", Note), msgspec.msgpack.encode
     looks = iter([[(4, encode(note(4)))], [(6, encode(note(6))), (7, encode(note(7)))]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cell, "_whole_copies", lambda: next(looks))
+        patch.setattr(cell, "_intact_copies", lambda: next(looks))
         assert cell.read() == note(7)
 
 

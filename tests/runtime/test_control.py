@@ -127,7 +127,7 @@ def test_rubbish_is_answered_with_what_is_wrong_and_harms_nobody(tmp_path: Path,
             writer.write(content)
             writer.write_eof()
             answer = json.loads(await reader.readline())
-        assert answer["error"].startswith("the request is not understood")
+        assert answer["error"].startswith("invalid request")
         assert await still_answers(path)
 
     serving(scenario)(tmp_path)
@@ -163,7 +163,7 @@ def test_who_is_starting_says_so_and_not_that_a_command_does_not_exist(tmp_path:
         path, handlers, starting = tmp_path / "lab.sock", dict(HANDLERS), [True]
         async with ControlServer(path, handlers, is_starting=lambda: starting[0]):
             early = await ask(path, Request("dance"))
-            assert early.error == "dance cannot be answered yet: the process is starting; ask again in a moment"
+            assert early.error == "dance is not available yet: the process is starting; try again in a moment"
             assert (await ask(path, Request("echo"))).error == ""
             starting[0] = False
             assert (await ask(path, Request("dance"))).error.startswith("unknown command 'dance'")
@@ -179,14 +179,14 @@ async def test_a_declined_command_is_one_sentence(path: Path) -> None:
 @serving
 async def test_a_bug_in_a_command_ends_neither_the_server_nor_the_connection(path: Path) -> None:
     answer = await ask(path, Request("fail"))
-    assert answer.error == "fail failed: ZeroDivisionError: oops (the daemon's log has more)"
+    assert answer.error == "fail failed: ZeroDivisionError: oops (see the log of the daemon)"
     assert await still_answers(path)
 
 
 @serving
 async def test_a_forged_who_is_refused(path: Path) -> None:
     answer = await ask(path, Request("echo", who=Who(0, 1, "root")))
-    assert answer.error == "only the supervisor may ask on behalf of somebody else"
+    assert answer.error == "only the supervisor may act on behalf of another caller"
 
 
 @pytest.mark.parametrize("pid", [0, -1])
@@ -195,7 +195,7 @@ def test_a_peer_that_the_kernel_cannot_name_is_not_the_supervisor(tmp_path: Path
     server = ControlServer(tmp_path / "lab.sock", HANDLERS)
     request = b'{"do": "echo", "who": {"uid": 0, "pid": 1, "name": "root"}}'
     answer = asyncio.run(server._answer(request, Who(1_000, pid, "mallory")))
-    assert answer.error == "only the supervisor may ask on behalf of somebody else"
+    assert answer.error == "only the supervisor may act on behalf of another caller"
 
 
 def test_the_supervisor_may_ask_on_behalf_of_somebody_else(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ async def _answers(path: Path) -> None:
 
 def test_nobody_there_is_a_sentence(tmp_path: Path) -> None:
     answer = asyncio.run(ask(tmp_path / "nowhere" / "lab.sock", Request("echo")))
-    assert answer.error == f"nobody listens on {tmp_path}/nowhere/lab.sock: is the daemon running?"
+    assert answer.error == f"no process listens on {tmp_path}/nowhere/lab.sock: is the daemon running?"
 
 
 @pytest.mark.parametrize("reply", [b"rubbish\n", b"", b"[1]\n", b"\xff\xfe\n"])

@@ -156,7 +156,9 @@ def test_a_full_disk_loses_records_and_the_log_goes_on_when_there_is_room_again(
     assert lost == at_the_end == 101 - len(found)
     assert 0 < lost < 100
     assert found == [*(f"r{number}" for number in range(100 - lost)), "r100"]
-    assert done.stdout.count("cannot be written down") + done.stderr.count("cannot be written down") == 1
+    assert (
+        done.stdout.count("decision log cannot be written") + done.stderr.count("decision log cannot be written") == 1
+    )
 
 
 def test_history_merges_workers_in_the_order_of_time(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_allow_once_lets_exactly_through_what_was_shown(tmp_path: Path) -> None:
     office.turn()
     shown = office.ask("held")
     assert (shown["total"], shown["gates"], len(shown["objects"])) == (12, {"brake": 12}, 12)
-    with pytest.raises(Declined, match="9 were shown but 12 are held now: look again"):
+    with pytest.raises(Declined, match="9 were shown but 12 are held now: check again"):
         office.ask("allow", reason="x", shown=9)
     office.turn()
     assert len(office.shop.there) == 12
@@ -129,7 +129,7 @@ def test_allow_once_is_declined_when_as_many_others_are_held_by_now(tmp_path: Pa
     office.shop.want({1: "v1"})
     asyncio.run(office.shop.look_at_all(after=1.1))
     assert office.ask("held")["gates"] == {"brake": 11}
-    with pytest.raises(Declined, match="others than were shown are held now: look again"):
+    with pytest.raises(Declined, match="others than were shown are held now: check again"):
         office.ask("allow", reason="x", shown=11, seal=seal)
     office.turn()
     assert len(office.shop.there) == 12
@@ -175,11 +175,11 @@ def test_a_forgotten_source_is_forgotten_over_a_restart_but_one_that_came_back_i
 def test_a_forgotten_source_that_speaks_after_all_is_not_forgotten_at_the_next_start(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.ask("forget", source="db", reason="gone")
-    office.intents.heard()
+    office.intents.readmit_sources()
     assert Office(tmp_path).shop.sync.sources == {}
     office.shop.sync.note_source("db", Synced(office.shop.clock.now(), 7))
-    office.intents.heard()
-    assert office.told()[-1] == "db, which was forgotten, has delivered a complete list: it counts again"
+    office.intents.readmit_sources()
+    assert office.told()[-1] == "the forgotten source db has delivered a complete list and counts again"
     assert list(Office(tmp_path).shop.sync.sources) == ["db"]
 
 
@@ -190,7 +190,7 @@ def test_wishes_that_cannot_be_read_stop_the_worker_because_one_could_be_a_pause
     office = Office(tmp_path)
     office.ask("pause", reason="maintenance")
     office.file.write_bytes(content)
-    with pytest.raises(RuntimeError, match="mend it, or delete it"):
+    with pytest.raises(RuntimeError, match="fix it, or delete it"):
         Office(tmp_path)
 
 

@@ -18,9 +18,9 @@ from holdfast.runtime.daemon.pulse import (
     Pulse,
     PulseVerdict,
     WorkerSigns,
-    came_back,
     evidence,
     judge,
+    was_suspended,
 )
 from holdfast.runtime.daemon.vitals import Vitals
 from tests.runtime.place import HandClock, patient
@@ -57,7 +57,7 @@ def signs(
         duty=duty,
         audit=audit,
     )
-    return WorkerSigns(started, pulse, back=back)
+    return WorkerSigns(started, pulse, resumed=back)
 
 
 def verdict(of: WorkerSigns) -> PulseVerdict:
@@ -166,11 +166,11 @@ def test_having_moved_once_excuses_nobody_who_has_shown_a_pulse_since() -> None:
 
 @pytest.mark.parametrize(("age", "away"), [(4.9, False), (5.1, True)])
 def test_a_last_look_over_five_seconds_ago_means_that_we_were_away(age: float, away: bool) -> None:
-    assert came_back(ago(age), NOW, BOUNDS) is away
+    assert was_suspended(ago(age), NOW, BOUNDS) is away
 
 
 def test_the_first_look_of_all_is_not_a_return() -> None:
-    assert not came_back(NEVER, NOW, BOUNDS)
+    assert not was_suspended(NEVER, NOW, BOUNDS)
 
 
 @patient

@@ -41,7 +41,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def has_moved(charge: SupervisedWorker, now: Instant) -> bool:
-    charge.look_for_progress(now)
+    charge.note_cpu_use(now)
     return charge.moved == now
 
 
@@ -56,7 +56,7 @@ def test_it_gets_on_while_it_uses_the_cpu_and_not_while_it_is_frozen(spinning: S
     assert spinning.process is not None
     spinning.process.send_signal(signal.SIGSTOP)
     until(lambda: "\nState:\tT" in Path(f"/proc/{pid(spinning)}/status").read_text())
-    spinning.look_for_progress(THIRD)
+    spinning.note_cpu_use(THIRD)
     assert not has_moved(spinning, FOURTH)
 
 

@@ -36,9 +36,9 @@ def test_sigterm_stops_the_workers_in_reverse_order_each_with_bounded_patience(t
         assert one.wait() == 0
         assert one.ends() == [
             "c stops",
-            "unending did not end within 5.0 s: it is killed",
+            "killing worker why=still running after 5.0 s worker=unending",
             "b stops",
-            "dragging did not finish within 3 s; what is left is left to the next start",
+            "job cancelled; the next start does the rest after_s=3.0 worker=dragging",
             "a stops",
         ]
         assert not any(alive(pid) for pid in pids if pid)
@@ -71,10 +71,10 @@ def test_a_second_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
     with daemon(tmp_path, ["steady", "unending", "dragging"], bounds={"term_grace": 300.0}) as one:
         pids = [worker.pid for worker in one.workers()]
         one.send_group(signal.SIGINT)
-        one.until(lambda: one.said("holdfast lab stops"), "it stops")
+        one.until(lambda: one.said("stopping role=lab"), "it stops")
         one.send_group(signal.SIGINT)
         assert one.wait() == 0
-        assert one.said("dragging has not ended yet: it is killed")
+        assert one.said("killing worker", "dragging", "second stop signal")
         assert not any(alive(pid) for pid in pids if pid)
 
 
@@ -86,9 +86,9 @@ def test_a_second_daemon_in_the_same_folder_is_refused_with_one_sentence(calm: D
         assert second.wait() == 1
     finally:
         second.end()
-    (refusal,) = [line for line in calm.log() if "runs already" in line]
+    (refusal,) = [line for line in calm.log() if "is already running" in line]
     assert refusal == (
-        f"Error: holdfast lab runs already (pid {calm.pid}) in {calm.folder}/run: stop it first, or set another "
+        f"Error: holdfast lab is already running (pid {calm.pid}) in {calm.folder}/run: stop it, or set another "
         "paths.runtime"
     )
     assert calm.pid_of("steady") == pid
@@ -118,19 +118,20 @@ def test_a_bad_reload_leaves_the_running_configuration_also_for_a_worker_that_re
         one.until(lambda: one.said("telling runs with level info"), "its job has begun")
         one.write_plan(level="debug", broken="there is no level 'loud'")
         one.send(signal.SIGHUP)
-        told = "the new configuration cannot be used, the running one stays"
+        told = "configuration rejected; the running one stays in force"
         one.until(lambda: one.said(told), "it is told")
         os.kill(pid, signal.SIGKILL)
         one.until_replaced("telling", pid)
         one.until(lambda: one.log().count("telling runs with level info") == 2, "it runs as before")
         answer = one.ask("reload")
-        assert answer.error == f"the running configuration stays:\n{tmp_path}/plan.json:1: there is no level 'loud'"
+        rejected = "the new configuration was rejected, and the running one stays in force"
+        assert answer.error == f"{rejected}:\n{tmp_path}/plan.json:1: there is no level 'loud'"
 
 
 def test_the_files_of_a_running_daemon_cannot_be_moved_by_a_reload(tmp_path: Path) -> None:
     with daemon(tmp_path, ["telling"]) as one:
         one.write_plan(level="warning", state=str(tmp_path / "elsewhere"))
-        assert "paths.state and paths.runtime cannot change under a running daemon" in one.ask("reload").error
+        assert "paths.state and paths.runtime cannot change while the daemon runs" in one.ask("reload").error
         one.write_plan(state=str(tmp_path / "state"))
         assert one.ask("reload").result == "the new configuration is in force"
         one.until(lambda: one.said("telling changed to level warning"), "the worker has it")
@@ -183,9 +184,9 @@ def test_a_one_shot_job_that_has_finished_is_not_down(calm: Daemon) -> None:
 def test_the_desk_declines_what_makes_no_sense(calm: Daemon) -> None:
     told = calm.ask("tell", "nobody", do="x").error
     assert told == "there is no worker 'nobody'; there are: finishing, steady, frozen"
-    assert calm.ask("tell", "steady").error == "what the worker is to do is missing"
+    assert calm.ask("tell", "steady").error == "the command for the worker is missing"
     # It never says that it has tried anything: as far as anybody knows it is still starting.
-    calm.until(lambda: "dance cannot be answered yet" in calm.ask("tell", "steady", do="dance").error, "steady answers")
+    calm.until(lambda: "dance is not available yet" in calm.ask("tell", "steady", do="dance").error, "steady answers")
     assert "not understood" in calm.ask("tell", "steady", do="metrics", args=[1]).error
     assert calm.ask("history", key=7).error.startswith("history takes a key")
     assert calm.ask("history", last=-1).error.startswith("history takes a key")
@@ -217,7 +218,7 @@ def test_the_service_manager_hears_of_start_life_reload_and_stop(tmp_path: Path)
             one.write_plan(broken="nonsense")
             one.send(signal.SIGHUP)
             hear(manager, "RELOADING=1")
-            assert "the running configuration stays" in hear(manager, "READY=1")[-1]
+            assert "the running one stays in force" in hear(manager, "READY=1")[-1]
             one.send(signal.SIGTERM)
             hear(manager, "STOPPING=1")
             assert one.wait() == 0

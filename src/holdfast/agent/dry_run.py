@@ -29,7 +29,7 @@ from holdfast.runtime.daemon.process import boot_id
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.intents.book import IntentFile, WorkerIntents
-from holdfast.runtime.intents.commands import take_effect
+from holdfast.runtime.intents.commands import apply_intents
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.paths import RolePaths
 from holdfast.runtime.reconciler.outstanding import OutstandingChange
@@ -92,7 +92,7 @@ async def rehearse(config: Config, store: Store, real: HostDataplane, folder: Pa
     context = Context(clock, Vitals(clock), DecisionLog(folder / "decisions", ROLE), WorkerMetrics())
     kernel = JournaledTarget(journal, plane)
     keeper = AgentReconciler(host_name(config), [source], kernel, belonging, context, settings(config, way))
-    _heed(IntentFile(paths, SPEAKER).wishes, keeper, clock)
+    _heed(IntentFile(paths, SPEAKER).intents, keeper, clock)
     try:
         return await _played(keeper, plane, config)
     finally:
@@ -102,7 +102,7 @@ async def rehearse(config: Config, store: Store, real: HostDataplane, folder: Pa
 
 def _heed(wishes: WorkerIntents, keeper: AgentReconciler, clock: Clock) -> None:
     """As the agent that would do it: what it was told to keep its hands off is not told as a change."""
-    take_effect(wishes, clock, keeper.intent, keeper.reconciler.place.brake)
+    apply_intents(wishes, clock, keeper.intent, keeper.reconciler.place.brake)
     for name in wishes.forgotten:
         keeper.sync.forget(name)
 

@@ -40,7 +40,7 @@ from holdfast.netlink.netns import inside
 from holdfast.reconcile import Away, BrakeLimits
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Request, Who
-from holdfast.runtime.daemon.process import boot_id, give_back_memory
+from holdfast.runtime.daemon.process import boot_id, trim_memory
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.paths import RolePaths
@@ -173,9 +173,9 @@ class AgentJob:
         while True:
             if self.keeper.reconciler.passes != passes:
                 passes = self.keeper.reconciler.passes
-                await asyncio.to_thread(give_back_memory)  # a comparison of everything takes a tenth more than it keeps
+                await asyncio.to_thread(trim_memory)  # a comparison of everything takes a tenth more than it keeps
             self.keeper.measure(self._worker.clock.now())
-            self._intents.heard()
+            self._intents.readmit_sources()
             self._commands.addresses = own_addresses(self._begun_with)
             self._commands.tunnel_macs = tuple(mac for family in (4, 6) if (mac := self._node.mac(family)))
             await asyncio.sleep(_MEASURE.total_seconds())

@@ -1,7 +1,7 @@
 """Clocks: the boot clock for ages and deadlines, the wall clock for timestamps that cross machines.
 
-CLOCK_BOOTTIME counts suspends and is shared by all processes of a machine, so that one process can judge the age of
-what another wrote. Nothing that decides reads a clock itself; it is handed an `Instant`.
+CLOCK_BOOTTIME counts suspends and is shared by all processes of a machine, so that one process can tell the age of
+what another wrote. Code that decides never reads a clock; it is handed an `Instant`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from holdfast.model.base.time import Instant
 
 class Clock(Protocol):
     def now(self) -> Instant:
-        """This machine's boot clock."""
+        """Returns the time of the boot clock of this machine."""
         ...
 
     def wall(self) -> datetime:
-        """The time of day, aware. Never subtracted from another machine's to get an age."""
+        """Returns the time of day, timezone-aware. Never subtracted from the time of another machine to get an age."""
         ...
 
 

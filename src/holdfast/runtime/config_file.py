@@ -1,8 +1,7 @@
-"""Reads the configuration file and secret files. What they mean is decided in `holdfast.config`.
+"""Reads the configuration file and secret files; `holdfast.config` decides what they mean.
 
-`load` never raises: a daemon that reloads keeps what it has when it gets `ConfigRejected`. A secret is read where it
-is used,
-through one open file: what was checked is what is read.
+`load` never raises: a daemon that reloads keeps its configuration when it gets `ConfigRejected`. A secret is checked
+and read through one open file, so that what was checked is what is read.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _LARGEST_SECRET = 64 * 1024
 
 
 class SecretRefused(Exception):
-    """A secret cannot be had. The message is one sentence: which file, what is wrong, what to do."""
+    """A secret cannot be read. The message says which file, what is wrong and what to do."""
 
 
 def load(path: str | None, environ: Mapping[str, str], flags: Sequence[FlagValue] = ()) -> Loaded | ConfigRejected:
-    """The effective configuration. Without a `path`, HOLDFAST_CONFIG names the file, else it is the default one, which
-    alone need not exist."""
+    """Returns the effective configuration. Without a `path`, HOLDFAST_CONFIG names the file; else it is the default
+    file, the only one that may be missing."""
     named = path or environ.get("HOLDFAST_CONFIG")
     try:
         source: ConfigFile | None = ConfigFile(named or DEFAULT_FILE, _read(Path(named or DEFAULT_FILE), LARGEST + 1))
@@ -47,31 +46,31 @@ def _unreadable(name: str, error: OSError | ValueError) -> ConfigRejected:
 
 
 def file_path(value: str, environ: Mapping[str, str]) -> Path:
-    """The file that a `…_file` field names: a path, or `credential:NAME` in the folder that systemd made for us."""
+    """Returns the file that a `…_file` field names: a path, or `credential:NAME` in the folder that systemd made."""
     if not value.startswith(CREDENTIAL):
         return Path(value)
     folder = environ.get("CREDENTIALS_DIRECTORY")
     if not folder:
         raise SecretRefused(
-            f"{value} cannot be read: systemd gave this process no credentials, "
+            f"{value} cannot be read: systemd passed no credentials to this process; "
             f"add LoadCredential={value.removeprefix(CREDENTIAL)}:… to its unit"
         )
     return Path(folder) / value.removeprefix(CREDENTIAL)
 
 
 def secret_file(value: str, environ: Mapping[str, str]) -> Path:
-    """The same for a file that another library reads by its name, such as a TLS key; checked as `read_secret` does."""
+    """Returns the path of a secret that another library opens, such as a TLS key, after the checks of `read_secret`."""
     path = file_path(value, environ)
     _read_secret(path, 0)
     return path
 
 
 def read_secret(value: str, environ: Mapping[str, str]) -> str:
-    """The secret in the file that a `…_file` field names, without the line break at its end."""
+    """Returns the secret in the file that a `…_file` field names, without its final line break."""
     path = file_path(value, environ)
     data = _read_secret(path, _LARGEST_SECRET + 1)
     if len(data) > _LARGEST_SECRET:
-        raise SecretRefused(f"{path} is larger than {_LARGEST_SECRET // 1024} KiB, too large for a secret")
+        raise SecretRefused(f"{path} is larger than {_LARGEST_SECRET // 1024} KiB: put only the secret into it")
     try:
         secret = data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
@@ -85,7 +84,7 @@ def _read_secret(path: Path, most: int) -> bytes:
     try:
         with _open(path) as file:
             if os.fstat(file.fileno()).st_mode & (stat.S_IROTH | stat.S_IWOTH):
-                raise SecretRefused(f"{path} is open to every user of this machine: run chmod o= {path}")
+                raise SecretRefused(f"{path} is accessible to every user of this machine: run chmod o= {path}")
             return file.read(most)
     except (OSError, ValueError) as error:
         raise SecretRefused(f"{path} cannot be read: {_why(error)}") from None
@@ -97,7 +96,7 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _open(path: Path) -> BinaryIO:
-    # Without O_NONBLOCK the open of a FIFO would wait for a writer, for ever.
+    # Without O_NONBLOCK opening a FIFO would wait for a writer for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return os.fdopen(descriptor, "rb")

@@ -1,8 +1,8 @@
-"""The control socket: one JSON line in, one JSON line out, between processes of one machine.
+"""Control socket: one JSON line in, one JSON line out, between processes of one machine.
 
-Who asks is told by the kernel (the peer's credentials), never by the request; only a daemon's own supervisor may speak
-for somebody else when it passes a request on. A request that is not understood gets an answer that says what is wrong
-with it. A peer that sends nothing, or too much, costs nobody else anything.
+The kernel names the caller (peer credentials), never the request; only the daemon's own supervisor may act on behalf of
+another caller when it forwards a request. An invalid request gets an answer that says what is wrong with it. A peer
+that sends nothing, or too much, does not affect others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PEERS = 64
 
 
 class Who(msgspec.Struct, frozen=True):
-    """Who asks, by the kernel's word."""
+    """The caller, as the kernel reports it."""
 
     uid: int
     pid: int
@@ -49,7 +49,7 @@ def _user(uid: int) -> str:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """`do` names the command, `worker` whom to pass it on to; `who` counts only when the supervisor says it."""
+    """`do` names the command, `worker` the one to forward it to; `who` counts only when the supervisor sends it."""
 
     do: str
     args: dict[str, Any] = {}
@@ -58,14 +58,14 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Either a result or an error, which is one sentence."""
+    """Either a result or an error."""
 
     result: Any = None
     error: str = ""
 
 
 class Declined(Exception):
-    """A command cannot be done; the message is one sentence for the person who asked."""
+    """A command cannot be carried out; the message is for the operator who sent it."""
 
 
 Handler = Callable[[Request, Who], Awaitable[Any]]
@@ -75,7 +75,7 @@ _answer = msgspec.json.Decoder(Answer)
 
 
 class ControlServer:
-    """Listens on one socket and answers with the handlers it was given."""
+    """Serves one socket with the given handlers."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ControlServer:
         trusted: int | None = None,
         is_starting: Callable[[], bool] = lambda: False,
     ) -> None:
-        """While it `is_starting`, handlers may still be added."""
+        """While `is_starting` returns True, the owner may still add handlers."""
         self._path = path
         self._is_starting = is_starting
         self._handlers = handlers
@@ -93,7 +93,7 @@ class ControlServer:
         self._server: asyncio.Server | None = None
         self._peers = 0
         self._idle: dict[asyncio.StreamWriter, None] = {}
-        """Peers of which we wait for a request, the longest waiting first."""
+        """Peers that have sent no request yet, the longest idle first."""
 
     async def __aenter__(self) -> ControlServer:
         self._path.unlink(missing_ok=True)
@@ -113,22 +113,22 @@ class ControlServer:
             if self._peers > _PEERS and not self._make_room():
                 await _send(writer, Answer(error=f"more than {_PEERS} commands at once: try again"))
                 return
-            await self._converse(reader, writer)
+            await self._serve_requests(reader, writer)
         except (ConnectionError, TimeoutError):
-            pass  # the peer went away, or never said anything
+            pass  # the peer disconnected, or never sent anything
         finally:
             self._peers -= 1
             writer.close()
 
     def _make_room(self) -> bool:
-        """Sends the peer away that has been silent for longest; whether there is one."""
+        """Closes the connection that has been idle for longest; returns False when none is idle."""
         silent = next(iter(self._idle), None)
         if silent is not None:
             del self._idle[silent]
             silent.close()
         return silent is not None
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         who = Who.of(writer.get_extra_info("socket"))
         while True:
             self._idle[writer] = None
@@ -147,15 +147,15 @@ class ControlServer:
     async def _answer(self, line: bytes, who: Who) -> Answer:
         try:
             request = _request.decode(line)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are no UTF-8
-            return Answer(error=f"the request is not understood: {error}")
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: bytes that are not UTF-8
+            return Answer(error=f"invalid request: {error}")
         if request.who is not None:
             if who.pid != self._trusted:
-                return Answer(error="only the supervisor may ask on behalf of somebody else")
+                return Answer(error="only the supervisor may act on behalf of another caller")
             who = request.who
         handler = self._handlers.get(request.do)
         if handler is None and self._is_starting():
-            return Answer(error=f"{request.do} cannot be answered yet: the process is starting; ask again in a moment")
+            return Answer(error=f"{request.do} is not available yet: the process is starting; try again in a moment")
         if handler is None:
             return Answer(error=f"unknown command {request.do!r}; there are: {', '.join(sorted(self._handlers))}")
         try:
@@ -163,25 +163,25 @@ class ControlServer:
         except Declined as declined:
             return Answer(error=str(declined))
         except Exception as error:
-            log.exception("a command failed", command=request.do)
-            return Answer(error=f"{request.do} failed: {type(error).__name__}: {error} (the daemon's log has more)")
+            log.exception("command failed", command=request.do)
+            return Answer(error=f"{request.do} failed: {type(error).__name__}: {error} (see the log of the daemon)")
 
 
 async def ask(path: Path, request: Request, timeout: float = 5.0) -> Answer:
-    """Asks one thing. A process that does not answer is an `Answer` with an error, too."""
+    """Sends one request. A process that does not answer gives an `Answer` with an error, too."""
     try:
         async with asyncio.timeout(timeout), _connected(path) as (reader, writer):
             await _send(writer, request)
             line = await reader.readline()
             return _answer.decode(line) if line else Answer(error=f"{path} closed the connection without an answer")
     except (FileNotFoundError, ConnectionRefusedError):
-        return Answer(error=f"nobody listens on {path}: is the daemon running?")
+        return Answer(error=f"no process listens on {path}: is the daemon running?")
     except PermissionError:
-        return Answer(error=f"{path} may not be opened by this user: use sudo, or join the socket's group")
+        return Answer(error=f"this user may not open {path}: use sudo, or join the group of the socket")
     except TimeoutError:
-        return Answer(error=f"no answer from {path} within {timeout:g} s: the process hangs, or is overloaded")
+        return Answer(error=f"no answer from {path} within {timeout:g} s: the process hangs or is overloaded")
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        return Answer(error=f"{path} answers in a way that is not understood: {error}")
+        return Answer(error=f"invalid answer from {path}: {error}")
 
 
 @contextlib.asynccontextmanager
@@ -201,7 +201,7 @@ async def _send(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
 
 @contextlib.contextmanager
 def short_name(path: Path) -> Iterator[str]:
-    """A name for the socket that fits the 107 bytes of a socket address, however deep the folder lies."""
+    """Yields a name for the socket that fits the 107 bytes of a socket address, however deep its folder is."""
     fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{path.name}"

@@ -1,7 +1,7 @@
-"""Long work in steps: written once, done at once where nobody waits, or in turns with all others in an event loop.
+"""Cooperative work: long computations as generators, run at once or interleaved with other tasks of an event loop.
 
-The work is a generator: it yields where others may run, after a millisecond or two of work, and returns what came of
-it. What a step is depends on the amount of work and never on a clock, so a simulation takes the same steps each time.
+The generator yields after a millisecond or two of work, where other tasks may run, and returns the result. A step is
+an amount of work, never a duration, so that a simulation takes the same steps each time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Steps = Generator[None, None, T]
 
 
 def at_once(steps: Steps[T]) -> T:
-    """All of it, now."""
+    """Runs all steps now."""
     while True:
         try:
             next(steps)
@@ -26,7 +26,7 @@ def at_once(steps: Steps[T]) -> T:
 
 
 async def in_turns(steps: Steps[T]) -> T:
-    """All of it, while others run. Cancelled, it ends at its last step, which hears of it as `GeneratorExit`."""
+    """Runs all steps, letting other tasks run in between. A cancellation reaches the generator as `GeneratorExit`."""
     try:
         while True:
             next(steps)

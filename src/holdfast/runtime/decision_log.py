@@ -1,8 +1,8 @@
-"""The decision log: every delete, replace and hold is one record, creates one line per batch. It survives restarts.
+"""Decision log: every delete, replace and hold is one record, creates are one record per batch. It survives restarts.
 
-A ring of a few files of JSON lines in the state folder, one ring per worker: when the newest file is full, the oldest
-goes. Records are written in batches with one write each; a torn last line (a crash, a full disk) is left behind and
-skipped by readers. A log that cannot be written never stops the work: it is counted, and said once.
+Each worker has a ring of a few files of JSON lines in the state folder: when the newest file is full, the oldest is
+deleted. A batch of records is one write; readers skip a torn last line (a crash, a full disk). A decision log that
+cannot be written never stops reconciling: lost records are counted, and the first is logged.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ FILES = 8
 
 
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One thing that was done to the world, or was not done, and why."""
+    """One change that was applied, held or failed, and why."""
 
     time: datetime
     worker: str
     op: str
-    """delete, replace, create, hold; worker for the supervisor's own."""
+    """delete, replace, create, hold; `worker` for the records of the supervisor."""
     key: str
     outcome: str
-    """applied, failed, held, or what happened to a worker."""
+    """applied, failed, held, or the event of a worker."""
     sentence: str
     kind: str = ""
     old: str = ""
-    """Who wanted what was there: source@revision."""
+    """Owner of the old value: source@revision."""
     new: str = ""
     revision: int = 0
     term: int = 0
     gate: str = ""
     reason: str = ""
     count: int = 1
-    """How many objects the record stands for (creates: one line per batch)."""
+    """Number of objects that the record stands for (creates: one record per batch)."""
 
 
 T = TypeVar("T")
 
 _lines = msgspec.json.Encoder().encode_lines
 _NO_KEY = b'"key":""'
-"""Cannot stand in a value before it: quotes in texts are escaped."""
+"""Unique in a record: quotes inside values are escaped."""
 _decode = msgspec.json.Decoder(Decision).decode
 
 
 class DecisionLog:
-    """The writing end. Not shared between processes."""
+    """Writer of one ring. Not shared between processes."""
 
     def __init__(self, folder: Path, worker: str, *, ring: int = RING_BYTES, files: int = FILES) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class DecisionLog:
         self._write(_lines, decisions)
 
     def repeat(self, decision: Decision, keys: Sequence[str]) -> None:
-        """The same decision about each of these objects, a record each."""
+        """Writes the same decision for each of these objects, one record each."""
         self._write(partial(_repeated, decision), keys)
 
     def _write(self, encode: Callable[[Sequence[T]], bytes], records: Sequence[T]) -> None:
@@ -81,7 +81,11 @@ class DecisionLog:
                 self._append(text)
             except OSError as error:
                 if self.lost == 0:
-                    log.error(f"decisions cannot be written down in {self._folder}, the work goes on: {error}")
+                    log.error(
+                        "decision log cannot be written; reconciling continues",
+                        folder=str(self._folder),
+                        error=str(error),
+                    )
                 self.lost += count
                 self.close()
 
@@ -96,7 +100,7 @@ class DecisionLog:
         written = os.write(self._fd, text)
         self._size += written
         if written < len(text):
-            raise OSError(f"only {written} of {len(text)} bytes fitted on the disk")
+            raise OSError(f"only {written} of {len(text)} bytes were written: the disk is full")
 
     def _open(self, fits: int) -> None:
         self.close()
@@ -112,7 +116,7 @@ class DecisionLog:
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._size = os.fstat(self._fd).st_size
         if self._size and not _ends_with_newline(path):
-            self._size += os.write(self._fd, b"\n")  # a torn line of a killed predecessor stays by itself
+            self._size += os.write(self._fd, b"\n")  # ends the torn line of a killed predecessor
 
 
 def _repeated(decision: Decision, keys: Sequence[str]) -> bytes:
@@ -122,7 +126,7 @@ def _repeated(decision: Decision, keys: Sequence[str]) -> bytes:
 
 
 def _pieces(encode: Callable[[Sequence[T]], bytes], records: Sequence[T], most: int) -> Iterator[tuple[bytes, int]]:
-    """The records as text that fits a file each, with how many they are: one write for all but the largest batches."""
+    """Yields the records as text that fits one file, with their number: one write for all but the largest batches."""
     if not records:
         return
     text = encode(records)
@@ -141,16 +145,16 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def segments(folder: Path, worker: str) -> list[Path]:
-    """The files of one worker's ring, oldest first."""
+    """Returns the files of one ring, oldest first."""
     return sorted(folder.glob(f"{worker}.{'[0-9]' * 8}.jsonl"))
 
 
 def read(path: Path) -> Iterator[Decision]:
-    """The decisions in one file of a ring, oldest first. Lines that cannot be read are passed over."""
+    """Yields the decisions of one file, oldest first, and skips invalid lines."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
-        return  # the ring moved on while we read
+        return  # the writer deleted it meanwhile
     for line in lines:
         try:
             yield _decode(line)
@@ -163,14 +167,14 @@ def workers_in(folder: Path) -> list[str]:
 
 
 def history(folder: Path, key: str | None = None, last: int = 50) -> list[Decision]:
-    """The last decisions, or the last about one key, in the order of time; all of them when `last` is 0."""
+    """Returns the last decisions, or the last ones about one key, oldest first; all of them when `last` is 0."""
     found = [one for worker in workers_in(folder) for one in _last(folder, worker, key, last)]
     found.sort(key=lambda decision: decision.time)
     return found[-last:]
 
 
 def _last(folder: Path, worker: str, key: str | None, last: int) -> list[Decision]:
-    """Reads no further back than it has to: a ring holds a hundred thousand records."""
+    """Reads no further back than needed: a ring holds a hundred thousand records."""
     found: list[Decision] = []
     for path in reversed(segments(folder, worker)):
         found = [one for one in read(path) if key is None or one.key == key] + found

@@ -1,4 +1,4 @@
-"""Logging: structlog over the standard library, to stderr; console for people, JSON for machines."""
+"""Logging: structlog over the standard library, to stderr, as console lines or JSON."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from holdfast.config.sections.log import LogSettings
 
 
 def setup(config: LogSettings, *, role: str, worker: str) -> None:
-    """Prepares this process's log. May be called again after a reload."""
+    """Configures the log of this process. May be called again after a reload."""
     as_json = config.format == "json" or (config.format == "auto" and not sys.stderr.isatty())
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _names(role, worker),
+        _add_process(role, worker),
         structlog.processors.StackInfoRenderer(),
     ]
     last: list[Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False)]
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -43,9 +43,11 @@ def setup(config: LogSettings, *, role: str, worker: str) -> None:
     root.setLevel(config.level.upper())
 
 
-def _names(role: str, worker: str) -> Processor:
+def _add_process(role: str, worker: str) -> Processor:
+    """Names the process that logs. The key is not `worker`, which is a field of many log lines."""
+
     def add(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        event.setdefault("worker", f"{role}/{worker}")
+        event["process"] = f"{role}/{worker}"
         return event
 
     return add

@@ -1,4 +1,4 @@
-"""Where one role keeps its files: what lives as long as the machine is up, and what outlives it."""
+"""Files of one role: the runtime folder, which a reboot clears, and the state folder, which survives it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class FolderError(Exception):
-    """A folder cannot be used; the message is one sentence for the operator."""
+    """A folder cannot be used; the message is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class RolePaths:
 
     @property
     def config(self) -> Path:
-        """The checked configuration that the workers run with."""
+        """Checked configuration that the workers read."""
         return self.runtime / f"{self.role}.json"
 
     @property
@@ -38,25 +38,25 @@ class RolePaths:
         return self.runtime / (f"{self.role}.{worker}.sock" if worker else f"{self.role}.sock")
 
     def prepare(self) -> None:
-        """Makes both folders, for this user and group only."""
+        """Creates both folders, accessible to this user and group only."""
         for folder, setting in ((self.runtime, "paths.runtime"), (self.state, "paths.state")):
             try:
                 folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             except OSError as error:
                 raise FolderError(
-                    f"cannot make {folder} ({error.strerror}): set {setting} to a folder of yours"
+                    f"cannot create {folder} ({error.strerror}): set {setting} to a writable folder"
                 ) from error
             if not os.access(folder, os.W_OK | os.X_OK):
-                raise FolderError(f"cannot write to {folder}: set {setting} to a folder of yours, or run as its owner")
+                raise FolderError(f"cannot write to {folder}: set {setting} to a writable folder, or run as its owner")
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o640) -> None:
-    """The file has either its old content or the new one, never a part."""
+    """Replaces a file so that it has either the old content or the new one, never a part."""
     new = path.with_name(path.name + ".new")
     fd = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
         rest = memoryview(content)
-        while rest:  # a disk that fills up takes a part first, and refuses the rest
+        while rest:  # a disk that fills up accepts a part first
             rest = rest[os.write(fd, rest) :]
         os.fsync(fd)
     finally:

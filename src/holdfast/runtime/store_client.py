@@ -1,4 +1,4 @@
-"""From the configuration to a store: which etcd, with which credentials. Secrets are read when they are needed."""
+"""Opens the configured store: endpoints and credentials. Secrets are read when they are needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.store.transport.gateway import Connection
 
 
 def connection(config: StoreConfig) -> Connection:
-    """How to reach the configured store. Raises `SecretRefused`, one sentence."""
+    """Returns the connection settings of the configured store. Raises `SecretRefused`."""
     password_file = config.password_file
     return Connection(
         endpoints=config.endpoints,
@@ -26,8 +26,8 @@ def connection(config: StoreConfig) -> Connection:
 
 
 def _password(file: str) -> str:
-    """One that cannot be read while we run (it is being renewed, say) is a refusal like a wrong one: whoever calls the
-    store waits for it to be mended, and nobody dies of it."""
+    """Reads the password. An unreadable file (while it is being renewed, for example) counts as a wrong password:
+    callers of the store wait for it to be fixed, and no process exits."""
     try:
         return read_secret(file, os.environ)
     except SecretRefused as refused:
@@ -35,5 +35,5 @@ def _password(file: str) -> str:
 
 
 def open_store(config: StoreConfig) -> EtcdStore:
-    """A client of the configured store. Nothing is connected yet."""
+    """Returns a client of the configured store, not connected yet."""
     return EtcdStore(connection(config))

@@ -1,7 +1,7 @@
-"""What a daemon remembers of the store it last acted on, in its state folder: (fleet id, epoch, highest revision).
+"""Store memory: the identity of the store a daemon last acted on (fleet id, epoch, highest revision), kept on disk.
 
-A wiped etcd comes back with the same ids and only its revision falls, so somebody has to remember. Unreadable memory
-is not "nothing remembered": that would make every store look like ours.
+A wiped etcd returns with the same ids and only its revision falls, which only a memory outside etcd reveals. An
+unreadable file does not count as an empty one: that would accept any store as the right one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.store.identity import SeenStore
 
 
 class MemoryUnreadable(Exception):
-    """The file cannot be read; the message is one sentence for the operator."""
+    """The file cannot be read; the message is for the operator."""
 
 
 class StoreMemory:
@@ -37,7 +37,7 @@ class StoreMemory:
             raise MemoryUnreadable(f"{self._path} cannot be read ({error.strerror}): run as its owner") from error
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise MemoryUnreadable(
-                f"{self._path} cannot be read ({error}): restore it, or delete it if the store is certainly ours"
+                f"{self._path} cannot be read ({error}): restore it, or delete it if this is certainly the right store"
             ) from error
 
     def keep(self, remembered: SeenStore) -> None:

@@ -1,4 +1,4 @@
-"""Several works of one reign, side by side: when one ends, or fails, all end."""
+"""Concurrent tasks of one term: when one ends or fails, all end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 
-async def until_first(works: Mapping[str, Coroutine[Any, Any, None]]) -> None:
-    """Until the first ends. Raises what it raised, as it is (`Deposed` must be recognised); cancels the others."""
-    tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+async def until_first(named: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+    """Runs the tasks until the first ends, then cancels the others. Raises its exception as it is, not in a group:
+    callers match on it (`Deposed`)."""
+    tasks = [asyncio.create_task(work, name=name) for name, work in named.items()]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -1,1 +1,1 @@
-"""Daemon runtime: read `supervisor` (with `pulse` and `restart`), `worker`, `board`, `report`."""
+"""Daemon runtime: read `supervisor` (with `pulse` and `restart`), then `worker`, `board` and `report`."""

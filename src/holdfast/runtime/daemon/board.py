@@ -1,8 +1,8 @@
-"""The board: one small shared-memory page on which every process of a daemon shows how it is.
+"""Board: a small shared-memory page on which every process of a daemon publishes its state.
 
 Each cell has one writer and any number of readers in other processes. A cell holds two copies, written in turn, each
-with a sequence number and a checksum: a reader takes the newest copy that is whole. So readers never block and never
-see a torn value, not even that of a writer that was killed or frozen in the middle of writing.
+with a sequence number and a checksum; a reader takes the newest intact copy. So readers never block and never see a
+torn value, not even from a writer that was killed or frozen while writing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRIES = 8
 
 
 class BoardError(Exception):
-    """The board cannot be used; the message is one sentence for the operator."""
+    """The board cannot be used; the message is for the operator."""
 
 
 class Cell(Generic[T]):
@@ -40,7 +40,7 @@ class Cell(Generic[T]):
         self._offset = offset
         self._decode = msgspec.msgpack.Decoder(kind).decode
         self._encode = msgspec.msgpack.Encoder().encode
-        self._sequence = max(self._whole_copies(), default=(0, b""))[0]
+        self._sequence = max(self._intact_copies(), default=(0, b""))[0]
 
     def write(self, value: T) -> None:
         body = self._encode(value)
@@ -52,17 +52,17 @@ class Cell(Generic[T]):
         self._page[at : at + _COPY.size + len(body)] = head + body
 
     def read(self) -> T | None:
-        """The newest whole value, never an older one than was read before; None when nothing was written yet."""
+        """Returns the newest intact value, never an older one than before; None when nothing was written yet."""
         best = (0, b"")
         for _ in range(_TRIES):
-            copies = self._whole_copies()
+            copies = self._intact_copies()
             best = max(best, *copies) if copies else best
-            # One torn copy: the writer died in it, or is at it, and may have lapped us since we read the other.
+            # One torn copy: the writer died in it, or is writing it and may have overtaken this reader.
             if len(copies) == 2:
                 break
         return self._decode(best[1]) if best[0] else None
 
-    def _whole_copies(self) -> list[tuple[int, bytes]]:
+    def _intact_copies(self) -> list[tuple[int, bytes]]:
         copies = []
         for half in (0, _HALF):
             raw = self._page[self._offset + half : self._offset + half + _HALF]
@@ -74,7 +74,7 @@ class Cell(Generic[T]):
 
 
 class Board:
-    """The page itself: a file in the runtime folder, mapped by every process of the daemon."""
+    """A file in the runtime folder, mapped by every process of the daemon."""
 
     def __init__(self, page: mmap.mmap, places: Mapping[str, int]) -> None:
         self._page = page
@@ -82,7 +82,7 @@ class Board:
 
     @classmethod
     def create(cls, path: Path, cells: list[str]) -> Board:
-        """Makes a fresh page in place of any old one; processes that still map the old one write into the void."""
+        """Replaces any old board with an empty one; writes of processes that still map the old one have no effect."""
         names = msgspec.msgpack.encode(cells)
         start = -(-(_HEAD.size + len(names)) // _CELL) * _CELL
         new = path.with_name(path.name + ".new")
@@ -104,13 +104,13 @@ class Board:
                 page = mmap.mmap(file.fileno(), 0, access=access)
             magic, length = _HEAD.unpack_from(page)
             if magic != _MAGIC:
-                raise BoardError(f"{path} is not a board of this version of Holdfast")
+                raise BoardError(f"{path} is not a board of this Holdfast version: restart the daemon")
             names = msgspec.msgpack.decode(page[_HEAD.size : _HEAD.size + length], type=list[str])
         except (OSError, ValueError, struct.error, msgspec.MsgspecError) as error:
             raise BoardError(f"cannot read the board {path}: {error}") from error
         start = -(-(_HEAD.size + length) // _CELL) * _CELL
         if len(page) < start + _CELL * len(names):
-            raise BoardError(f"cannot read the board {path}: it has only {len(page)} bytes")
+            raise BoardError(f"cannot read the board {path}: it is truncated to {len(page)} bytes")
         return cls(page, {name: start + _CELL * place for place, name in enumerate(names)})
 
     def cell(self, name: str, kind: type[T]) -> Cell[T]:

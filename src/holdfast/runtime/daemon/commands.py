@@ -1,4 +1,4 @@
-"""The supervisor's desk: the commands that its control socket answers, or passes on to a worker."""
+"""Commands of the supervisor's control socket, some of them forwarded to a worker, and the metrics of all workers."""
 
 from __future__ import annotations
 
@@ -47,43 +47,43 @@ class SupervisorCommands:
 
     async def _metrics(self, _request: Request, _who: Who) -> str:
         workers = self._report().workers
-        # C5: a one-shot job that has finished is not down.
+        # C5: a completed one-shot job is not down.
         names = [worker.name for worker in workers if worker.phase != "completed"]
-        answers = await asyncio.gather(*(self._pass_on(name, Request("metrics")) for name in names))
+        answers = await asyncio.gather(*(self._forward(name, Request("metrics")) for name in names))
         texts = {n: None if a.error else str(a.result) for n, a in zip(names, answers, strict=True)}
         return of_report(workers) + gather(texts)
 
     async def _history(self, request: Request, _who: Who) -> Any:
         key, last = request.args.get("key"), request.args.get("last", 50)
         if not (key is None or isinstance(key, str)) or not isinstance(last, int) or last < 0:
-            raise Declined("history takes a key (text) and how many to show at most (a number from 0 on)")
+            raise Declined("history takes a key (text) and the number of decisions to show (0 for all)")
         found = await asyncio.to_thread(history, self._paths.decisions, key, last)
         return msgspec.to_builtins(found)
 
     async def _reload(self, _request: Request, _who: Who) -> str:
         wrong = self._reload_now()
         if wrong:
-            raise Declined(f"the running configuration stays:\n{wrong}")
+            raise Declined(f"the new configuration was rejected, and the running one stays in force:\n{wrong}")
         return "the new configuration is in force"
 
     async def _tell(self, request: Request, who: Who) -> Any:
-        """Passes a command on to one worker, in the name of whoever asked."""
+        """Forwards a command to one worker, on behalf of the caller."""
         if request.worker not in self._workers:
             raise Declined(f"there is no worker {request.worker!r}; there are: {', '.join(self._workers)}")
         command = request.args.get("do")
         if not isinstance(command, str):
-            raise Declined("what the worker is to do is missing")
-        answer = await self._pass_on(request.worker, Request(command, request.args.get("args") or {}, who=who))
+            raise Declined("the command for the worker is missing")
+        answer = await self._forward(request.worker, Request(command, request.args.get("args") or {}, who=who))
         if answer.error:
             raise Declined(answer.error)
         return answer.result
 
-    async def _pass_on(self, worker: str, request: Request) -> Answer:
+    async def _forward(self, worker: str, request: Request) -> Answer:
         return await ask(self._paths.socket(worker), request, timeout=2.0)
 
 
 class _Fixed:
-    """Hands ready-made families to the text encoder."""
+    """Collector of ready-made families."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -93,9 +93,13 @@ class _Fixed:
 
 
 def gather(texts: Mapping[str, str | None]) -> str:
-    """One exposition of all workers' expositions; None stands for a worker that did not answer."""
+    """Merges the expositions of all workers into one; None stands for a worker that did not answer.
+
+    Families of the same name are merged and every sample gets a `worker` label, so that Prometheus sees one target per
+    daemon. A worker that does not answer costs only its own samples, and shows as `holdfast_worker_up 0`.
+    """
     families: dict[str, Metric] = {}
-    up = GaugeMetricFamily("holdfast_worker_up", "Whether the worker answered when asked.", labels=["worker"])
+    up = GaugeMetricFamily("holdfast_worker_up", "Whether the worker answered the scrape.", labels=["worker"])
     for worker, text in texts.items():
         parsed = _families(text)
         up.add_metric([worker], 0 if parsed is None else 1)
@@ -106,7 +110,7 @@ def gather(texts: Mapping[str, str | None]) -> str:
 
 
 def of_report(workers: Iterable[WorkerReport]) -> str:
-    """What the supervisor knows of its workers, as an exposition of its own: it answers also when none of them does."""
+    """Returns the exposition of what the supervisor knows of its workers, available also when none of them answers."""
     restarts = GaugeMetricFamily("holdfast_worker_restarts", "Restarts in the last 24 hours.", labels=["worker"])
     looping = GaugeMetricFamily("holdfast_worker_crash_looping", "Whether it is crash-looping.", labels=["worker"])
     overdue = GaugeMetricFamily("holdfast_resync_overdue", "Whether its audit is overdue.", labels=["worker"])
@@ -124,7 +128,7 @@ def _exposition(families: Iterable[Metric]) -> str:
 
 
 def _families(text: str | None) -> list[Metric] | None:
-    """None: no answer, or one that makes no sense."""
+    """Parses an exposition; None for no answer, or an invalid one."""
     if text is None:
         return None
     try:

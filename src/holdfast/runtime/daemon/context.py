@@ -1,4 +1,7 @@
-"""Context of a reconciling part: the clock, vitals, decision log and metrics of the worker process it runs in."""
+"""Context: the clock, vitals, decision log and metrics that a worker process hands to its reconcilers.
+
+A module of its own, so that a reconciler does not import the worker process around it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Linux offers to keep a family of processes together: die with the parent, a name, boot id, one at a time."""
+"""Linux process facilities: parent-death signal, process name, CPU time, boot id, lock file, returning memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _UNLESS_ORPHANED = '[ "$PPID" = "$0" ] && exec "$@"'
-"""For the shell: who is orphaned before the signal was arranged would never get it."""
+"""Shell guard: a process orphaned before the parent-death signal was set would never receive it."""
 
 
 def _prctl(option: int, value: int | bytes) -> None:
@@ -25,15 +25,15 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 def die_with(parent: int) -> bool:
-    """Asks the kernel to kill this process at once when its parent dies. False: the parent is gone already."""
+    """Makes the kernel kill this process when its parent dies. Returns False when the parent is gone already."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     return os.getppid() == parent
 
 
 def dying_with_us(command: Sequence[str]) -> Sequence[str]:
-    """The command line of a program that the kernel kills as soon as the thread that starts it is gone. By a tool:
-    code of our own between fork and exec may hang where there are threads. Where the tool (setpriv, of util-linux) is
-    missing, the program is started as it is."""
+    """Wraps a command line so that the kernel kills the program when the thread that starts it ends. It uses setpriv
+    (util-linux), because Python code between fork and exec may hang in a process with threads; without setpriv it
+    returns the command unchanged."""
     guard = shutil.which("setpriv")
     if guard is None:
         return command
@@ -41,12 +41,12 @@ def dying_with_us(command: Sequence[str]) -> Sequence[str]:
 
 
 def name_process(name: str) -> None:
-    """What `ps -o comm` and `top` show; the kernel keeps 15 bytes."""
+    """Sets the name that `ps -o comm` and `top` show; the kernel keeps 15 bytes."""
     _prctl(_PR_SET_NAME, name.encode()[:15])
 
 
 def cpu_s(pid: int) -> float:
-    """CPU that a process has used so far, user and system, in steps of a clock tick (10 ms); 0 of one that is gone."""
+    """Returns the CPU time of a process, user and system, in clock ticks of 10 ms; 0 for one that is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -59,11 +59,11 @@ def boot_id() -> str:
 
 
 class AlreadyRunning(Exception):
-    """Another process holds the lock; the message is one sentence for the operator."""
+    """Another process holds the lock; the message is for the operator."""
 
 
 class Lock:
-    """One daemon of a role per runtime folder. The kernel lets go of it when the process ends, however it ends."""
+    """Allows one daemon of a role per runtime folder. The kernel releases it when the process ends, however it ends."""
 
     def __init__(self, path: Path, what: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -73,7 +73,7 @@ class Lock:
             holder = os.read(self._fd, 32).decode(errors="replace").strip() or "unknown"
             os.close(self._fd)
             raise AlreadyRunning(
-                f"{what} runs already (pid {holder}) in {path.parent}: stop it first, or set another paths.runtime"
+                f"{what} is already running (pid {holder}) in {path.parent}: stop it, or set another paths.runtime"
             ) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
@@ -82,8 +82,8 @@ class Lock:
         os.close(self._fd)
 
 
-def give_back_memory() -> None:
-    """Returns to the system what this process has used for a while and does not use now; not every libc can."""
+def trim_memory() -> None:
+    """Returns free heap memory to the system, where the libc can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,10 +1,10 @@
-"""Pulse: whether a worker is alive and doing its job, and what follows from that.
+"""Pulse: decides whether a worker is alive and doing its job.
 
-A worker shows its pulse on the board; the supervisor looks once a second. `judge` reads the signs and gives a verdict:
-the first rule of `RULES` that fits; `ACTIONS` says what follows from it, and `holdfast.runtime.daemon.restart` does it.
+A worker writes its pulse to the board; the supervisor checks it once a second. `judge` returns the verdict of the
+first rule in `RULES` that fits; `ACTIONS` maps it to an action, which `holdfast.runtime.daemon.restart` carries out.
 
-Promises: a process that exited, hangs, or does not consume is replaced; one that waits for a dependency, or has
-finished a one-shot job, is left alone; being away ourselves is never taken for the death of everybody else.
+A process that exited, hangs, or does not consume its queue is replaced. One that waits for a dependency, or has
+completed a one-shot job, is left alone. A supervisor that was suspended itself never takes that for dead workers.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant
 
 START_WITHIN = Duration(seconds=30)
-"""A fresh interpreter on a busy machine may need long before its first beat. It has as long again whenever it is seen
-to get on: one that is ended because the machine gave it no time would be started again and again."""
+"""Time until the first heartbeat, for a fresh interpreter on a busy machine. It starts over whenever the process has
+used the CPU: a process that is ended because the machine gave it no time would be restarted for ever."""
 START_CPU_S = 60.0
-"""CPU in which every start is over: one that uses more is not starting, but going round in circles."""
+"""CPU time within which every start is complete; a process that uses more is looping, not starting."""
 
 
 class Pulse(msgspec.Struct, frozen=True):
-    """What a worker shows on the board, twice a second, from its own event loop."""
+    """State that a worker writes to the board twice a second, from its own event loop."""
 
     pid: int
     beat: Instant
     attempt: Instant = NEVER
-    """When it last finished trying, with or without success."""
+    """When its last attempt ended, successful or not."""
     success: Instant = NEVER
     backlog: int | None = None
-    """Objects that wait; None for a worker that has no queue."""
+    """Waiting objects; None for a worker without a queue."""
     pending: Instant = NEVER
-    """Since when something has been waiting without a break; never, when nothing is."""
+    """Since when the backlog has been non-empty without a break; NEVER while it is empty."""
     oldest: Instant = NEVER
-    """When the oldest waiting change came."""
+    """When the oldest waiting change arrived."""
     state: str = "starting"
     duty: Instant = NEVER
-    """By when it promised to have done its duty again (an elector: to have renewed, or looked)."""
+    """Deadline of its next periodic duty (for an elector: to renew, or to read the leader key)."""
     warm: bool = True
-    """Whether what it would need to take over at once is at hand, such as a complete mirror."""
+    """True when it could take over at once, for example because its mirror is complete."""
     audit: Instant = NEVER
-    """By when a resync or audit should have finished again."""
+    """Deadline of the next resync or audit."""
     waiting: Instant = NEVER
-    """Since when something that it needs has been away without a break."""
+    """Since when a dependency has been unreachable without a break."""
 
 
 class PulseVerdict(Enum):
-    """What the signs mean. The value is how a sentence about the worker goes on."""
+    """Verdict on a worker. The value completes a sentence that begins with its name."""
 
-    COMPLETED = "has finished its job"
+    COMPLETED = "completed its job"
     DEAD = "exited"
     HUNG = "hung"
     STALLED = "stalled"
-    NEGLECTS = "neglected its duty"
+    NEGLECTS = "missed its deadline"
     WAITING = "waits"
     OVERDUE = "is overdue with its audit"
     STARTING = "is starting"
@@ -65,8 +65,8 @@ class PulseVerdict(Enum):
 
 
 class Action(Enum):
-    REPLACE = "start it again"
-    END = "end it and start it again"
+    REPLACE = "restart it"
+    END = "end it and restart it"
     RETIRE = "leave it ended"
     ALERT = "raise an alert"
     NOTHING = "nothing"
@@ -87,54 +87,59 @@ ACTIONS: Mapping[PulseVerdict, Action] = {
 
 @dataclass(frozen=True, slots=True)
 class WorkerSigns:
-    """All that a verdict is made of."""
+    """Input of a verdict."""
 
     started: Instant
     pulse: Pulse | None = None
-    """None until this process has shown one."""
+    """None until this process has written one."""
     exit: int | None = None
     once: bool = False
-    """A one-shot job: exiting with 0 is what it is for."""
-    back: Instant = NEVER
-    """When the supervisor itself last came back from having been away. No age is counted from before it."""
+    """A one-shot job, which exits with 0 when it is complete."""
+    resumed: Instant = NEVER
+    """When the supervisor itself last resumed after a suspend or stall. No age counts from before it."""
     moved: Instant = NEVER
-    """When a process that has not shown a pulse was last seen to have used the CPU."""
+    """When a process without a pulse was last seen to have used the CPU."""
 
 
-def came_back(last: Instant, now: Instant, bounds: Bounds) -> bool:
-    """Whether the supervisor itself was away since its last look (C26: VM resumed, machine stalled)."""
+def was_suspended(last: Instant, now: Instant, bounds: Bounds) -> bool:
+    """True when this process itself did not run since `last` (the VM was suspended, the machine stalled)."""
+    # protection: C26
     return bool(last) and now - last > bounds.grace_after
 
 
 def is_completed(signs: WorkerSigns) -> bool:
-    """C5: a one-shot job that has finished is not dead."""
+    """True for a one-shot job that has exited with 0: it is not dead."""
+    # protection: C5
     return signs.once and signs.exit == 0
 
 
 def has_exited(signs: WorkerSigns) -> bool:
+    # protection: C3
     return signs.exit is not None
 
 
 def is_starting(signs: WorkerSigns, now: Instant) -> bool:
-    return signs.pulse is None and now - max(signs.started, signs.back, signs.moved) <= START_WITHIN
+    return signs.pulse is None and now - max(signs.started, signs.resumed, signs.moved) <= START_WITHIN
 
 
 def is_hung(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     beat = signs.pulse.beat if signs.pulse else signs.started
-    return now - max(beat, signs.back) > bounds.heartbeat_after
+    return now - max(beat, signs.resumed) > bounds.heartbeat_after
 
 
 def last_sign_of_consuming(pulse: Pulse) -> Instant:
-    """C25: an attempt that failed because a dependency is away is a sign of life; only success would be too strict."""
+    """Returns the last attempt, not the last success: one that failed because a dependency is unreachable counts."""
+    # protection: C25
     return pulse.attempt
 
 
 def is_stalled(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
-    """C4: alive, but not consuming its queue."""
+    """True for a process that is alive but does not consume its queue."""
+    # protection: C4
     pulse = signs.pulse
     if pulse is None or not pulse.backlog:
         return False
-    since = max(last_sign_of_consuming(pulse), pulse.pending, signs.started, signs.back)
+    since = max(last_sign_of_consuming(pulse), pulse.pending, signs.started, signs.resumed)
     return now - since > bounds.stalled_after
 
 
@@ -142,7 +147,7 @@ def neglects_duty(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     pulse = signs.pulse
     if pulse is None or not pulse.duty:
         return False
-    return now > pulse.duty and not _just_back(signs, bounds, now)
+    return now > pulse.duty and not _just_resumed(signs, bounds, now)
 
 
 def is_waiting(signs: WorkerSigns) -> bool:
@@ -153,12 +158,12 @@ def is_overdue(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
     pulse = signs.pulse
     if pulse is None or not pulse.audit:
         return False
-    return now > pulse.audit and not _just_back(signs, bounds, now)
+    return now > pulse.audit and not _just_resumed(signs, bounds, now)
 
 
-def _just_back(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
-    """Promises that ran out while everybody was away get the time of a heartbeat to be kept."""
-    return bool(signs.back) and now - signs.back <= bounds.heartbeat_after
+def _just_resumed(signs: WorkerSigns, bounds: Bounds, now: Instant) -> bool:
+    """Grants deadlines that passed during a suspend the time of one heartbeat."""
+    return bool(signs.resumed) and now - signs.resumed <= bounds.heartbeat_after
 
 
 Rule = Callable[[WorkerSigns, Bounds, Instant], bool]
@@ -170,7 +175,7 @@ RULES: Sequence[tuple[PulseVerdict, Rule]] = (
     (PulseVerdict.HUNG, lambda signs, bounds, now: is_hung(signs, bounds, now)),
     (PulseVerdict.STALLED, lambda signs, bounds, now: is_stalled(signs, bounds, now)),
     (PulseVerdict.NEGLECTS, lambda signs, bounds, now: neglects_duty(signs, bounds, now)),
-    # Before waiting, which its state tells anyway: that a database is away for long is no reason to keep quiet.
+    # Before WAITING, which its state shows anyway: an unreachable database must not hide an overdue audit.
     (PulseVerdict.OVERDUE, lambda signs, bounds, now: is_overdue(signs, bounds, now)),
     (PulseVerdict.WAITING, lambda signs, _bounds, _now: is_waiting(signs)),
     (PulseVerdict.HEALTHY, lambda _signs, _bounds, _now: True),
@@ -182,7 +187,7 @@ def judge(signs: WorkerSigns, bounds: Bounds, now: Instant) -> PulseVerdict:
 
 
 def evidence(verdict: PulseVerdict, signs: WorkerSigns, now: Instant) -> str:
-    """What the verdict rests on, as the second half of a sentence."""
+    """Returns the facts behind a verdict, for the parentheses of a sentence."""
     pulse = signs.pulse
     if verdict is PulseVerdict.DEAD:
         return _end(signs.exit)

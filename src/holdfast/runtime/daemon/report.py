@@ -1,7 +1,4 @@
-"""What a daemon says of itself when asked for its status: built from the board alone, by whoever can read it.
-
-The sheet at the foot of each worker's bed: what the supervisor did for it, for others to read on the board.
-"""
+"""Status report of a daemon, built from the board alone, and the restart record of each worker on that board."""
 
 from __future__ import annotations
 
@@ -15,27 +12,29 @@ from holdfast.runtime.daemon.restart import RestartState
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
+    """Restart record of a worker, published on the board by its supervisor."""
+
     phase: str
     verdict: str
     started: Instant = NEVER
     restarts: int = 0
-    """In the last 24 hours."""
+    """Restarts in the last 24 hours."""
     crash_looping: bool = False
     trouble: str = ""
-    """The last trouble, in a word: hung, stalled, …"""
+    """Last failure: exited, hung, stalled, …"""
     evidence: str = ""
     trouble_at: Instant = NEVER
     back_at: Instant = NEVER
 
     @classmethod
-    def of(cls, care: RestartState, verdict: PulseVerdict, bounds: Bounds, now: Instant) -> WorkerRecord:
-        trouble = care.trouble
+    def of(cls, state: RestartState, verdict: PulseVerdict, bounds: Bounds, now: Instant) -> WorkerRecord:
+        trouble = state.trouble
         return cls(
-            phase=care.phase.value,
+            phase=state.phase.value,
             verdict=verdict.name.lower(),
-            started=care.started,
-            restarts=len(care.restarts),
-            crash_looping=care.crash_looping(bounds, now),
+            started=state.started,
+            restarts=len(state.restarts),
+            crash_looping=state.crash_looping(bounds, now),
             trouble=trouble.verdict.value if trouble else "",
             evidence=trouble.evidence[:200] if trouble else "",
             trouble_at=trouble.at if trouble else NEVER,
@@ -44,7 +43,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
-    """One line of `holdfast status`. Ages are in seconds at the time of the report; None: never, or does not apply."""
+    """One line of `holdfast status`. Ages are in seconds at the time of the report; None: never, or not applicable."""
 
     name: str
     pid: int | None
@@ -62,7 +61,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     trouble_ago_s: float | None = None
     back_after_s: float | None = None
     waiting_s: float | None = None
-    """For how long something that it needs has been away."""
+    """How long a dependency has been unreachable."""
 
 
 class DaemonReport(msgspec.Struct, frozen=True):
@@ -75,7 +74,7 @@ class DaemonReport(msgspec.Struct, frozen=True):
 
 def report(board: Board, role: str, version: str, now: Instant) -> DaemonReport:
     own = board.cell("supervisor", Pulse).read()
-    names = [name for name in board.cells() if f"{name}/sheet" in board.cells()]
+    names = [name for name in board.cells() if f"{name}/record" in board.cells()]
     return DaemonReport(
         role=role,
         version=version,
@@ -86,38 +85,38 @@ def report(board: Board, role: str, version: str, now: Instant) -> DaemonReport:
 
 
 def _worker(board: Board, name: str, now: Instant) -> WorkerReport:
-    pulse, sheet = board.cell(name, Pulse).read(), board.cell(f"{name}/sheet", WorkerRecord).read()
-    sheet = sheet or WorkerRecord(phase="due", verdict="starting")
-    # The pulse of a process that is gone says nothing about the worker now.
-    live = pulse if pulse and sheet.phase in ("running", "ending", "killed") and pulse.beat >= sheet.started else None
+    pulse, found = board.cell(name, Pulse).read(), board.cell(f"{name}/record", WorkerRecord).read()
+    record = found or WorkerRecord(phase="due", verdict="starting")
+    # The pulse of an ended process says nothing about the worker now.
+    live = pulse if pulse and record.phase in ("running", "ending", "killed") and pulse.beat >= record.started else None
     return WorkerReport(
         name=name,
         pid=live.pid if live else None,
-        phase=sheet.phase,
-        verdict=sheet.verdict,
-        state=_state(sheet, live),
+        phase=record.phase,
+        verdict=record.verdict,
+        state=_state(record, live),
         pulse_s=_age(live.beat, now) if live else None,
         backlog=live.backlog if live else None,
         lag_s=_lag(live, now),
-        restarts=sheet.restarts,
-        crash_looping=sheet.crash_looping,
+        restarts=record.restarts,
+        crash_looping=record.crash_looping,
         warm=bool(live and live.warm),
-        trouble=sheet.trouble,
-        evidence=sheet.evidence,
-        trouble_ago_s=_age(sheet.trouble_at, now) if sheet.trouble_at else None,
-        back_after_s=_age(sheet.trouble_at, sheet.back_at) if sheet.back_at else None,
+        trouble=record.trouble,
+        evidence=record.evidence,
+        trouble_ago_s=_age(record.trouble_at, now) if record.trouble_at else None,
+        back_after_s=_age(record.trouble_at, record.back_at) if record.back_at else None,
         waiting_s=_age(live.waiting, now) if live and live.waiting else None,
     )
 
 
-def _state(sheet: WorkerRecord, pulse: Pulse | None) -> str:
-    if sheet.crash_looping and sheet.phase != "running":
+def _state(record: WorkerRecord, pulse: Pulse | None) -> str:
+    if record.crash_looping and record.phase != "running":
         return "crash-looping"
-    if sheet.phase == "completed":
+    if record.phase == "completed":
         return "completed"
-    if sheet.phase == "running":
+    if record.phase == "running":
         return pulse.state if pulse else "starting"
-    return "restarting" if sheet.phase == "due" and sheet.trouble else sheet.phase
+    return "restarting" if record.phase == "due" and record.trouble else record.phase
 
 
 def _lag(pulse: Pulse | None, now: Instant) -> float | None:

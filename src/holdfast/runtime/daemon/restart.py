@@ -1,8 +1,8 @@
-"""Care: what a supervisor does about one worker, from one look to the next.
+"""Restart state machine: what a supervisor does about one worker, from one check to the next.
 
-Everything that moves a worker from phase to phase is in this file, as the table `TRANSITIONS`; a verdict that a phase
-does not know raises. A worker that must go gets SIGTERM, then time, then SIGKILL; it comes back after a pause that
-doubles from 0.5 s to 30 s and is short again once it has been healthy for a minute.
+The table `TRANSITIONS` holds everything that moves a worker from phase to phase; a verdict that a phase does not know
+raises. A worker that must end gets SIGTERM, then time, then SIGKILL. It restarts after a backoff that doubles from
+0.5 s to 30 s and is short again once the worker has been healthy for a minute.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime.daemon.pulse import ACTIONS, Action, PulseVerdict
 
-_REMEMBERED = 999  # restarts of the last day that are kept for counting
+_REMEMBERED = 999  # restarts of the last day kept for counting
 
 
 class WorkerPhase(Enum):
-    """Where the care of one worker stands."""
+    """Phase of one supervised worker."""
 
     DUE = "due"
     RUNNING = "running"
@@ -30,7 +30,7 @@ class WorkerPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LastFailure:
-    """The last time that the worker had to be replaced."""
+    """The last failure that made the supervisor replace the worker."""
 
     verdict: PulseVerdict
     evidence: str
@@ -40,16 +40,16 @@ class LastFailure:
 
 @dataclass(frozen=True, slots=True)
 class RestartState:
-    """One worker, seen by its supervisor."""
+    """Restart state of one worker."""
 
     phase: WorkerPhase = WorkerPhase.DUE
     start: Instant = NEVER
-    """When it is to be started (phase DUE)."""
+    """When to start it (phase DUE)."""
     kill: Instant = NEVER
-    """When patience ends (phase ENDING)."""
+    """When to send SIGKILL (phase ENDING)."""
     started: Instant = NEVER
     failures: int = 0
-    """Restarts since it was last healthy for long; sets the backoff."""
+    """Restarts since it was last healthy for a minute; sets the backoff."""
     restarts: tuple[Instant, ...] = ()
     trouble: LastFailure | None = None
 
@@ -66,7 +66,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerCheck:
-    """One look at a worker: the verdict on its signs and what it rests on. `jitter` in [0, 1) spreads restarts."""
+    """One check of a worker: the verdict and its evidence. `jitter` in [0, 1) spreads restarts."""
 
     verdict: PulseVerdict
     evidence: str
@@ -77,65 +77,65 @@ class WorkerCheck:
 Step = tuple[RestartState, Sequence[Effect]]
 
 
-def step(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
-    """Carries the care one look further. A verdict that a phase does not know raises: it would be a bug of ours."""
-    return TRANSITIONS[care.phase, ACTIONS[look.verdict]](care, look, bounds)
+def step(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+    """Advances the state by one check. A verdict that a phase does not know raises KeyError: it is a bug."""
+    return TRANSITIONS[state.phase, ACTIONS[check.verdict]](state, check, bounds)
 
 
-def _start(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
-    if look.now < care.start:
-        return care, ()
-    return replace(care, phase=WorkerPhase.RUNNING, started=look.now), (Effect.START,)
+def _start(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+    if check.now < state.start:
+        return state, ()
+    return replace(state, phase=WorkerPhase.RUNNING, started=check.now), (Effect.START,)
 
 
-def _carry_on(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
-    if look.verdict is PulseVerdict.STARTING:
-        return care, ()
-    if care.trouble and care.trouble.back is None:
-        care = replace(care, trouble=replace(care.trouble, back=look.now))
-    if care.failures and look.now - care.started >= bounds.healthy_after:
-        care = replace(care, failures=0)
-    return care, ()
+def _keep_running(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+    if check.verdict is PulseVerdict.STARTING:
+        return state, ()
+    if state.trouble and state.trouble.back is None:
+        state = replace(state, trouble=replace(state.trouble, back=check.now))
+    if state.failures and check.now - state.started >= bounds.healthy_after:
+        state = replace(state, failures=0)
+    return state, ()
 
 
-def _end(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
-    trouble = LastFailure(look.verdict, look.evidence, look.now)
-    return replace(care, phase=WorkerPhase.ENDING, kill=look.now + bounds.term_grace, trouble=trouble), (Effect.TERM,)
+def _end(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+    trouble = LastFailure(check.verdict, check.evidence, check.now)
+    return replace(state, phase=WorkerPhase.ENDING, kill=check.now + bounds.term_grace, trouble=trouble), (Effect.TERM,)
 
 
-def _kill_when_due(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
-    if look.now < care.kill:
-        return care, ()
-    return replace(care, phase=WorkerPhase.KILLED), (Effect.KILL,)
+def _kill_when_due(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+    if check.now < state.kill:
+        return state, ()
+    return replace(state, phase=WorkerPhase.KILLED), (Effect.KILL,)
 
 
-def _replace(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
-    ended_by_us = care.phase in (WorkerPhase.ENDING, WorkerPhase.KILLED)
-    trouble = care.trouble if ended_by_us and care.trouble else LastFailure(look.verdict, look.evidence, look.now)
-    failures = 0 if trouble.at - care.started >= bounds.healthy_after else care.failures
-    pause = backoff(failures, look.jitter, bounds)
-    day = tuple(at for at in care.restarts if look.now - at < Duration(hours=24))[-_REMEMBERED:]
+def _replace(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+    ended_by_us = state.phase in (WorkerPhase.ENDING, WorkerPhase.KILLED)
+    trouble = state.trouble if ended_by_us and state.trouble else LastFailure(check.verdict, check.evidence, check.now)
+    failures = 0 if trouble.at - state.started >= bounds.healthy_after else state.failures
+    pause = backoff(failures, check.jitter, bounds)
+    day = tuple(at for at in state.restarts if check.now - at < Duration(hours=24))[-_REMEMBERED:]
     after = replace(
-        care,
+        state,
         phase=WorkerPhase.DUE,
-        start=look.now + pause,
+        start=check.now + pause,
         failures=failures + 1,
-        restarts=(*day, look.now),
+        restarts=(*day, check.now),
         trouble=trouble,
     )
     return after, ()
 
 
-def _retire(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
-    return replace(care, phase=WorkerPhase.COMPLETED), ()
+def _retire(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+    return replace(state, phase=WorkerPhase.COMPLETED), ()
 
 
-def _nothing(care: RestartState, look: WorkerCheck, bounds: Bounds) -> Step:
-    return care, ()
+def _nothing(state: RestartState, check: WorkerCheck, bounds: Bounds) -> Step:
+    return state, ()
 
 
 def backoff(failures: int, jitter: float, bounds: Bounds) -> Duration:
-    """0.5 s, doubling to 30 s, each between 75 % and 125 % of that."""
+    """Returns the backoff: 0.5 s, doubling to 30 s, each with a jitter of ±25 %."""
     whole = min(bounds.backoff_most, bounds.backoff_first * (1 << min(failures, 16)))
     return whole * (0.75 + jitter / 2)
 
@@ -143,11 +143,11 @@ def backoff(failures: int, jitter: float, bounds: Bounds) -> Duration:
 TRANSITIONS: Mapping[tuple[WorkerPhase, Action], Callable[[RestartState, WorkerCheck, Bounds], Step]] = {
     (WorkerPhase.DUE, Action.NOTHING): _start,
     (WorkerPhase.RUNNING, Action.RETIRE): _retire,
-    (WorkerPhase.RUNNING, Action.NOTHING): _carry_on,
-    (WorkerPhase.RUNNING, Action.ALERT): _carry_on,
+    (WorkerPhase.RUNNING, Action.NOTHING): _keep_running,
+    (WorkerPhase.RUNNING, Action.ALERT): _keep_running,
     (WorkerPhase.RUNNING, Action.END): _end,
     (WorkerPhase.RUNNING, Action.REPLACE): _replace,
-    # A one-shot job that exits with 0 because we ended it has not finished: it gets another try.
+    # A one-shot job that exits with 0 because it was ended has not completed: it is restarted.
     (WorkerPhase.ENDING, Action.RETIRE): _replace,
     (WorkerPhase.ENDING, Action.NOTHING): _kill_when_due,
     (WorkerPhase.ENDING, Action.ALERT): _kill_when_due,

@@ -1,4 +1,4 @@
-"""sd_notify: tells the service manager that we are ready, alive, reloading or stopping. Without one it does nothing."""
+"""sd_notify: reports readiness, watchdog keep-alives, reloads and stops to systemd; does nothing without it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ log = structlog.get_logger(__name__)
 
 
 class ServiceManager:
-    """The other end of $NOTIFY_SOCKET, if there is one."""
+    """Client of $NOTIFY_SOCKET, if it is set."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._socket: socket.socket | None = None
-        self._told = True
+        self._reachable = True
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
 
@@ -49,8 +49,8 @@ class ServiceManager:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             self._socket.sendto(message.encode(), address)
-            self._told = True
+            self._reachable = True
         except OSError as error:
-            if self._told:
-                log.warning(f"the service manager cannot be told, it will think us silent: {error}")
-            self._told = False
+            if self._reachable:
+                log.warning("sd_notify failed; the systemd watchdog may fire", error=str(error))
+            self._reachable = False

@@ -1,4 +1,4 @@
-"""Vitals: what a worker's own event loop knows of its health, on the way to the board."""
+"""Vitals: health of a worker as its own event loop knows it; the heartbeat writes it to the board."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.daemon.pulse import Pulse
 
-_STATE_BYTES = 120  # a cell of the board has room for little more
+_STATE_BYTES = 120  # a board cell has little more room
 _STARTING = "starting"
 
 
 class Queue(Protocol):
-    """Something with work in it."""
+    """Source of the backlog that a pulse shows."""
 
     def backlog(self) -> int: ...
 
@@ -21,7 +21,7 @@ class Queue(Protocol):
 
 
 class Vitals:
-    """Written by the work, read by the heartbeat: apart, so that work that stopped is seen by its backlog."""
+    """Written by the job, read by the heartbeat, so that a job that has stopped shows as a growing backlog."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,15 +36,15 @@ class Vitals:
         self.warm = True
 
     def is_starting(self) -> bool:
-        """Whether nothing has been tried yet."""
+        """True until the first attempt."""
         return self.state == _STARTING
 
     def consumes(self, queue: Queue) -> None:
-        """From now on the queue's backlog is shown."""
+        """Sets the queue whose backlog the pulse shows."""
         self._queue = queue
 
     def attempted(self, *, success: bool, state: str | None = None) -> None:
-        """An attempt has finished. Nothing is well before the first one was."""
+        """Notes the end of an attempt. The state is not `ok` before the first successful one."""
         now = self._clock.now()
         self._attempt = now
         if success:
@@ -55,7 +55,7 @@ class Vitals:
             self.state = "ok"
 
     def audited(self, interval: Duration) -> None:
-        """A full look has finished; three intervals without another one are too many."""
+        """Notes the end of a full pass; it is overdue after three intervals without another one."""
         self.audit = self._clock.now() + 3 * interval
 
     def pulse(self, pid: int, now: Instant) -> Pulse:

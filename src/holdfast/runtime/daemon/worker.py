@@ -1,10 +1,10 @@
-"""A worker: one fresh process with one job, started by a supervisor.
+"""Worker: one fresh process with one job, started by a supervisor.
 
     python -P -m holdfast.runtime.daemon.worker ROLE NAME MODULE:FUNCTION RUNTIME_FOLDER SUPERVISOR_PID
 
-The heartbeat runs on the same event loop as the job, so a loop that is blocked has none. The process ends at once when
-its supervisor dies (the kernel sees to it), and by itself when the supervisor has been silent for too long. No task
-dies silently: whatever is not caught ends the process, and the supervisor starts a new one.
+The heartbeat runs on the event loop of the job, so a blocked loop has no heartbeat. The kernel kills the process when
+its supervisor dies; the process ends by itself when the supervisor has been silent for too long. No task fails
+silently: an uncaught exception ends the process, and the supervisor starts a new one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.runtime.control import ControlServer, Handler, Request, Who
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.process import die_with, name_process
-from holdfast.runtime.daemon.pulse import Pulse, came_back
+from holdfast.runtime.daemon.pulse import Pulse, was_suspended
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
@@ -39,7 +39,7 @@ from holdfast.runtime.paths import RolePaths
 log = structlog.get_logger(__name__)
 
 BEAT = 0.5
-_DRAIN = 0.6  # of the supervisor's patience: what is left is for resigning and closing
+_DRAIN = 0.6  # share of the grace period for draining; the rest is for resigning and closing
 _ABANDONED = 75
 _UNFINISHED = 71
 _RETURNED = 70
@@ -47,13 +47,13 @@ _RETURNED = 70
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A worker as a role declares it."""
+    """Declaration of a worker in a role."""
 
     name: str
     entry: str
     """`module:function`; the function is `async def run(worker: Worker) -> None`."""
     once: bool = False
-    """A one-shot job: it is done when the function returns."""
+    """A one-shot job, complete when the function returns."""
 
 
 class Job(Protocol):
@@ -61,7 +61,7 @@ class Job(Protocol):
 
 
 class Worker:
-    """What a job is handed: its configuration, clock, vitals, metrics, decision log, and when to stop."""
+    """Process environment of a job: its configuration, clock, vitals, metrics, decision log, stop and reload events."""
 
     def __init__(self, spec: Spec, role: str, paths: RolePaths, config: Config, clock: Clock, board: Board) -> None:
         self.name = spec.name
@@ -83,7 +83,7 @@ class Worker:
         return Context(self.clock, self.vitals, self.decisions, self.metrics)
 
     async def stopped(self, most: Duration) -> bool:
-        """Sleeps that long, or until the worker is to stop; whether it is."""
+        """Sleeps that long, or until the worker must stop; returns True when it must."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most.total_seconds()):
                 await self.stopping.wait()
@@ -93,27 +93,27 @@ class Worker:
         return self.metrics.text()
 
     def reload(self) -> None:
-        """The supervisor has checked and written a new configuration."""
+        """Reads the configuration that the supervisor has checked and written."""
         self.config = restore(self.paths.config.read_bytes())
         logging.setup(self.config.log, role=self.role, worker=self.name)
         self.reloaded.set()
-        log.info(f"{self.name} runs with the new configuration")
+        log.info("configuration reloaded", worker=self.name)
 
     def catch_up(self) -> None:
-        """Nobody signals a worker that has not shown a pulse: a reload between its start and that is noticed here."""
+        """Applies a reload that came before the first pulse; the supervisor signals only workers with a pulse."""
         if restore(self.paths.config.read_bytes()) != self.config:
             self.reload()
 
 
 class Heartbeat:
-    """Beats twice a second, and watches the supervisor in return."""
+    """Writes the pulse twice a second, and watches the supervisor in return."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._pulse = worker.board.cell(worker.name, Pulse)
         self._supervisor = worker.board.cell("supervisor", Pulse)
-        self._last = worker.clock.now()  # a pause before the first look is one, too
-        self._back = NEVER
+        self._last = worker.clock.now()  # a suspend before the first check counts as well
+        self._resumed = NEVER
 
     def beat(self) -> Instant:
         now = self._worker.clock.now()
@@ -123,57 +123,57 @@ class Heartbeat:
         self._worker.metrics.lag.set((now - pulse.oldest).total_seconds() if pulse.oldest else 0)
         return now
 
-    async def beat_on(self) -> None:
-        """Returns when the supervisor hangs."""
+    async def run(self) -> None:
+        """Beats until the supervisor hangs."""
         while not self._abandoned(self.beat()):
             due = asyncio.get_running_loop().time() + BEAT
             await asyncio.sleep(BEAT)
             self._worker.metrics.loop_lag.set(max(0.0, asyncio.get_running_loop().time() - due))
 
     def _abandoned(self, now: Instant) -> bool:
-        """Whether the supervisor hangs. When we were away ourselves, it may have been, too: it gets its time again."""
+        """True when the supervisor hangs. Its silence counts from the last resume: a suspend stops both processes."""
         bounds = self._worker.config.runtime
-        if came_back(self._last, now, bounds):
-            self._back = now
+        if was_suspended(self._last, now, bounds):
+            self._resumed = now
         self._last = now
         supervisor = self._supervisor.read()
-        return supervisor is not None and now - max(supervisor.beat, self._back) > bounds.supervisor_silent_after
+        return supervisor is not None and now - max(supervisor.beat, self._resumed) > bounds.supervisor_silent_after
 
 
-async def live(worker: Worker, job: Job, supervisor: int, *, once: bool) -> int:
-    """Runs the job with a heartbeat beside it. Returns the exit code."""
-    _listen_to_signals(worker)
+async def run_job(worker: Worker, job: Job, supervisor: int, *, once: bool) -> int:
+    """Runs the job beside its heartbeat. Returns the exit code."""
+    _handle_signals(worker)
     starting = worker.vitals.is_starting
     async with ControlServer(
         worker.paths.socket(worker.name), worker.handlers, trusted=supervisor, is_starting=starting
     ):
-        beating = Heartbeat(worker)
-        beating.beat()
+        heartbeat = Heartbeat(worker)
+        heartbeat.beat()
         worker.catch_up()
-        heart = asyncio.create_task(beating.beat_on(), name="heart")
+        beating = asyncio.create_task(heartbeat.run(), name="heartbeat")
         work = asyncio.ensure_future(job(worker))
         stop = asyncio.create_task(worker.stopping.wait(), name="stop")
-        await asyncio.wait({heart, work, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if heart.done():
-            heart.result()
-            log.error(f"{worker.name} ends: its supervisor (pid {supervisor}) has been silent for too long")
+        await asyncio.wait({beating, work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if beating.done():
+            beating.result()
+            log.error("supervisor is silent; the worker ends", worker=worker.name, supervisor_pid=supervisor)
             worker.stopping.set()
         if not work.done():
-            await _drained(worker, work)
-        heart.cancel()
+            await _drain(worker, work)
+        beating.cancel()
         stop.cancel()
         worker.decisions.close()
-        if heart.done() and not heart.cancelled():
+        if beating.done() and not beating.cancelled():
             return _ABANDONED
         return _exit_code(worker, work, once=once)
 
 
-async def _drained(worker: Worker, work: asyncio.Future[None]) -> None:
-    """Gives the job a bounded time to finish what it is doing, then cancels it."""
+async def _drain(worker: Worker, work: asyncio.Future[None]) -> None:
+    """Gives the job a bounded time to finish its current work, then cancels it."""
     most = (_DRAIN * worker.config.runtime.term_grace).total_seconds()
     done, _ = await asyncio.wait({work}, timeout=most)
     if not done:
-        log.warning(f"{worker.name} did not finish within {most:g} s; what is left is left to the next start")
+        log.warning("job cancelled; the next start does the rest", worker=worker.name, after_s=most)
         work.cancel()
         await asyncio.wait({work})
 
@@ -184,20 +184,20 @@ def _exit_code(worker: Worker, work: asyncio.Future[None], *, once: bool) -> int
     work.result()
     if once or worker.stopping.is_set():
         return 0
-    log.error(f"{worker.name} returned although nobody asked it to stop")
+    log.error("job returned although the worker was not stopping", worker=worker.name)
     return _RETURNED
 
 
-def _listen_to_signals(worker: Worker) -> None:
+def _handle_signals(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stopping.set)
     loop.add_signal_handler(signal.SIGHUP, worker.reload)
-    loop.set_exception_handler(_no_silent_death)
+    loop.set_exception_handler(_on_task_error)
 
 
-def _no_silent_death(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """C3: a task that died unnoticed is how data gets hours old. The process ends; a new one takes over."""
-    log.error(f"a task died: {context.get('message')}", exc_info=context.get("exception"))
+def _on_task_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Ends the process when a task fails unnoticed: data would silently get hours old (C3)."""
+    log.error("task failed; the process ends", why=context.get("message"), exc_info=context.get("exception"))
     os._exit(_RETURNED)
 
 
@@ -219,18 +219,18 @@ def main(arguments: list[str]) -> int:
     try:
         return asyncio.run(_run(spec, role, paths, config, int(parent)))
     except Exception:
-        log.exception(f"{name} died")
+        log.exception("worker failed", worker=name)
         return 1
 
 
 async def _run(spec: Spec, role: str, paths: RolePaths, config: Config, supervisor: int) -> int:
     worker = Worker(spec, role, paths, config, SystemClock(), Board.open(paths.board))
-    return await live(worker, load(spec.entry), supervisor, once=spec.once)
+    return await run_job(worker, load(spec.entry), supervisor, once=spec.once)
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process without taking the interpreter apart, which takes up to a tenth of a second: workers are stopped
-    one after another, the elector last, and the next leader waits for all of them."""
+    """Ends the process without interpreter shutdown, which takes up to 0.1 s: workers stop one after another, the
+    elector last, and the next leader waits for all of them."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,1 +1,1 @@
-"""Operator intents of a running worker: stored by `book`, accepted by `commands`."""
+"""Operator intents of a running worker: `book` stores them, `commands` accepts and applies them."""

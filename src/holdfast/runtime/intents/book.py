@@ -1,7 +1,7 @@
-"""Wishes: what an operator asked a worker for at run time, in a small file of the state folder.
+"""Intent file: what operators asked a worker for at run time, in a small file of the state folder.
 
-Written before it takes effect, so that a restart does not undo what a person decided. A file that cannot be read is
-not an empty one: somebody may have said pause.
+The file is written before an intent takes effect, so that a restart does not undo it. An unreadable file does not
+count as an empty one: it may hold a pause.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.runtime.paths import RolePaths, write_atomically
 
 
 class WorkerIntent(msgspec.Struct, frozen=True):
-    """Something an operator asked for. Wall-clock times: they are read after a reboot, too."""
+    """One intent of an operator. Its times are wall-clock times, because they must survive a reboot."""
 
     who: str
     why: str
@@ -27,7 +27,7 @@ class WorkerIntent(msgspec.Struct, frozen=True):
 
     @property
     def lasting(self) -> str:
-        """How a sentence about it goes on."""
+        """Continuation of a sentence: " until 12:00:00Z", or nothing."""
         return "" if self.until is None else f" until {self.until:%H:%M:%SZ}"
 
     def is_over(self, wall: datetime) -> bool:
@@ -41,10 +41,10 @@ class WorkerIntents(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def request_intent(request: Request, who: Who, clock: Clock) -> WorkerIntent:
-    """What was asked for. Raises `Declined` when it comes without a reason, or with a time that is none."""
+    """Returns the intent in a request. Raises `Declined` without a reason, or for an invalid duration."""
     why, within = request.args.get("reason"), request.args.get("for")
     if not isinstance(why, str) or not why.strip():
-        raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
+        raise Declined("a reason is needed: give it with --reason")
     until = None
     if within is not None:
         try:
@@ -55,26 +55,26 @@ def request_intent(request: Request, who: Who, clock: Clock) -> WorkerIntent:
 
 
 class IntentsUnreadable(RuntimeError):
-    """What was asked for is not known. The message is one sentence for the operator."""
+    """The intents are not known. The message is for the operator."""
 
 
 class IntentFile:
-    """One worker's file of wishes."""
+    """Intents of one worker, in one file."""
 
     def __init__(self, paths: RolePaths, worker: str) -> None:
         self._path: Path = paths.state / "intents" / f"{paths.role}.{worker}.json"
-        self.wishes = self._remembered()
+        self.intents = self._read()
 
-    def keep(self, wishes: WorkerIntents) -> None:
+    def write(self, intents: WorkerIntents) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path, msgspec.json.encode(wishes))
-        self.wishes = wishes
+        write_atomically(self._path, msgspec.json.encode(intents))
+        self.intents = intents
 
-    def _remembered(self) -> WorkerIntents:
+    def _read(self) -> WorkerIntents:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=WorkerIntents)
         except FileNotFoundError:
             return WorkerIntents()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            sentence = f"{self._path} cannot be read ({error}): mend it, or delete it to forget it"
+            sentence = f"{self._path} cannot be read ({error}): fix it, or delete it to drop all intents"
             raise IntentsUnreadable(sentence) from error

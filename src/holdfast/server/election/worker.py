@@ -314,7 +314,7 @@ class ElectorJob:
             raise Declined(str(error)) from error
 
     def _pause_told(self) -> str:
-        pause = self._book.wishes.pause
+        pause = self._book.intents.pause
         return f"{pause.who}{pause.lasting}: “{pause.why}”" if pause and self._is_pause_wanted() else ""
 
     async def _store_seen(self) -> StoreSeen:
@@ -336,7 +336,7 @@ class ElectorJob:
 
     async def _pause(self, request: Request, who: Who) -> str:
         asked = request_intent(request, who, self._worker.clock)
-        self._book.keep(WorkerIntents(pause=asked))
+        self._book.write(WorkerIntents(pause=asked))
         self._told_asked("pause", asked)
         self._heed_pause()
         return f"{self._me.name} neither leads nor campaigns{asked.lasting}; end it with: holdfast resume server"
@@ -344,7 +344,7 @@ class ElectorJob:
     async def _resume(self, request: Request, who: Who) -> str:
         if not self._is_pause_wanted():
             raise Declined(f"{self._me.name} is not paused")
-        self._book.keep(WorkerIntents())
+        self._book.write(WorkerIntents())
         self._told_asked(
             "resume", WorkerIntent(who.name, str(request.args.get("reason", "")), self._worker.clock.wall())
         )
@@ -362,7 +362,7 @@ class ElectorJob:
             self.elector.go_on(LossReason.PAUSED)
 
     def _is_pause_wanted(self) -> bool:
-        pause = self._book.wishes.pause
+        pause = self._book.intents.pause
         return pause is not None and not pause.is_over(self._worker.clock.wall())
 
     def _told_asked(self, what: str, asked: WorkerIntent) -> None:
