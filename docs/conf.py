@@ -1,6 +1,9 @@
-"""How the documentation is built: offline, warnings as errors, nothing generated into the source tree."""
+"""Documentation build: offline, warnings as errors, nothing generated into the source tree."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 from sphinx.application import Sphinx
 
@@ -18,16 +21,26 @@ html_copy_source = False
 myst_heading_anchors = 3
 nitpicky = True
 
-GENERATED = {"reference/configuration": reference}
+
+def gates() -> str:
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # sphinx-build does not put the repository on the path
+    from docs.gate_table import table
+
+    return table()
+
+
+GENERATED = {"reference/configuration": ("", reference), "concepts": ("<!-- gate table -->", gates)}
+"""Page: the mark that the generated text replaces (the whole page without one), and the generator."""
 
 
 def generate(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Puts the generated text in the place of the file's, in memory."""
+    """Puts generated text into a page, in memory."""
     if page in GENERATED:
-        source[0] = GENERATED[page]()
+        mark, text = GENERATED[page]
+        source[0] = source[0].replace(mark, text()) if mark else text()
 
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", generate)
-    # What a generated page is made of is not its file, so it is never up to date.
+    # A generated page depends on more than its file, so it is never up to date.
     app.connect("env-get-outdated", lambda *_: list(GENERATED))

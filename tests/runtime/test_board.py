@@ -166,7 +166,7 @@ def test_a_board_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "board"
     Board.create(path, ["a", "b"])
     os.truncate(path, path.stat().st_size - 512)
-    with pytest.raises(BoardError, match="only 2560 bytes"):
+    with pytest.raises(BoardError, match="truncated to 2560 bytes"):
         Board.open(path)
 
 

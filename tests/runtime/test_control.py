@@ -263,7 +263,7 @@ def test_more_commands_at_once_than_can_be_done_are_refused_with_a_sentence(tmp_
 @serving
 async def test_a_command_that_hangs_is_given_up_by_who_asked(path: Path) -> None:
     answer = await ask(path, Request("hang"), timeout=0.1)
-    assert answer.error == f"no answer from {path} within 0.1 s: the process hangs, or is overloaded"
+    assert answer.error == f"no answer from {path} within 0.1 s: the process hangs or is overloaded"
     assert await still_answers(path)
 
 

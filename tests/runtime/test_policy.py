@@ -39,7 +39,7 @@ def test_C3_a_worker_that_died_is_started_again(tmp_path: Path, protection: str)
         told = one.decided("steady")
         assert [outcome for outcome, _ in told] == ["restart", "back"]
         assert told[0][1].startswith("steady exited (killed by signal 9): restarting in 0.1 s")
-        assert told[1][1].startswith("steady is back")
+        assert told[1][1].startswith("steady recovered")
         assert one.said(told[0][1])
 
 

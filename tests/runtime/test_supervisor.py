@@ -187,7 +187,7 @@ def test_the_desk_declines_what_makes_no_sense(calm: Daemon) -> None:
     assert calm.ask("tell", "steady").error == "the command for the worker is missing"
     # It never says that it has tried anything: as far as anybody knows it is still starting.
     calm.until(lambda: "dance is not available yet" in calm.ask("tell", "steady", do="dance").error, "steady answers")
-    assert "not understood" in calm.ask("tell", "steady", do="metrics", args=[1]).error
+    assert "invalid request" in calm.ask("tell", "steady", do="metrics", args=[1]).error
     assert calm.ask("history", key=7).error.startswith("history takes a key")
     assert calm.ask("history", last=-1).error.startswith("history takes a key")
 
@@ -239,5 +239,5 @@ def test_the_board_can_be_read_after_the_supervisor_is_gone(tmp_path: Path) -> N
     with daemon(tmp_path, ["steady"]) as one:
         one.send(signal.SIGKILL)
         one.wait()
-        assert Board.open(one.paths.board, read_only=True).cells() == ["supervisor", "steady", "steady/sheet"]
+        assert Board.open(one.paths.board, read_only=True).cells() == ["supervisor", "steady", "steady/record"]
         assert one.worker("steady").verdict in ("healthy", "starting")
