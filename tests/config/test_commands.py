@@ -54,7 +54,7 @@ def test_a_file_without_sense_checks_with_2_and_names_everything(file: Path) -> 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         f"{file}:2:10: log.level: is 'loud': write debug, info, warning or error\n"
-        f"{file}:3:3: log.colour: is not known in section log\n"
+        f"{file}:3:3: log.colour: is not a known field\n"
     )
 
 

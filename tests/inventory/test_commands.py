@@ -247,7 +247,7 @@ def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> 
         ("- kind: host\n  name: a\n  network: red", "f:1: has a network, which a host is not on"),
         ("- kind: backend\n  name: b\n  labels: {a: b}", "f:1: has labels, which a backend does not carry"),
         ("- kind: backend\n  name: b\n  spec: {port: 80}", "has neither address nor endpoint nor host"),
-        ("- kind: frontend\n  name: w\n  spec:\n    addres: 1.2.3.4", "f:4: spec.addres is not known here"),
+        ("- kind: frontend\n  name: w\n  spec:\n    addres: 1.2.3.4", "f:4: spec.addres is not a known field"),
         ("- kind: health-check\n  name: h\n  spec:\n    type: tcp\n    interval: 1 parsec", "f:5: spec.interval"),
         ("- kind: host\n  name: a\n- kind: host\n  name: a", "f:3: is host a again, first on line 1: remove one"),
         ("kind: host\nname: a\nlabels: [b]", "f:1: labels: expected `object`, got `array`"),

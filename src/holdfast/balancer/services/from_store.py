@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.loading.group import unfit
+from holdfast.config.loading.section import unfit
 from holdfast.config.schema.field import Section
 from holdfast.config.sections.balancer import BalancerSettings as Configuration
 from holdfast.config.sections.frontend import Backend as BackendConfig

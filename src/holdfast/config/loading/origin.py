@@ -1,15 +1,14 @@
-"""Where a value came from, and what is wrong with it there. A later layer overrides the ones before it."""
+"""Origins of values, and problems at those origins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
 
 import msgspec
 
 
 class Layer(IntEnum):
-    """The sources of values, in ascending precedence."""
+    """Sources of values; a higher one overrides those below it."""
 
     DEFAULT = 0
     FILE = 1
@@ -38,7 +37,7 @@ class Origin(msgspec.Struct, frozen=True, order=True):
 
 
 class ConfigProblem(msgspec.Struct, frozen=True, order=True):
-    """One thing that is wrong. Problems sort by place: the file line by line, then the environment, then flags."""
+    """One problem. Problems sort by place: the file line by line, then the environment, then flags."""
 
     origin: Origin
     path: str
@@ -52,15 +51,10 @@ class ConfigProblem(msgspec.Struct, frozen=True, order=True):
 
 
 class ConfigRejected(msgspec.Struct, frozen=True):
-    """Everything that is wrong with a configuration. `unreadable` when the file could not even be read."""
+    """All problems of a configuration. `unreadable` is set when the file could not even be read."""
 
     problems: tuple[ConfigProblem, ...]
     unreadable: bool = False
 
     def __str__(self) -> str:
         return "\n".join(str(problem) for problem in self.problems)
-
-
-def reject(problems: Iterable[ConfigProblem]) -> ConfigRejected:
-    """The problems in the order in which a person goes through them, each once."""
-    return ConfigRejected(tuple(sorted(set(problems))))

@@ -1,17 +1,17 @@
-"""YAML as text with places: what stands where, before anybody asks what it means.
+"""YAML as text with positions: the tree of a document before its fields give it a meaning.
 
-Scalars stay text, so nothing is guessed from their looks. Refused, each with a sentence at its place: a key given
-twice, anchors, aliases and merge keys (a small file can therefore not become a large one), tags, several documents, and
-nesting deeper than any configuration needs. Any text at all gives a `Document`; nothing is raised.
+Scalars stay text, so no type is guessed from their looks. Refused, each with its line and column: a key given twice,
+anchors, aliases and merge keys (so a small file cannot expand into a large one), tags, several documents, and nesting
+deeper than any configuration needs. `parse` never raises, whatever the text.
 
-Parser events are used rather than composed nodes: a node no longer shows whether its tag was written or guessed, and
-composing recurses before the depth can be limited.
+The parser's events are used, not its nodes: a node no longer shows whether its tag was written or guessed, and
+composing nodes recurses before the depth can be limited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import yaml
 
@@ -21,22 +21,17 @@ LARGEST = 256 * 1024
 DEEPEST = 16
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
-    """A place in a text, counted from 1. Line 0 is "the text as a whole"."""
+class Position(NamedTuple):
+    """A place in a text, counted from 1. Line 0 is the text as a whole."""
 
     line: int = 0
     column: int = 0
 
 
-WHOLE_TEXT = Position()
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarNode:
+class ScalarNode(NamedTuple):
     text: str
     plain: bool = True
-    mark: Position = WHOLE_TEXT
+    mark: Position = Position()
 
     @property
     def is_empty(self) -> bool:
@@ -47,40 +42,35 @@ class ScalarNode:
         return self.plain and self.text == "null"
 
 
-@dataclass(frozen=True, slots=True)
-class ListNode:
+class ListNode(NamedTuple):
     nodes: tuple[Node, ...]
-    mark: Position = WHOLE_TEXT
+    mark: Position = Position()
 
 
-@dataclass(frozen=True, slots=True)
-class TableNode:
+class TableNode(NamedTuple):
     entries: tuple[tuple[ScalarNode, Node], ...]
-    mark: Position = WHOLE_TEXT
+    mark: Position = Position()
 
 
-@dataclass(frozen=True, slots=True)
-class UnusableNode:
-    """What stands in place of an alias. The document's faults say what is wrong with it, nobody else needs to."""
+class UnusableNode(NamedTuple):
+    """Placeholder for an alias. The document's faults name it, so readers skip it in silence."""
 
-    mark: Position = WHOLE_TEXT
+    mark: Position = Position()
 
 
 Node = ScalarNode | ListNode | TableNode | UnusableNode
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong at one place. `path` is relative to where the text belongs."""
+class Fault(NamedTuple):
+    """A problem at one place of a text."""
 
     path: str
     mark: Position
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """The root of a text, `None` where it has none, and everything wrong with its form."""
+class Document(NamedTuple):
+    """The root of a text, `None` where it has none, and all faults of its form."""
 
     root: Node | None
     faults: tuple[Fault, ...] = ()
@@ -91,58 +81,60 @@ class _Unreadable(Exception):
         self.fault = Fault("", mark, sentence)
 
 
-def decode(data: bytes) -> str | Fault:
-    """The text of a file, or why it has none."""
+def read_document(data: bytes) -> Document:
+    """Decodes and parses a file."""
     if len(data) > LARGEST:
-        return Fault("", WHOLE_TEXT, f"is larger than {LARGEST // 1024} KiB, which no configuration needs")
+        return _refused(Position(), f"is larger than {LARGEST // 1024} KiB, which no configuration needs")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        return Fault("", _place(data[: error.start].decode("utf-8", "replace")), "is not UTF-8: save the file as UTF-8")
+        return _refused(_end(data[: error.start].decode("utf-8", "replace")), "is not UTF-8: save the file as UTF-8")
     if not text.strip():
-        # A file that was cut to nothing by a full disk must not pass for "all defaults" at the next reload.
-        return Fault("", WHOLE_TEXT, "is empty: for the defaults alone, write a comment into it or remove it")
-    return text
+        # A file that a full disk truncated must not pass for "all defaults" at the next reload.
+        return _refused(Position(), "is empty: for the defaults alone, write a comment into it or remove it")
+    return parse(text)
+
+
+def _refused(mark: Position, sentence: str) -> Document:
+    return Document(None, (Fault("", mark, sentence),))
 
 
 def parse(text: str) -> Document:
-    """Reads one YAML document."""
+    """Parses one YAML document."""
     builder = _Builder(text)
     try:
-        root = builder.document()
+        return Document(builder.document(), tuple(builder.faults))
     except _Unreadable as stop:
-        return Document(None, (*builder.faults, stop.fault))
+        fault = stop.fault
     except yaml.reader.ReaderError as error:
-        fault = Fault("", _place(text[: error.position]), "holds a control character, which YAML does not allow")
-        return Document(None, (*builder.faults, fault))
+        fault = Fault("", _end(text[: error.position]), "holds a control character, which YAML does not allow")
     except yaml.MarkedYAMLError as error:
-        return Document(None, (*builder.faults, _syntax(error)))
+        fault = _syntax(error)
     except (ValueError, OverflowError):
-        # PyYAML lets these out of `"\UFFFFFFFF"` and of a version directive with thousands of digits.
+        # PyYAML raises these for `"\UFFFFFFFF"` and for a version directive with thousands of digits.
         fault = Fault("", builder.mark, "is not YAML: after this there is a number or an escape that is too large")
-        return Document(None, (*builder.faults, fault))
-    return Document(root, tuple(builder.faults))
+    return Document(None, (*builder.faults, fault))
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> Fault:
     mark = error.problem_mark or error.context_mark
-    place = Position(mark.line + 1, mark.column + 1) if mark else WHOLE_TEXT
-    problem = error.problem or error.context or "it cannot be understood"
+    place = Position(mark.line + 1, mark.column + 1) if mark else Position()
+    problem = error.problem or error.context or "it cannot be parsed"
     if "\\t" in problem:
         return Fault("", place, "is indented with a tab: YAML takes only spaces")
     return Fault("", place, f"is not YAML: {problem}")
 
 
-def _place(before: str) -> Position:
+def _end(before: str) -> Position:
     return Position(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
 
 class _Builder:
-    """Turns parser events into nodes, noting what is refused on the way and going on after it."""
+    """Turns parser events into nodes; collects what is refused and continues after it."""
 
     def __init__(self, text: str) -> None:
         self.faults: list[Fault] = []
-        self.mark = WHOLE_TEXT
+        self.mark = Position()
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.SafeLoader)
 
     def document(self) -> Node | None:
@@ -192,7 +184,7 @@ class _Builder:
         seen: dict[str, Position] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._node(event, path, depth + 1)
-            here = _join(path, key.text if isinstance(key, ScalarNode) else "?")
+            here = dotted(path, key.text if isinstance(key, ScalarNode) else "?")
             value = self._node(self._next(), here, depth + 1)
             if refusal := _key_refusal(key, seen):
                 self.faults.append(Fault(here, key.mark, refusal))
@@ -206,10 +198,13 @@ def _key_refusal(key: Node, seen: dict[str, Position]) -> str | None:
         return "has a key that is not a word"
     if key.plain and key.text == "<<":
         return "is a merge key: write the values out"
-    if key.text in seen:
-        return f"is given twice, first on line {seen[key.text].line}: remove one"
-    return None
+    return given_twice(seen[key.text]) if key.text in seen else None
 
 
-def _join(path: str, key: str) -> str:
+def given_twice(first: Position) -> str:
+    return f"is given twice, first on line {first.line}: remove one"
+
+
+def dotted(path: str, key: str) -> str:
+    """The path of a key below a path."""
     return f"{path}.{printable(key)}" if path else printable(key)

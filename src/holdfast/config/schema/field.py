@@ -1,12 +1,12 @@
-"""What a section of the configuration is made of: fields that each know their kind, default, bounds and documentation.
+"""Fields of a section: kind, default, bounds and documentation of each, derived from its annotation.
 
-A section is a frozen struct; its fields carry an `FieldDoc` and, where the plain type does not say enough, a
-`ScalarKind`. From
-that alone `leaves` derives everything else: what the file may hold, the names of environment variables, the reference
-page, and how a value is shown. Every field has a default, so an empty configuration is a complete one.
+A section is a frozen struct. Each field carries a `FieldDoc` and, where the plain type does not say enough, a
+`ScalarKind`. `fields` derives everything else from that: what the file may hold, environment variables, the reference
+page, and how a value is written. The settings of a daemon all have defaults, so an empty file is a complete one.
 
-Things that there can be any number of (`frontends.<name>`) are a `Group`: a field whose type is a mapping or a tuple of
-sections, or one section that may be missing. They come from the file alone, and their fields may be required.
+A field holds values or sections: one, a list, or any number by name. A section that is always there (`log`) is part of
+the tree of settings. Sections that come in any number (`frontends.<name>`), or that may be missing (`announce`), are a
+group: the file alone can set them, and their fields may be required.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from holdfast.config.schema import scalars as text
-
-ENVIRONMENT_PREFIX = "HOLDFAST_"
+from holdfast.config.schema import scalars
 
 
 class FieldDoc(msgspec.Struct, frozen=True):
-    """The documentation of one field: what it decides, and what goes wrong when it is too small or too big.
+    """Documentation of one field: what it decides, and what goes wrong when it is too small or too big.
 
-    `least` and `most` are inclusive bounds. A value outside them is refused with the matching consequence, so the error
-    says why and not only that.
+    `least` and `most` are inclusive bounds. The error for a value outside them names the consequence. They are not
+    constraints of msgspec: those know no durations, and a worker could not restore what a version with wider bounds
+    wrote.
     """
 
     what: str
@@ -44,7 +43,7 @@ class FieldDoc(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ScalarKind:
-    """One way to read a scalar. `read` raises `text.Unfit` with the rest of a sentence that begins with the field."""
+    """One way to read a scalar. `read` raises `scalars.Unfit`: the rest of a sentence that begins with the field."""
 
     noun: str
     read: Callable[[str], object]
@@ -52,33 +51,29 @@ class ScalarKind:
     quoted: bool = False
 
 
-TEXT = ScalarKind("text", text.word, quoted=True)
-WHOLE = ScalarKind("whole number", text.whole)
-TRUTH = ScalarKind("true or false", text.truth, text.show_truth)
-DURATION = ScalarKind("duration", text.duration, text.show_duration)
-SIZE = ScalarKind("size", text.size, text.show_size)
-NAME = ScalarKind("name", text.name, quoted=True)
-FOLDER = ScalarKind("absolute path", text.path, quoted=True)
-FILE = ScalarKind("absolute path, or `credential:NAME`", text.file, quoted=True)
-SECRET = ScalarKind("absolute path of a file that not everybody can read, or `credential:NAME`", text.file, quoted=True)
-ENDPOINT = ScalarKind("http or https URL", text.endpoint, quoted=True)
-ADDRESS = ScalarKind("IPv4 or IPv6 address", text.address, quoted=True)
-REGEX = ScalarKind("regular expression", text.regex, quoted=True)
+SECRET = ScalarKind(
+    "absolute path of a file that other users cannot read, or `credential:NAME`", scalars.file, quoted=True
+)
 
-Size = Annotated[int, SIZE]
-Name = Annotated[str, NAME]
-Folder = Annotated[str, FOLDER]
-File = Annotated[str, FILE]
+Size = Annotated[int, ScalarKind("size", scalars.size, scalars.show_size)]
+Name = Annotated[str, ScalarKind("name", scalars.name, quoted=True)]
+Folder = Annotated[str, ScalarKind("absolute path", scalars.path, quoted=True)]
+File = Annotated[str, ScalarKind("absolute path, or `credential:NAME`", scalars.file, quoted=True)]
 SecretFile = Annotated[str, SECRET]
-Endpoint = Annotated[str, ENDPOINT]
-Address = Annotated[str, ADDRESS]
-Regex = Annotated[str, REGEX]
+Endpoint = Annotated[str, ScalarKind("http or https URL", scalars.endpoint, quoted=True)]
+Address = Annotated[str, ScalarKind("IPv4 or IPv6 address", scalars.address, quoted=True)]
+Regex = Annotated[str, ScalarKind("regular expression", scalars.regex, quoted=True)]
 
-_PLAIN: dict[object, ScalarKind] = {str: TEXT, int: WHOLE, bool: TRUTH, timedelta: DURATION}
+_PLAIN: dict[object, ScalarKind] = {
+    str: ScalarKind("text", scalars.text, quoted=True),
+    int: ScalarKind("whole number", scalars.integer),
+    bool: ScalarKind("true or false", scalars.boolean, scalars.show_boolean),
+    timedelta: ScalarKind("duration", scalars.duration, scalars.show_duration),
+}
 
 
 class FieldConflict(msgspec.Struct, frozen=True):
-    """Fields that do not fit each other. `fields` names all that matter, the one to blame first; "": the whole."""
+    """Fields that contradict each other. `fields` names all of them, the one to blame first; "" is the section."""
 
     fields: tuple[str, ...]
     sentence: str
@@ -87,198 +82,144 @@ class FieldConflict(msgspec.Struct, frozen=True):
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """One concern of the configuration.
 
-    Unknown fields are refused where people write them, not here: a worker of the next version must be able to restore
+    Unknown fields are refused where the file is read, not here: a worker of the next version must be able to restore
     what a supervisor of this version wrote, and the other way round.
     """
 
     def conflicts(self) -> Iterator[FieldConflict]:
-        """What does not fit together, although each field by itself is sound."""
+        """Yields contradictions between fields that are valid one by one."""
         return iter(())
 
 
+class Shape(Enum):
+    ONE = ""
+    LIST = "[]"
+    NAMED = ".NAME"
+
+
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """One field of one section, with everything that its type says about it."""
+class Field:
+    """One field of one section. Either `scalar` or `section` says what it holds."""
 
-    path: tuple[str, ...]
-    kind: ScalarKind
-    many: bool
+    doc: FieldDoc
+    default: Any
+    shape: Shape
     optional: bool
-    default: object
-    about: FieldDoc
-    type: object
-
-    @property
-    def name(self) -> str:
-        return ".".join(self.path)
+    scalar: ScalarKind | None
+    section: type[Section] | None
 
     @property
     def required(self) -> bool:
         return self.default is msgspec.NODEFAULT
 
     @property
-    def variable(self) -> str:
-        return ENVIRONMENT_PREFIX + "_".join(self.path).upper()
+    def is_group(self) -> bool:
+        return self.section is not None and (self.optional or self.shape is not Shape.ONE)
+
+    @property
+    def noun(self) -> str:
+        return self.scalar.noun if self.scalar else "section"
 
     def show(self, value: Any) -> str:
-        """The value as it is written in the file."""
+        """The value as the file has it."""
         if value is None:
             return "null"
-        if self.many:
-            return "[" + ", ".join(self._scalar(item) for item in value) + "]"
-        return self._scalar(value)
+        if self.shape is Shape.LIST:
+            return "[" + ", ".join(self._show(item) for item in value) + "]"
+        return self._show(value)
 
-    def plain(self, value: Any) -> object:
-        """The value for JSON: durations and sizes with their units, as in the file; what JSON has itself stays so."""
-        if self.many and value is not None:
+    def _show(self, value: Any) -> str:
+        assert self.scalar is not None
+        shown = self.scalar.show(value)
+        return msgspec.json.encode(shown).decode() if self.scalar.quoted else shown
+
+    def plain(self, value: Any) -> Any:
+        """The value for JSON: durations and sizes with their units, sections without what is at its default."""
+        if value is None:
+            return None
+        if self.shape is Shape.LIST:
             return [self._plain(item) for item in value]
+        if self.shape is Shape.NAMED:
+            return {name: self._plain(item) for name, item in value.items()}
         return self._plain(value)
 
-    def _plain(self, value: Any) -> object:
-        ready = value is None or isinstance(value, bool | str) or self.kind.show is str
-        return value if ready else self.kind.show(value)
+    def _plain(self, value: Any) -> Any:
+        if self.section is None:
+            assert self.scalar is not None
+            return value if self.scalar.show is str or isinstance(value, bool) else self.scalar.show(value)
+        pairs = ((name, field, getattr(value, name)) for name, field in fields(self.section).items())
+        return {name: field.plain(held) for name, field, held in pairs if held != field.default}
 
-    def _scalar(self, value: Any) -> str:
-        shown = self.kind.show(value)
-        return msgspec.json.encode(shown).decode() if self.kind.quoted else shown
-
-
-@cache
-def sections(section: type[Section]) -> dict[str, type[Section]]:
-    """The fields of a section that are sections themselves."""
-    hints = get_type_hints(section)
-    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
-
-
-class GroupShape(Enum):
-    """How many there may be of what a group holds."""
-
-    NAMED = "named"
-    LIST = "list"
-    OPTIONAL = "optional"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A field that holds any number of sections: by name, in a list, or one that may be missing."""
-
-    shape: GroupShape
-    of: type[Section]
-    about: FieldDoc
-    default: Any
+    def check(self, value: Any) -> None:
+        """Raises `Unfit` for a value outside the bounds, with the consequence that it would have."""
+        doc = self.doc
+        if doc.least is not None and value < doc.least:
+            raise scalars.Unfit(f"is {self.show(value)}, less than {self.show(doc.least)}: {doc.small}")
+        if doc.most is not None and value > doc.most:
+            raise scalars.Unfit(f"is {self.show(value)}, more than {self.show(doc.most)}: {doc.big}")
 
 
 @cache
-def groups(section: type[Section]) -> dict[str, Group]:
-    """The fields of a section that are groups."""
+def fields(section: type[Section]) -> Mapping[str, Field]:
+    """The fields of a section by name, in the order in which they are declared."""
     hints = get_type_hints(section, include_extras=True)
-    found = ((field, _group(hints[field.name])) for field in msgspec.structs.fields(section))
-    return {
-        field.name: Group(*shape, _about(field.name, hints[field.name]), _default(field))
-        for field, shape in found
-        if shape is not None
-    }
+    return {info.name: _field(info, hints[info.name]) for info in msgspec.structs.fields(section)}
 
 
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    made = field.default_factory
-    return field.default if made is msgspec.NODEFAULT else made()
+def _field(info: msgspec.structs.FieldInfo, hint: object) -> Field:
+    bare, notes = _unwrap(hint)
+    doc = next((note for note in notes if isinstance(note, FieldDoc)), FieldDoc(""))
+    optional = NoneType in get_args(bare)
+    if optional:
+        (inner,) = (choice for choice in get_args(bare) if choice is not NoneType)
+        bare, notes = _unwrap(inner)
+    shape = {tuple: Shape.LIST, Mapping: Shape.NAMED}.get(get_origin(bare), Shape.ONE)
+    if shape is not Shape.ONE:
+        bare, notes = _unwrap(get_args(bare)[0 if shape is Shape.LIST else 1])
+    default = info.default if info.default_factory is msgspec.NODEFAULT else info.default_factory()
+    if isinstance(bare, type) and issubclass(bare, Section):
+        field = Field(doc, default, shape, optional, None, bare)
+    else:
+        field = Field(doc, default, shape, optional, _scalar_kind(bare, notes), None)
+    assert doc.what or (field.section and not field.is_group), f"{info.name} has no documentation"
+    return field
 
 
-def _group(hint: object) -> tuple[GroupShape, type[Section]] | None:
-    bare = _bare(hint)
-    inner, optional = _without_none(bare)
-    if optional and _is_section(inner):
-        return GroupShape.OPTIONAL, cast("type[Section]", inner)
-    choices = get_args(bare)
-    if get_origin(bare) is Mapping and _is_section(choices[1]):
-        return GroupShape.NAMED, choices[1]
-    return (GroupShape.LIST, choices[0]) if get_origin(bare) is tuple and _is_section(choices[0]) else None
+def _unwrap(hint: Any) -> tuple[Any, tuple[object, ...]]:
+    """Splits `Annotated[int, …]` into the type and its notes."""
+    return (hint.__origin__, hint.__metadata__) if get_origin(hint) is Annotated else (hint, ())
 
 
-def _is_section(hint: object) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Section)
+def _scalar_kind(bare: Any, notes: tuple[object, ...]) -> ScalarKind:
+    kind = next((note for note in notes if isinstance(note, ScalarKind)), None)
+    if kind is None and get_origin(bare) is Literal:
+        options = get_args(bare)
+        noun = " or ".join(f"`{option}`" for option in options)
+        return ScalarKind(noun, lambda given: scalars.choice(given, options))
+    return kind or _PLAIN[bare]
+
+
+def settings(section: type[Section], path: str = "") -> Iterator[tuple[str, Field]]:
+    """Every value and every group below a section, with dotted paths: its own fields first, then nested sections."""
+    nested = {name: field for name, field in fields(section).items() if field.section and not field.is_group}
+    for name, field in fields(section).items():
+        if name not in nested:
+            assert not field.required, f"{path}{name} has no default"
+            yield f"{path}{name}", field
+    for name, field in nested.items():
+        assert field.section is not None
+        yield from settings(field.section, f"{path}{name}.")
 
 
 def children(section: Section) -> Iterator[tuple[str, Section]]:
-    """The sections below a section with their paths: its own, and those in its groups."""
-    for name in sections(type(section)):
-        yield name, getattr(section, name)
-    for name, group in groups(type(section)).items():
-        yield from members(name, group, getattr(section, name))
-
-
-def members(name: str, group: Group, value: Any) -> Iterator[tuple[str, Section]]:
-    """What is in a group, each with its path."""
-    if group.shape is GroupShape.NAMED:
-        yield from ((f"{name}.{key}", member) for key, member in value.items())
-    elif group.shape is GroupShape.LIST:
-        yield from ((f"{name}[{index}]", member) for index, member in enumerate(value))
-    elif value is not None:
-        yield name, value
-
-
-def leaves(section: type[Section], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """Every field below a section that has one value, in the order in which they are declared."""
-    for leaf in own_leaves(section, path).values():
-        assert not leaf.required, f"{leaf.name} has no default"
-        yield leaf
-    for name, below in sections(section).items():
-        yield from leaves(below, (*path, name))
-
-
-@cache
-def own_leaves(section: type[Section], path: tuple[str, ...] = ()) -> dict[str, Leaf]:
-    """The fields of a section itself: neither sections nor groups."""
-    hints = get_type_hints(section, include_extras=True)
-    others = {*sections(section), *groups(section)}
-    return {
-        field.name: _leaf((*path, field.name), hints[field.name], field.default)
-        for field in msgspec.structs.fields(section)
-        if field.name not in others
-    }
-
-
-def _about(name: str, hint: object) -> FieldDoc:
-    about = next((note for note in _notes(hint) if isinstance(note, FieldDoc)), None)
-    assert about is not None, f"{name} has no documentation"
-    return about
-
-
-def _leaf(path: tuple[str, ...], hint: object, default: object) -> Leaf:
-    about = _about(".".join(path), hint)
-    inner, optional = _without_none(hint)
-    many = get_origin(_bare(inner)) is tuple
-    item = get_args(_bare(inner))[0] if many else inner
-    return Leaf(path, _kind(item), many, optional, default, about, hint)
-
-
-def _bare(hint: object) -> object:
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
-
-
-def _notes(hint: object) -> tuple[object, ...]:
-    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-
-
-def _without_none(hint: object) -> tuple[object, bool]:
-    bare = _bare(hint)
-    if get_origin(bare) not in (Union, UnionType) or NoneType not in get_args(bare):
-        return hint, False
-    (inner,) = (choice for choice in get_args(bare) if choice is not NoneType)
-    return inner, True
-
-
-def _kind(hint: object) -> ScalarKind:
-    for note in _notes(hint):
-        if isinstance(note, ScalarKind):
-            return note
-    bare = _bare(hint)
-    if get_origin(bare) is Literal:
-        return choice(get_args(bare))
-    return _PLAIN[bare]
-
-
-def choice(options: tuple[str, ...]) -> ScalarKind:
-    """A kind that allows these words and no others."""
-    return ScalarKind(" or ".join(f"`{option}`" for option in options), lambda given: text.choice(given, options))
+    """The sections directly below a section, with their paths."""
+    for name, field in fields(type(section)).items():
+        value = getattr(section, name)
+        if field.section is None or value is None:
+            continue
+        if field.shape is Shape.NAMED:
+            yield from ((f"{name}.{key}", member) for key, member in value.items())
+        elif field.shape is Shape.LIST:
+            yield from ((f"{name}[{index}]", member) for index, member in enumerate(value))
+        else:
+            yield name, value

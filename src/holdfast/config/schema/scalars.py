@@ -1,8 +1,8 @@
-"""Scalars: how a piece of text becomes a value, and how the value is written again.
+"""Scalars: parsing of one text into a value, and writing of the value as text.
 
 The field decides what a text means, never its looks: `no` in a field for text is the word "no", and `yes` in a field
 for true or false is refused. Each reader raises `Unfit` with the rest of a sentence that begins with the field's name.
-Whatever a reader accepts, its `show_…` writes so that reading it again gives the same value.
+Reading what a `show_…` function wrote gives the same value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from datetime import timedelta
 from ipaddress import IPv6Address, ip_address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 _DURATION_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION_PART = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?(ms|[dhms])")
@@ -22,7 +22,7 @@ _SIZE_UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "B": 1}
 _SIZE = re.compile(r"([0-9]{1,15})(TiB|GiB|MiB|KiB|B)")
 _DECIMAL_SIZE = re.compile(r"([0-9]{1,15}) ?([kKmMgGtT])[bB]?")
 
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _CREDENTIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
@@ -31,49 +31,49 @@ CREDENTIAL = "credential:"
 
 
 class Unfit(ValueError):
-    """A text that is not what its field asks for. The message is the rest of a sentence, after the field's name."""
+    """A text that its field does not accept. The message is the rest of a sentence, after the field's name."""
 
 
 def quote(given: str) -> str:
-    """A piece of somebody's text as it may appear in a message: short, and on one line whatever it holds."""
+    """Quotes a text for a message: at most 60 characters, on one line."""
     shown = given if len(given) <= 60 else given[:57] + "..."
     return f"'{printable(shown)}'"
 
 
 def printable(given: str) -> str:
-    """The text on one line, with everything escaped that a terminal would not show or would obey."""
+    """Escapes everything that a terminal would not show or would interpret."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in given)
 
 
 def closest(given: str, known: Iterable[str]) -> str:
-    """'; did you mean x?' when something known looks like it, else nothing."""
+    """'; did you mean x?' when a known word is similar, else nothing."""
     match = nearest(given, known)
     return f"; did you mean {match}?" if match else ""
 
 
 def nearest(given: str, known: Iterable[str]) -> str | None:
-    """The known word that this one was probably meant to be."""
+    """The known word that is most similar."""
     return next(iter(difflib.get_close_matches(given[:100], list(known), n=1)), None)
 
 
-def word(given: str) -> str:
+def text(given: str) -> str:
     if not given.isprintable():
-        raise Unfit(f"is {quote(given)}, which holds a line break or another character that cannot be printed")
+        raise Unfit(f"is {quote(given)}: remove the line breaks and other characters that cannot be printed")
     return given
 
 
-def truth(given: str) -> bool:
+def boolean(given: str) -> bool:
     if given not in ("true", "false"):
         raise Unfit(f"is {quote(given)}: write true or false")
     return given == "true"
 
 
-def show_truth(value: bool) -> str:
+def show_boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
-def whole(given: str) -> int:
-    if not _WHOLE.fullmatch(given):
+def integer(given: str) -> int:
+    if not _INTEGER.fullmatch(given):
         raise Unfit(f"is {quote(given)}, which is not a whole number: write it in decimal digits, such as 5")
     return int(given)
 
@@ -101,11 +101,11 @@ def duration(given: str) -> timedelta:
 def _milliseconds(given: str, part: re.Match[str]) -> int:
     unit = _DURATION_UNITS[part[3]]
     fraction: str = part[2] or ""
-    scaled = int(fraction or "0") * unit
     power: int = 10 ** len(fraction)
-    if scaled % power:
+    whole, rest = divmod(int(fraction or "0") * unit, power)
+    if rest:
         raise Unfit(f"is {quote(given)}, which is finer than a millisecond")
-    return int(part[1]) * unit + scaled // power
+    return int(part[1]) * unit + whole
 
 
 def _duration_advice(given: str) -> str:
@@ -155,7 +155,7 @@ def name(given: str) -> str:
 
 
 def path(given: str) -> str:
-    word(given)
+    text(given)
     if not given.startswith("/"):
         raise Unfit(f"is {quote(given)}: write an absolute path, one that begins with /")
     if ".." in given.split("/"):
@@ -164,7 +164,7 @@ def path(given: str) -> str:
 
 
 def address(given: str) -> str:
-    """Reads one IPv4 or IPv6 address and gives back its one spelling."""
+    """Reads one IPv4 or IPv6 address and returns its canonical spelling."""
     try:
         parsed = ip_address(given)
     except ValueError:
@@ -193,8 +193,8 @@ def file(given: str) -> str:
 
 
 def endpoint(given: str) -> str:
-    """Reads `https://etcd-1:2379`. A name or password in it is refused, and never repeated in the message."""
-    word(given)
+    """Reads `https://etcd-1:2379`. A user name or password in it is refused, and never repeated in the message."""
+    text(given)
     if "@" in given:
         raise Unfit("holds a user name: take everything up to @ out of the URL, and use user and password_file")
     try:
@@ -204,7 +204,7 @@ def endpoint(given: str) -> str:
         raise Unfit(f"is {quote(given)}, which is not a URL: {error}") from None
     if url.scheme not in ("http", "https") or not given.startswith(f"{url.scheme}://"):
         raise Unfit(f"is {quote(given)}: write http://HOST:PORT or https://HOST:PORT")
-    if not url.hostname or not _host(url):
+    if not url.hostname or not ("[" in url.netloc or _HOST_NAME.fullmatch(url.hostname)):
         raise Unfit(f"is {quote(given)}, in which no host can be recognised: write {url.scheme}://HOST:PORT")
     if port is None or port == 0:
         raise Unfit(
@@ -215,16 +215,10 @@ def endpoint(given: str) -> str:
     return f"{url.scheme}://{url.netloc}"
 
 
-def _host(url: SplitResult) -> bool:
-    return "[" in url.netloc or _HOST_NAME.fullmatch(url.hostname or "") is not None
-
-
 def is_loopback(url: str) -> bool:
-    """Whether traffic to this endpoint stays on the machine, as far as its text tells."""
+    """Tells whether traffic to this endpoint stays on the machine, as far as the URL shows."""
     host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
     try:
-        return ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from holdfast.config.schema.field import FieldConflict, FieldDoc, Name, ScalarKind, Section
-from holdfast.config.schema.scalars import Unfit, whole
+from holdfast.config.schema.scalars import Unfit, integer
 
 LONGEST_DEVICE = 14
 
@@ -19,7 +19,7 @@ def _label(least: int, most: int) -> ScalarKind:
     """A number that only tells things apart: none is too small or too big, if the kernel can take it."""
 
     def read(given: str) -> int:
-        number = whole(given)
+        number = integer(given)
         if not least <= number <= most:
             raise Unfit(f"is {number}: write a number from {least} to {most}")
         return number

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.loading.group import unfit
+from holdfast.config.loading.section import unfit
 from holdfast.config.schema.field import Section
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend

@@ -22,8 +22,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.loading.group import GroupNotes, read_member
-from holdfast.config.loading.value import Unsound
+from holdfast.config.loading.section import Notes, read_section
 from holdfast.config.loading.yaml import Fault, ListNode, Node, ScalarNode, TableNode, parse
 from holdfast.config.schema.scalars import closest
 from holdfast.inventory.edit import balancing as serving
@@ -188,10 +187,10 @@ def _served(kind: Kind[Any, Any], node: Node, region: Region, faults: list[Fault
     assert isinstance(node, TableNode)
     name = _name(kind, _plain(node))
     spec = next((value for key, value in node.entries if key.text == "spec"), TableNode((), node.mark))
-    notes = GroupNotes()
-    section = read_member(serving.SECTIONS[kind.name], spec, "spec", notes)
+    notes = Notes()
+    section = read_section(serving.SECTIONS[kind.name], spec, "spec", notes)
     faults += notes.faults
-    if isinstance(section, Unsound):
+    if section is msgspec.UNSET or notes.faults:
         return ()
     thing = serving.thing(kind, section)
     serving.section(kind, thing)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.config import Config, ConfigFile, ConfigRejected, Loaded, dump, resolve, restore
-from holdfast.config.loading.resolve import GROUPS
+from holdfast.config.loading.resolve import SETTINGS
 from holdfast.config.output.reference import reference
 from holdfast.config.output.show import as_json, as_table, as_yaml
-from holdfast.config.schema.field import Group, Leaf, groups, own_leaves
+from holdfast.config.schema.field import Field, fields
 from holdfast.config.sections.balancer import TABLE_SIZES
 
-EXAMPLE = Path(__file__).parents[2] / "deploy" / "balancer.yaml"
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "balancer.yaml"
 
 GOOD = """\
 balancer:
@@ -88,7 +89,11 @@ def test_hyphens_and_underscores_are_the_same_field() -> None:
             "{}",
             "f:3:10: balancer.healthchecks.web: has no type: write one `icmp` or `tcp` or `http` or",
         ),
-        ("{type: http}", "[http]", "f:3:10: balancer.healthchecks.web: has fields: write them below it, indented"),
+        (
+            "{type: http}",
+            "[http]",
+            "f:3:10: balancer.healthchecks.web: is a section: write its fields below it, indented",
+        ),
         (
             "{type: http}",
             "{type: http, rise: 0}",
@@ -147,7 +152,7 @@ def test_hyphens_and_underscores_are_the_same_field() -> None:
         (
             "      port: 80\n",
             "      prot: 80\n",
-            "f:10:7: balancer.frontends.www.prot: is not known here; did you mean port?",
+            "f:10:7: balancer.frontends.www.prot: is not a known field; did you mean port?",
         ),
         (
             "      port: 80\n",
@@ -208,21 +213,24 @@ def test_what_is_shown_is_a_file_for_the_same_configuration() -> None:
     assert '"slow_start": "30s"' in as_json(loaded, origin=False)
 
 
-def every_group(found: dict[tuple[str, ...], Group]) -> list[Group]:
-    return [
-        one for group in found.values() for one in (group, *every_group({(k,): g for k, g in groups(group.of).items()}))
-    ]
+def in_groups(found: Mapping[str, Field]) -> Iterator[tuple[str, Field]]:
+    """Every value inside a group, however deep."""
+    for path, field in found.items():
+        if field.section is not None:
+            below = {f"{path}.{name}": one for name, one in fields(field.section).items()}
+            yield from ((name, one) for name, one in below.items() if one.scalar)
+            yield from in_groups(below)
 
 
-LEAVES = [leaf for group in every_group(dict(GROUPS)) for leaf in own_leaves(group.of).values()]
+IN_GROUPS = dict(in_groups({path: field for path, field in SETTINGS.items() if field.is_group}))
 
 
-@pytest.mark.parametrize("leaf", LEAVES, ids=[leaf.name for leaf in LEAVES])
-def test_every_field_of_a_group_says_what_it_does_and_what_goes_wrong(leaf: Leaf) -> None:
-    about = leaf.about
-    measured = leaf.kind.noun in ("duration", "size", "whole number")
-    assert about.what.endswith(".")
-    assert measured == (about.least is not None) == (about.most is not None) == bool(about.small) == bool(about.big)
+@pytest.mark.parametrize("field", IN_GROUPS.values(), ids=list(IN_GROUPS))
+def test_every_field_of_a_group_says_what_it_does_and_what_goes_wrong(field: Field) -> None:
+    doc = field.doc
+    measured = field.noun in ("duration", "size", "whole number")
+    assert doc.what.endswith(".")
+    assert measured == (doc.least is not None) == (doc.most is not None) == bool(doc.small) == bool(doc.big)
 
 
 def test_the_reference_describes_groups() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.schema import scalars as text
+from holdfast.config.schema import scalars
 from holdfast.config.schema.scalars import Unfit
 
 
@@ -24,7 +24,7 @@ def refusal(read: Callable[[str], object], written: str) -> str:
     [("5s", 5), ("1m30s", 90), ("250ms", 0.25), ("2h", 7200), ("1d", 86400), ("0.5s", 0.5), ("1.5m", 90), ("0s", 0)],
 )
 def test_durations_are_written_with_units(written: str, seconds: float) -> None:
-    assert text.duration(written) == timedelta(seconds=seconds)
+    assert scalars.duration(written) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -41,19 +41,19 @@ def test_durations_are_written_with_units(written: str, seconds: float) -> None:
     ],
 )
 def test_a_text_that_is_no_duration_is_refused_with_advice(written: str, sentence: str) -> None:
-    assert refusal(text.duration, written) == sentence
+    assert refusal(scalars.duration, written) == sentence
 
 
 @settings(deadline=None)
 @given(st.integers(0, 3650 * 86_400_000))
 def test_a_duration_survives_being_written_and_read(milliseconds: int) -> None:
     value = timedelta(milliseconds=milliseconds)
-    assert text.duration(text.show_duration(value)) == value
+    assert scalars.duration(scalars.show_duration(value)) == value
 
 
 @pytest.mark.parametrize(("written", "size"), [("64MiB", 64 * 2**20), ("1B", 1), ("2GiB", 2**31), ("0B", 0)])
 def test_sizes_are_written_with_binary_units(written: str, size: int) -> None:
-    assert text.size(written) == size
+    assert scalars.size(written) == size
 
 
 @pytest.mark.parametrize(
@@ -66,58 +66,58 @@ def test_sizes_are_written_with_binary_units(written: str, size: int) -> None:
     ],
 )
 def test_a_text_that_is_no_size_is_refused_with_advice(written: str, advice: str) -> None:
-    assert refusal(text.size, written) == f"is '{written}', which is not a size: {advice}"
+    assert refusal(scalars.size, written) == f"is '{written}', which is not a size: {advice}"
 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**49))
 def test_a_size_survives_being_written_and_read(size: int) -> None:
-    assert text.size(text.show_size(size)) == size
+    assert scalars.size(scalars.show_size(size)) == size
 
 
 @pytest.mark.parametrize("written", ["yes", "on", "no", "True", "1", ""])
 def test_only_true_and_false_are_true_or_false(written: str) -> None:
-    assert refusal(text.truth, written) == f"is '{written}': write true or false"
+    assert refusal(scalars.boolean, written) == f"is '{written}': write true or false"
 
 
 @pytest.mark.parametrize("written", ["010", "0o12", "0x1f", "1_000", "1.0", "1e3", "9" * 30, ""])
 def test_numbers_are_plain_decimal(written: str) -> None:
-    assert "which is not a whole number" in refusal(text.whole, written)
+    assert "which is not a whole number" in refusal(scalars.integer, written)
 
 
 def test_a_choice_suggests_the_nearest_word() -> None:
-    sentence = refusal(lambda word: text.choice(word, ("debug", "info")), "inof")
+    sentence = refusal(lambda word: scalars.choice(word, ("debug", "info")), "inof")
     assert sentence == "is 'inof': write debug or info; did you mean info?"
 
 
 @pytest.mark.parametrize("written", ["two\nlines", "\x1b[31mred", "\udc80"])
 def test_text_that_cannot_be_printed_is_refused_and_escaped(written: str) -> None:
-    assert refusal(text.word, written).isprintable()
+    assert refusal(scalars.text, written).isprintable()
 
 
 @pytest.mark.parametrize("written", ["relative/path", "~/x", "/a/../b", ""])
 def test_paths_are_absolute_and_without_detours(written: str) -> None:
-    assert refusal(text.path, written).startswith("is '")
+    assert refusal(scalars.path, written).startswith("is '")
 
 
 def test_a_file_may_be_a_systemd_credential() -> None:
-    assert text.file("credential:etcd-password") == "credential:etcd-password"
+    assert scalars.file("credential:etcd-password") == "credential:etcd-password"
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "../shadow"])
 def test_a_credential_cannot_point_outside_its_folder(name: str) -> None:
-    assert "the name of a systemd credential" in refusal(text.file, f"credential:{name}")
+    assert "the name of a systemd credential" in refusal(scalars.file, f"credential:{name}")
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:2379", "https://etcd-1.example.net:2379", "https://[2001:db8::1]:2379"]
 )
 def test_endpoints_are_urls_with_a_port(url: str) -> None:
-    assert text.endpoint(url) == url
+    assert scalars.endpoint(url) == url
 
 
 def test_a_slash_at_the_end_of_an_endpoint_is_dropped() -> None:
-    assert text.endpoint("http://etcd-1:2379/") == "http://etcd-1:2379"
+    assert scalars.endpoint("http://etcd-1:2379/") == "http://etcd-1:2379"
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,11 @@ def test_a_slash_at_the_end_of_an_endpoint_is_dropped() -> None:
     ],
 )
 def test_what_is_no_endpoint_is_refused_with_a_sentence(url: str, part: str) -> None:
-    assert part in refusal(text.endpoint, url)
+    assert part in refusal(scalars.endpoint, url)
 
 
 def test_a_password_in_an_endpoint_is_refused_and_not_repeated() -> None:
-    assert "hunter2" not in refusal(text.endpoint, "http://root:hunter2@etcd-1:2379")
+    assert "hunter2" not in refusal(scalars.endpoint, "http://root:hunter2@etcd-1:2379")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_password_in_an_endpoint_is_refused_and_not_repeated() -> None:
     ],
 )
 def test_loopback_is_recognised(url: str, loopback: bool) -> None:
-    assert text.is_loopback(url) is loopback
+    assert scalars.is_loopback(url) is loopback
 
 
 def outcome(read: Callable[[str], object], written: str) -> str:
@@ -165,5 +165,14 @@ def outcome(read: Callable[[str], object], written: str) -> str:
 @settings(deadline=None)
 @given(st.text())
 def test_no_reader_raises_anything_but_its_own_refusal(written: str) -> None:
-    for read in (text.duration, text.size, text.truth, text.whole, text.name, text.path, text.file, text.endpoint):
+    for read in (
+        scalars.duration,
+        scalars.size,
+        scalars.boolean,
+        scalars.integer,
+        scalars.name,
+        scalars.path,
+        scalars.file,
+        scalars.endpoint,
+    ):
         assert outcome(read, written).isprintable()

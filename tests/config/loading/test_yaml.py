@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from holdfast.config import Config, ConfigFile, ConfigRejected, resolve
 from holdfast.config.loading.yaml import LARGEST, ScalarNode, TableNode, parse
-from holdfast.config.schema.field import sections
+from holdfast.config.schema.field import fields
 
-SECTIONS = ", ".join(sections(Config))
+SECTIONS = ", ".join(fields(Config))
 
 
 def complaints(data: bytes | str) -> list[str]:

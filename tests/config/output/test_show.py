@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config import Config, ConfigFile, Loaded, dump, resolve, restore
-from holdfast.config.loading.resolve import LEAVES
+from holdfast.config.loading.resolve import SETTINGS, VALUES, variable
 from holdfast.config.output.reference import reference
 from holdfast.config.output.show import as_json, as_table, as_yaml
 from holdfast.config.sections.log import LogSettings
@@ -79,7 +79,7 @@ def test_what_is_shown_as_yaml_is_a_file_for_the_same_configuration(config: Conf
 def test_the_table_has_a_line_per_field_with_its_origin() -> None:
     lines = as_table(loaded(), origin=True).splitlines()
     rows = [line.split() for line in lines]
-    assert [row[0] for row in rows] == ["FIELD", *LEAVES]
+    assert [row[0] for row in rows] == ["FIELD", *(path for path in SETTINGS if path in VALUES)]
     assert ["log.level", "debug", "f.yaml:2"] in rows
     assert ["store.region", '"ams"', "environment", "HOLDFAST_STORE_REGION"] in rows
     assert ["log.format", "auto", "default"] in rows
@@ -103,11 +103,11 @@ def test_json_with_origins_has_both_per_field() -> None:
     assert document["log"]["level"] == {"value": "debug", "origin": "f.yaml:2"}
 
 
-@pytest.mark.parametrize("name", LEAVES)
+@pytest.mark.parametrize("name", VALUES)
 def test_the_reference_describes_every_field(name: str) -> None:
     page = reference()
-    leaf = LEAVES[name]
-    for part in (f"### `{name}`", leaf.about.what, leaf.about.small, leaf.about.big, f"`{leaf.variable}`"):
+    doc = VALUES[name].doc
+    for part in (f"### `{name}`", doc.what, doc.small, doc.big, f"`{variable(name)}`"):
         assert part in page
 
 

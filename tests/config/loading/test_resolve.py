@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config import Config, ConfigFile, ConfigRejected, FlagValue, Layer, Loaded, Origin, resolve
-from holdfast.config.loading.resolve import LEAVES, RESERVED, VARIABLES
+from holdfast.config.loading.resolve import RESERVED, VALUES, VARIABLES
 
 
 def good(file: str | None = None, environ: Mapping[str, str] | None = None, *flags: FlagValue) -> Loaded:
@@ -32,7 +32,7 @@ FLAG = FlagValue("--log-level", "log.level", "debug")
 
 def test_without_anything_every_value_is_its_default() -> None:
     loaded = good()
-    assert set(loaded.origins) == set(LEAVES)
+    assert set(loaded.origins) == set(VALUES)
     assert {origin.layer for origin in loaded.origins.values()} == {Layer.DEFAULT}
 
 
@@ -62,18 +62,18 @@ def test_what_a_later_layer_overrides_is_checked_all_the_same() -> None:
 
 EVERYTHING_WRONG = """\
 f.yaml:3:35: store.endpoints[1]: is 'etcd-2': write http://HOST:PORT or https://HOST:PORT
-f.yaml:4:3: store.endpoint: is not known in section store; did you mean endpoints?
+f.yaml:4:3: store.endpoint: is not a known field; did you mean endpoints?
 f.yaml:5:3: store.password: would be a secret in the configuration: write it into a file of its own, and name that in store.password_file
 f.yaml:6:18: store.call_deadline: is '5', which is not a duration: a number needs a unit, such as 5s (d, h, m, s or ms)
 f.yaml:7:22: store.password_in_clear: is 'yes': write true or false
-f.yaml:8:1: sotre: is not known as a section; did you mean store?
+f.yaml:8:1: sotre: is not a known section; did you mean store?
 f.yaml:11:20: runtime.heartbeat_after: is 1s, less than 3s: a worker that was merely busy is killed in the middle of its work
 f.yaml:12:24: runtime.crash_loop_restarts: is '0x5', which is not a whole number: write it in decimal digits, such as 5
 f.yaml:13:3: runtime.backoff_first: does not fit runtime.backoff_most (30s), which must not be shorter than runtime.backoff_first (50s)
 f.yaml:15:10: log.level: is 'inf': write debug, info, warning or error; did you mean info?
 f.yaml:16:19: log.decisions_size: is '64MB', which is not a size: units are powers of 1,024, write 64MiB
 f.yaml:17:3: log.level: is given twice, first on line 15: remove one
-f.yaml:18:1: level: is not known as a section; did you mean log.level?
+f.yaml:18:1: level: is not a known section; did you mean log.level?
 environment HOLDFAST_LOG_FORMAT: log.format: is 'xml': write auto, console or json
 environment HOLDFAST_STORE_ENPOINTS: is not known: unset it; did you mean HOLDFAST_STORE_ENDPOINTS?
 flag --deadline: store.call_deadline: is 2h, more than 1m: a member that hangs holds up every call for that long, and leases run out meanwhile
@@ -128,13 +128,13 @@ def test_null_in_quotes_is_the_word_null() -> None:
 
 def test_null_is_refused_where_a_value_is_needed() -> None:
     assert wrong("log:\n  level: null\n") == [
-        "f.yaml:2:10: log.level: cannot be null: give it a value, or remove it to have the default"
+        "f.yaml:2:10: log.level: has no value: give it one, or remove it for the default (info)"
     ]
 
 
 def test_a_key_without_a_value_is_refused() -> None:
     assert wrong("log:\n  level:\n") == [
-        "f.yaml:2:9: log.level: has no value: give it one, or remove it to have the default (info)"
+        "f.yaml:2:9: log.level: has no value: give it one, or remove it for the default (info)"
     ]
 
 
@@ -142,8 +142,8 @@ def test_a_key_without_a_value_is_refused() -> None:
     ("field", "said"),
     [
         ("level: [info]", "log.level: is a list: write one `debug` or `info` or `warning` or `error`"),
-        ("level: {info: 1}", "log.level: is a group of keys: write one `debug` or `info` or `warning` or `error`"),
-        ('level: ""', "log.level: is an empty text: give it a value, or remove it to have the default"),
+        ("level: {info: 1}", "log.level: is a section: write one `debug` or `info` or `warning` or `error`"),
+        ('level: ""', "log.level: has no value: give it one, or remove it for the default (info)"),
     ],
 )
 def test_a_value_of_the_wrong_form_is_refused(field: str, said: str) -> None:
@@ -152,7 +152,7 @@ def test_a_value_of_the_wrong_form_is_refused(field: str, said: str) -> None:
 
 def test_a_list_is_not_a_single_value() -> None:
     assert wrong("store:\n  endpoints: http://a:1\n") == [
-        'f.yaml:2:14: store.endpoints: is not a list: write ["http://127.0.0.1:2379"] or the like'
+        "f.yaml:2:14: store.endpoints: is not a list: write [a, b], or each item below it after a dash"
     ]
 
 
@@ -174,7 +174,7 @@ def test_a_broken_list_in_the_environment_names_the_variable() -> None:
 
 def test_an_empty_variable_is_refused() -> None:
     (said,) = wrong(None, {"HOLDFAST_STORE_REGION": ""})
-    assert said.startswith("environment HOLDFAST_STORE_REGION: store.region: has no value: give it one, write null for")
+    assert said.startswith("environment HOLDFAST_STORE_REGION: store.region: has no value: give it one, or null for")
 
 
 def test_variables_of_the_command_line_are_left_alone() -> None:
@@ -204,7 +204,7 @@ def test_a_key_that_looks_like_a_secret_is_refused_as_one() -> None:
 
 def test_a_file_that_is_no_secret_is_merely_misnamed() -> None:
     assert wrong("store:\n  ca: /etc/ca.pem\n") == [
-        "f.yaml:2:3: store.ca: is not known in section store; did you mean store.ca_file?"
+        "f.yaml:2:3: store.ca: is not a known field; did you mean store.ca_file?"
     ]
 
 
@@ -234,7 +234,7 @@ def test_an_unreadable_field_causes_no_conflicts_on_top() -> None:
 
 
 def test_every_field_has_a_variable_of_its_own() -> None:
-    assert len(VARIABLES) == len(LEAVES)
+    assert len(VARIABLES) == len(VALUES)
     assert set(VARIABLES).isdisjoint(RESERVED)
 
 
@@ -248,7 +248,7 @@ NAMES = st.sampled_from([*VARIABLES, "HOLDFAST_X"]) | st.text(max_size=8).map("H
 @settings(deadline=None)
 @given(
     st.dictionaries(NAMES, st.text(), max_size=4),
-    st.lists(st.builds(FlagValue, st.text(), st.sampled_from(list(LEAVES)) | st.text(), st.text()), max_size=3),
+    st.lists(st.builds(FlagValue, st.text(), st.sampled_from(list(VALUES)) | st.text(), st.text()), max_size=3),
 )
 def test_any_environment_and_flags_give_a_configuration_or_problems(
     environ: dict[str, str], flags: list[FlagValue]

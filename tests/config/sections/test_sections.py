@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.config import Config
-from holdfast.config.loading.resolve import LEAVES
-from holdfast.config.schema.field import Leaf
+from holdfast.config.loading.resolve import VALUES
+from holdfast.config.schema.field import Field
 from holdfast.config.sections.paths import PathSettings
 from holdfast.config.sections.pulse import PulseSettings
 from holdfast.config.sections.store import StoreSettings
@@ -18,17 +18,17 @@ def seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-@pytest.mark.parametrize("leaf", LEAVES.values(), ids=list(LEAVES))
-def test_every_field_with_a_measure_has_bounds_and_consequences(leaf: Leaf) -> None:
-    measured = leaf.kind.noun in ("duration", "size", "whole number")
-    about = leaf.about
-    assert about.what.endswith(".")
-    assert measured == (about.least is not None) == (about.most is not None) == bool(about.small) == bool(about.big)
+@pytest.mark.parametrize("field", VALUES.values(), ids=list(VALUES))
+def test_every_field_with_a_measure_has_bounds_and_consequences(field: Field) -> None:
+    measured = field.noun in ("duration", "size", "whole number")
+    doc = field.doc
+    assert doc.what.endswith(".")
+    assert measured == (doc.least is not None) == (doc.most is not None) == bool(doc.small) == bool(doc.big)
 
 
-@pytest.mark.parametrize("leaf", LEAVES.values(), ids=list(LEAVES))
-def test_every_default_is_inside_its_bounds(leaf: Leaf) -> None:
-    assert leaf.about.least is None or leaf.about.least <= leaf.default <= leaf.about.most
+@pytest.mark.parametrize("field", VALUES.values(), ids=list(VALUES))
+def test_every_default_is_inside_its_bounds(field: Field) -> None:
+    assert field.doc.least is None or field.doc.least <= field.default <= field.doc.most
 
 
 def test_the_defaults_fit_together() -> None:
