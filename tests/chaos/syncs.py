@@ -19,7 +19,8 @@ from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.thread import DatabaseThread

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus

@@ -20,7 +20,8 @@ from click.testing import CliRunner
 
 from holdfast.cli import main
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.edit.editor import Editor, WantedObject
+from holdfast.inventory.changes import WantedObject
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT

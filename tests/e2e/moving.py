@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.inventory.edit.editor import WantedObject as Edit
-from holdfast.inventory.edit.editor import wanted
+from holdfast.inventory.changes import WantedObject as Edit
+from holdfast.inventory.changes import wanted
 from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.testing.real.hosts import REGION, Fleet, address, gone, workload

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.changes import WantedObject
-from holdfast.inventory.edit.editor import wanted
+from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.testing.fixtures import or_skip

@@ -257,7 +257,10 @@ def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> 
         (f"{ENDPOINT_LINE}\nnetwork: [red]", "f:1: network: expected `str`, got `array`"),
         (f'{ENDPOINT_LINE}\nnetwork: "r\\0d"', "has control characters in it"),
         (f"{ENDPOINT_LINE}\nname: web", "f:1: is endpoint holdfast-w-e by its spec, and has another name"),
-        ("kind: migration\nname: web\nspec: {to: r}", "f:1: is migration web, and no endpoint is called so: write its"),
+        (
+            "kind: migration\nname: web\nspec: {to: r}",
+            "f:1: is migration web, which is not the name of an endpoint",
+        ),
         ("kind: migration\nname: holdfast-a-1-e\nspec: {to: r}", "hyphens inside a part are doubled, such as holdfast"),
         ("kind: migration\nspec: {to: r}", "f:1: is a migration without a name"),
         ("kind: migration\nname: holdfast-w-e", "f:1: spec: object missing required field `to`"),

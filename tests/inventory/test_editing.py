@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, update
 
+from holdfast.inventory.changes import ChangeKind, EditRefused, WantedObject, wanted
 from holdfast.inventory.edit import editor as editing
-from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused, WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.edit.rules import DOCUMENT_LIMIT
 from holdfast.inventory.sql.engine import writing
 from holdfast.inventory.sql.objects import SqlInventory
@@ -26,7 +27,7 @@ from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name
 
 def test_an_object_is_created_with_an_outbox_row_of_the_same_revision(editor: Editor, inventory: SqlInventory) -> None:
     (edit,) = editor.change([host(1)], who="alice")
-    (row,) = inventory.look([edit.key])
+    (row,) = inventory.read_keys([edit.key])
     (noted,) = inventory.outbox(10)
     assert edit.did is ChangeKind.CREATED
     assert (row.revision, row.doc, noted.key, noted.before) == (noted.id, edit.new, edit.key, None)
@@ -60,7 +61,7 @@ def test_a_move_is_one_change_that_names_the_key_before(editor: Editor, inventor
     (edit,) = editor.change([endpoint(1, on="r2")], who="alice")
     assert edit.did is ChangeKind.MOVED
     assert inventory.outbox(10)[-1][1:] == (endpoint_key(1, on="r2"), endpoint_key(1, on="r1"))
-    assert [row.key for row in inventory.look([endpoint_key(1, on="r1"), endpoint_key(1, on="r2")])] == [edit.key]
+    assert [row.key for row in inventory.read_keys([endpoint_key(1, on="r1"), endpoint_key(1, on="r2")])] == [edit.key]
 
 
 def test_a_delete_leaves_an_outbox_row(editor: Editor, inventory: SqlInventory) -> None:
@@ -68,14 +69,14 @@ def test_a_delete_leaves_an_outbox_row(editor: Editor, inventory: SqlInventory) 
     (edit,) = editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="alice")
     assert edit.did is ChangeKind.DELETED
     assert inventory.outbox(10)[-1].key == endpoint_key(1)
-    assert inventory.look([endpoint_key(1)]) == []
+    assert inventory.read_keys([endpoint_key(1)]) == []
 
 
 def test_an_address_that_another_has_is_refused_by_name(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1)], who="alice")
     with pytest.raises(EditRefused, match=r"holdfast-w2-eth0 cannot have 10\.0\.0\.1: .* endpoint holdfast-w1-eth0"):
         editor.change([endpoint(3), endpoint(2, address="10.0.0.1/32")], who="alice")
-    assert inventory.look([endpoint_key(3)]) == [], "all of a request or nothing"
+    assert inventory.read_keys([endpoint_key(3)]) == [], "all of a request or nothing"
 
 
 def test_two_objects_may_swap_their_addresses_in_one_request(editor: Editor) -> None:
@@ -117,10 +118,10 @@ def test_a_host_does_not_go_before_its_endpoints(editor: Editor) -> None:
 
 def test_undo_brings_a_deleted_object_back(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1)], who="alice")
-    (before,) = inventory.look([endpoint_key(1)])
+    (before,) = inventory.read_keys([endpoint_key(1)])
     editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="bob", why="a slip")
     assert editor.undo(ENDPOINT, endpoint_name(1), who="alice")[0].did is ChangeKind.CREATED
-    (after,) = inventory.look([endpoint_key(1)])
+    (after,) = inventory.read_keys([endpoint_key(1)])
     assert after.doc == before.doc
 
 
@@ -204,7 +205,7 @@ def test_undo_does_not_undo_what_somebody_else_did_meanwhile(editor: Editor, mon
     seen = editor.history(HOST, "r1", last=1)
     editor.change([host(1, last=7)], who="bob")
     monkeypatch.setattr(editor, "history", lambda *_, **__: seen)
-    with pytest.raises(EditRefused, match="host r1 was changed meanwhile: look at it again"):
+    with pytest.raises(EditRefused, match="host r1 was changed in the meantime: read it again"):
         editor.undo(HOST, "r1", who="alice")
     assert len(editor.objects(HOST)) == 1
 
@@ -229,24 +230,20 @@ def test_an_object_does_not_move_into_another_region(engine: Engine, editor: Edi
     other = Editor(engine, AMS)
     there = wanted(HOST, AMS, "r1", Host.of("r1", HostSpec()))
     for change in ([abroad(1)], [there], [WantedObject(ENDPOINT, endpoint_name(1))], [WantedObject(HOST, "r1")]):
-        with pytest.raises(EditRefused, match="belongs to another region, and the configuration here is region ams"):
+        with pytest.raises(EditRefused, match="belongs to another region, and this configuration is for region ams"):
             other.change(change, who="bob")
     for change in ([abroad(2)], [there]):
-        with pytest.raises(
-            EditRefused, match="belongs to another region, and the configuration here is that of no region"
-        ):
+        with pytest.raises(EditRefused, match="belongs to another region, and this configuration is for no region"):
             editor.change(change, who="bob")
     assert [*editor.objects(ENDPOINT), *editor.objects(HOST)] == before
 
 
 def test_what_the_store_would_never_take_is_refused(editor: Editor) -> None:
     labels = {f"l{number}": "x" * 1_000 for number in range(DOCUMENT_LIMIT // 1_000)}
-    with pytest.raises(
-        EditRefused, match=r"host r1 takes 1,\d{3},\d{3} bytes, and the store takes objects of 1,048,576"
-    ):
+    with pytest.raises(EditRefused, match=r"host r1 has 1,\d{3},\d{3} bytes, and the store accepts 1,048,576"):
         editor.change([wanted(HOST, REGION, "r1", Host.of("r1", HostSpec(), labels=labels))], who="alice")
     name = "r" * 2_000
-    with pytest.raises(EditRefused, match=r"has a key of 2,\d{3} bytes, and 1,000 is the most: shorten its name"):
+    with pytest.raises(EditRefused, match=r"has a key of 2,\d{3} bytes, and 1,000 is the limit: shorten its name"):
         editor.change([wanted(HOST, REGION, name, Host.of(name, HostSpec()))], who="alice")
 
 

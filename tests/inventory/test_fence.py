@@ -126,7 +126,7 @@ def _waits_for_lock(engine: Engine) -> bool:
 def test_C34_a_frozen_leader_does_not_hold_the_fence_for_ever(postgres: Postgres) -> None:
     address = postgres.create_database()
     with (
-        fresh_engine(address, DatabaseTimeouts(patience=seconds(30))) as engine,
+        fresh_engine(address, DatabaseTimeouts(wait=seconds(30))) as engine,
         opened(address, DatabaseTimeouts(idle=seconds(1))) as short_of_time,
     ):
         inventory = SqlInventory(engine)
@@ -142,7 +142,7 @@ def test_C34_a_frozen_leader_does_not_hold_the_fence_for_ever(postgres: Postgres
 
 
 def test_a_fence_that_is_held_says_by_which_term(address: str) -> None:
-    with fresh_engine(address) as engine, opened(address, DatabaseTimeouts(patience=seconds(1))) as short_of_time:
+    with fresh_engine(address) as engine, opened(address, DatabaseTimeouts(wait=seconds(1))) as short_of_time:
         inventory = SqlInventory(engine)
         inventory.raise_fence(OLD)
         with fenced(engine, OLD), pytest.raises(FenceHeld, match="fence held by term 70"):

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.inventory.edit.editor import ChangeKind, Edit, Editor, EditRefused, WantedObject, wanted
+from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -121,7 +122,7 @@ def test_no_endpoint_migrates_to_a_host_that_is_not_there(editor: Editor) -> Non
 
 def test_a_host_does_not_go_while_a_migration_goes_there(editor: Editor) -> None:
     editor.change([endpoint(2), migration(1, to="r2"), migration(2, to="r2")], who="alice")
-    words = r"host r2 is where migrations go \(holdfast-w1-eth0 and 1 more\): delete them first, or send them elsewhere"
+    words = r"host r2 is the target of migrations \(holdfast-w1-eth0 and 1 more\): delete or redirect them first"
     with pytest.raises(EditRefused, match=words):
         editor.change([WantedObject(HOST, "r2")], who="alice")
     editor.change([WantedObject(HOST, "r2"), WantedObject(MIGRATION, NAME), migration(2, to="r3")], who="alice")
@@ -188,7 +189,7 @@ def test_nothing_moves_that_is_not_there_nor_to_where_nothing_is(editor: Editor)
 def test_a_migration_is_overtaken_when_its_endpoint_goes_elsewhere(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     (_, edit) = editor.change([endpoint(1, on="r3")], who="bob")
-    assert edit.because == "the endpoint is on r3 now, and not on its way to r2 any more"
+    assert edit.because == "the endpoint is on r3 now, so it no longer migrates to r2"
     assert under_way(editor) == {}
 
 
@@ -269,7 +270,7 @@ def test_an_undone_move_ends_the_migration_that_was_begun_after_it(editor: Edito
     editor.change([endpoint(1, on="r2")], who="alice")
     editor.change([migration(1, to="r3")], who="alice")
     edits = editor.undo(ENDPOINT, NAME, who="bob")
-    assert told(edits)[1:] == [("migration", "deleted", "the endpoint is on r1 now, and not on its way to r3 any more")]
+    assert told(edits)[1:] == [("migration", "deleted", "the endpoint is on r1 now, so it no longer migrates to r3")]
     assert under_way(editor) == {}
 
 

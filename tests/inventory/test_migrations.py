@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from holdfast.inventory.api import DatabaseAway, Fence, ObservedRow
-from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused
+from holdfast.inventory.changes import ChangeKind, EditRefused
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
@@ -61,7 +62,7 @@ def test_tables_of_an_earlier_version_are_waited_for_with_the_command_that_mends
     engine = open_engine(database_url(address))
     try:
         migrate(engine, to="0001")
-        with pytest.raises(DatabaseAway, match="of an earlier version: run holdfast inventory init"):
+        with pytest.raises(DatabaseAway, match="from an earlier version: run holdfast inventory init"):
             SqlInventory(engine).networks()
     finally:
         engine.dispose()
@@ -70,7 +71,5 @@ def test_tables_of_an_earlier_version_are_waited_for_with_the_command_that_mends
 def test_tables_of_a_newer_version_are_left_alone_and_that_is_said(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(
-        EditRefused, match=r"the tables are those of a newer version, so this one changes nothing: .*9999"
-    ):
+    with pytest.raises(EditRefused, match=r"the tables are from a newer version, so nothing was changed: .*9999"):
         migrate(engine)

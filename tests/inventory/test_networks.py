@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused, WantedObject, wanted
+from holdfast.inventory.changes import ChangeKind, EditRefused, WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 from tests.inventory.things import REGION, endpoint_name

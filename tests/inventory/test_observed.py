@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Engine
 
 from holdfast.inventory.api import DatabaseAway, Fence, ObservedRow
-from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.base.region import Region
@@ -100,14 +101,14 @@ def test_hosts_of_another_region_are_not_ours(observed: SqlObserved, editor: Edi
 
 def test_changes_since_a_revision_name_the_keys_before_and_after(observed: SqlObserved, editor: Editor) -> None:
     editor.change([host(1), host(2), endpoint(1), endpoint(2), endpoint(3)], who="alice")
-    before = observed.touched("endpoint", 0).newest
+    before = observed.changed_since("endpoint", 0).newest
     editor.change([endpoint(1, on="r2"), WantedObject(ENDPOINT, "holdfast-w2-eth0"), host(1, last=9)], who="alice")
-    touched = observed.touched("endpoint", before)
+    touched = observed.changed_since("endpoint", before)
     assert touched.present == {endpoint_key(1, on="r2")}
     assert touched.gone == {endpoint_key(1), endpoint_key(2)}
     assert touched.newest == observed.newest() > before
-    assert observed.touched("host", before).present == {HOST.key(REGION, "r1")}
-    assert observed.touched("endpoint", touched.newest).present == set()
+    assert observed.changed_since("host", before).present == {HOST.key(REGION, "r1")}
+    assert observed.changed_since("endpoint", touched.newest).present == set()
 
 
 def test_rows_of_another_kind_under_the_same_prefix_are_not_read(observed: SqlObserved) -> None:

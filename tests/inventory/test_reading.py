@@ -115,9 +115,9 @@ def test_an_inventory_gets_its_fleet_once(inventory: SqlInventory) -> None:
 def test_tidying_forgets_old_history_and_nothing_else(editor: Editor, inventory: SqlInventory) -> None:
     inventory.raise_fence(FENCE)
     editor.change([host(1)], who="alice")
-    inventory.tidy(FENCE, datetime.now(UTC) - timedelta(days=1))
+    inventory.prune_history(FENCE, datetime.now(UTC) - timedelta(days=1))
     assert len(editor.history(HOST, "r1")) == 1
-    inventory.tidy(FENCE, datetime.now(UTC) + timedelta(days=1))
+    inventory.prune_history(FENCE, datetime.now(UTC) + timedelta(days=1))
     assert editor.history(HOST, "r1") == []
     assert len(editor.objects(HOST)) == 1
 
@@ -198,4 +198,4 @@ def test_a_lost_session_costs_a_snapshot_and_no_more(postgres_engine: Engine) ->
         other.execute(text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"))
     with pytest.raises(DatabaseAway):
         snapshot.read(None, 10)
-    assert [row.key for row in inventory.look([endpoint_key(1)])] == [endpoint_key(1)]
+    assert [row.key for row in inventory.read_keys([endpoint_key(1)])] == [endpoint_key(1)]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from holdfast.inventory.changes import ChangeKind, EditRefused, WantedObject, wanted
 from holdfast.inventory.edit import editor as edit
-from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused, WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.model.balancing.backend import BACKEND, Backend
 from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck

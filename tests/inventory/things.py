@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, text
 
-from holdfast.inventory.edit.editor import WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.inventory.sql.engine import reading
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.inventory.edit.editor import WantedObject
+from holdfast.inventory.changes import WantedObject
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.model.calico.host import HOST

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
 from holdfast.model.calico.host import HOST
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.edit.editor import WantedObject
+from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.fleet.observed import EndpointSeen

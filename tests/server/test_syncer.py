@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.inventory.sql.schema import IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import WantedObject
+from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.server.syncer.term import SyncerTerm
 from holdfast.testing.fault import fault

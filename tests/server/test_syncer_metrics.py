@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.inventory.edit.editor import WantedObject
+from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from tests.inventory.things import endpoint, endpoint_name, host
 from tests.server.syncing import realm

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.edit.editor import WantedObject
+from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.sql.schema import OBJECTS
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, EndpointName

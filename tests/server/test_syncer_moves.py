@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.inventory.edit.editor import WantedObject
+from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.sql.schema import OUTBOX
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.inventory.changes import WantedObject, wanted
 from holdfast.inventory.edit import rules
-from holdfast.inventory.edit.editor import WantedObject, wanted
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec

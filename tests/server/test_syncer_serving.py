@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.balancer.services.store_watcher import ServicesUpdate, ServicesWatcher
 from holdfast.config.sections.balancer import BalancerSettings
-from holdfast.inventory.edit.editor import WantedObject
+from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.manifest.read import read
 from holdfast.model.balancing.backend import BACKEND
 from holdfast.model.balancing.frontend import FRONTEND

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.inventory.edit.editor import WantedObject
+from holdfast.inventory.changes import WantedObject
 from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.control.allowance import ALLOWANCE, Allowance

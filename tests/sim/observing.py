@@ -17,7 +17,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from holdfast.inventory.api import Fence
-from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Engine
 
-from holdfast.inventory.edit.editor import ChangeKind, Editor, EditRefused, WantedObject, wanted
+from holdfast.inventory.changes import ChangeKind, EditRefused, WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.model.balancing.backend import BACKEND, Backend
 from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck

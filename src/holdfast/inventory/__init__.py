@@ -1,6 +1,6 @@
-"""The source of truth: which hosts, networks, endpoints and frontends there should be, and how that is changed.
+"""The source of truth: hosts, networks, endpoints and frontends as they should be, and edits of them.
 
-Read in this order: `api` (what the rest of Holdfast sees), `kinds` (which addresses an object occupies), `sql.schema`,
-`sql.engine` (connections and their time-outs), `sql.fence`, `sql.objects` (the leader's side), `changes`, `edit.rules`
-(what is refused), `edit.editor` (the operator's side), `sql.wake`.
+Read in this order: `api` (what the rest of Holdfast sees), `kinds` (names and addresses of objects), `changes`
+(requests and edits as values), `sql.schema`, `sql.engine` (connections and timeouts), `sql.fence`, `sql.objects` (the
+leader's side), `edit.rules` (what is refused), `edit.editor` (the operator's side), `sql.wake`.
 """

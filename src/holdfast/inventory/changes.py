@@ -1,4 +1,4 @@
-"""Changes of the inventory as values: what somebody wants, what becomes of it, what is there, what was before. Pure."""
+"""Changes of the inventory as values: a request, the edit that follows from it, and past changes. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from holdfast.inventory.kinds import Thing
+import msgspec
+
+from holdfast.inventory.kinds import REGION_LABEL, Thing, name_of
 from holdfast.model.base.kind import Kind
+from holdfast.model.base.region import Region
+from holdfast.model.calico.host import HOST
 
 
 class EditRefused(Exception):
-    """The change was not made. The message is one sentence: what is wrong, and what to do."""
+    """The request was refused and nothing was changed. The message is one sentence: the problem, and the fix."""
 
 
 class ChangeKind(Enum):
@@ -25,19 +29,32 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WantedObject:
-    """One object as it should be; `thing` is None where it should not be."""
+    """A request: one object as it should be; `thing` is None to delete it."""
 
     kind: Kind[Any, Any]
     name: str
     thing: Thing | None = None
     key: bytes = b""
-    upon: int | None = None
-    """The revision that the wish was made upon, 0 for none; when it is another by now, the wish is refused."""
+    based_on: int | None = None
+    """The revision that the request is based on, 0 for none; if it has changed since, the request is refused."""
+
+
+def wanted(kind: Kind[Any, Any], region: Region, name: Any, thing: Thing) -> WantedObject:
+    """Makes the request for an object; `name` is the name in its key. Raises NameRefused."""
+    labelled = _with_region(thing, region) if kind is HOST else thing
+    return WantedObject(kind, name_of(name), labelled, kind.key(region, name))
+
+
+def _with_region(thing: Any, region: Region) -> Any:
+    if not region.name:
+        return thing
+    labels = {**thing.metadata.labels, REGION_LABEL: region.name}
+    return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, labels=labels))
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What becomes of one object."""
+    """The outcome of a request for one object."""
 
     did: ChangeKind
     kind: Kind[Any, Any]
@@ -49,12 +66,12 @@ class Edit:
     thing: Thing | None
     revision: int = 0
     because: str = ""
-    """Why it is so, where nobody asked for it: it follows from another edit of the same request."""
+    """The reason of an edit that nobody asked for: it follows from another edit of the same request."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object as the inventory has it."""
+    """One object as the inventory stores it."""
 
     kind: str
     name: str
@@ -65,7 +82,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class PastChange:
-    """One change that was made."""
+    """One change from the history."""
 
     revision: int
     old_key: bytes | None

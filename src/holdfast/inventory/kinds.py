@@ -1,8 +1,8 @@
-"""What an object of the inventory is called, which host it is on, and which addresses it alone may have. Pure.
+"""Kinds of the inventory: the name of an object, the host it is on, and the addresses that it claims. Pure.
 
-Its name is what stays when it moves: an endpoint on another host has another key and the same name, so a move is one
-change of one object and not a delete and a create that could part. A migration is called like the endpoint that it
-moves, so that an endpoint has one at most, and another target is a move of that one.
+The name stays when an object moves: an endpoint on another host has another key and the same name, so a move is one
+change of one object, not a delete and a create that could be separated. A migration has the name of the endpoint that
+it moves, so an endpoint has at most one, and another target is a move of that migration.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from holdfast.model.calico.subnet import SUBNET, Subnet
 from holdfast.model.fleet.network import NETWORK, Network, network_of
 
 SERVING: tuple[Kind[Any, Any], ...] = (HEALTH_CHECK, BACKEND, FRONTEND)
-"""What balancers serve; these make sense together only."""
+"""Objects that balancers serve; they are validated together."""
 
 KINDS: tuple[Kind[Any, Any], ...] = (HOST, NETWORK, SUBNET, ENDPOINT, MIGRATION, *SERVING)
-"""What a SQL inventory holds, the ones leaned upon first."""
+"""Kinds that a SQL inventory holds; those that others depend on come first."""
 
 REGION_LABEL = "holdfast/region"
-"""Hosts of all regions stand side by side in the store; one of a named region says whose it is."""
+"""Hosts of all regions share one prefix in the store; this label names the region of a host, if it has one."""
 
 Thing = Host | Network | Subnet | Endpoint | Migration | HealthCheck | Backend | Frontend
 
 
 def name_of(name: Any) -> str:
-    """What an object is called in the inventory, from the name in its key."""
+    """The inventory's name of an object, from the name in its key."""
     return name.individual if isinstance(name, EndpointName) else str(name)
 
 
 def host_of(thing: Thing) -> str:
-    """The host that an endpoint is on, or that a migration goes to; other things are on none."""
+    """The host that an endpoint is on, or that a migration goes to; other kinds have none."""
     match thing:
         case Endpoint():
             return thing.spec.node
@@ -49,12 +49,12 @@ def host_of(thing: Thing) -> str:
 
 
 def network_named(thing: Thing | None) -> str:
-    """The network that an endpoint is on; other things are on none."""
+    """The network that an endpoint is on; other kinds have none."""
     return network_of(thing.metadata.labels) if isinstance(thing, Endpoint) else ""
 
 
 def addresses_of(thing: Thing) -> Sequence[str]:
-    """The addresses that no other object may have, without repetition, in order."""
+    """The addresses that no other object may have, sorted and without duplicates."""
     match thing:
         case Endpoint():
             found = [_plain(network) for network in thing.spec.ip_networks]
@@ -72,17 +72,17 @@ def addresses_of(thing: Thing) -> Sequence[str]:
 
 
 def region_of(labels: Any, region: Region) -> bool:
-    """Whether a host with these labels is one of this region's."""
+    """Tells whether a host with these labels belongs to the region."""
     return bool(labels.get(REGION_LABEL, "") == region.name)
 
 
 def belongs(kind: Kind[Any, Any], key: bytes, thing: Any, region: Region) -> bool:
-    """Whether an object at that key is one of this region's. Hosts of all regions have the same keys."""
+    """Tells whether the object at a key belongs to the region. Hosts of all regions have the same keys."""
     mine = not isinstance(thing, Host) or region_of(thing.metadata.labels, region)
     return mine and key.startswith(kind.prefix(region))
 
 
 def _plain(network: str) -> str:
-    """A network of one as the address that it is: 10.0.0.7/32 and 10.0.0.7 are one claim."""
+    """The address of a host prefix: 10.0.0.7/32 and 10.0.0.7 are one claim."""
     address, _, length = network.partition("/")
     return address if length == ("128" if ":" in address else "32") else network

@@ -1,4 +1,4 @@
-"""From the configuration to an inventory: which database, with which password. Secrets are read when needed."""
+"""Opens the configured database. The password is read from its file when it is needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from sqlalchemy import Engine
 
-from holdfast.config.sections.inventory import InventorySettings as InventoryConfig
+from holdfast.config.sections.inventory import InventorySettings
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.runtime.config_file import read_secret
 
@@ -15,11 +15,11 @@ class NoInventory(Exception):
     """No database is configured. The message is one sentence."""
 
 
-def configured_engine(config: InventoryConfig) -> Engine:
-    """The configured database. Nothing is connected yet. Raises `NoInventory`, `SecretRefused` or ValueError."""
+def configured_engine(config: InventorySettings) -> Engine:
+    """An engine for the configured database, not connected yet. Raises `NoInventory`, `SecretRefused` or ValueError."""
     if config.database is None:
         raise NoInventory(
-            "there is no inventory: set inventory.database, such as sqlite:////var/lib/holdfast/inventory.db"
+            "no inventory is configured: set inventory.database, such as sqlite:////var/lib/holdfast/inventory.db"
         )
     password = read_secret(config.password_file, os.environ) if config.password_file else None
     return open_engine(database_url(config.database, password))

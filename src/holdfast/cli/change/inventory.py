@@ -20,7 +20,8 @@ from holdfast.cli.common.control_socket import runtime_flag
 from holdfast.cli.common.etcd import EtcdOptions, who
 from holdfast.config import Config, FlagValue
 from holdfast.inventory.api import DatabaseAway
-from holdfast.inventory.edit.editor import ChangeKind, Edit, Editor, EditRefused, StoredObject, WantedObject
+from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, StoredObject, WantedObject
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.kinds import KINDS, belongs
 from holdfast.inventory.manifest import write as transcript
 from holdfast.inventory.manifest.read import ManifestRefused, read

@@ -1,8 +1,8 @@
-"""Live migrations in the inventory: where one starts, and what ends it.
+"""Live migrations in the inventory: the source of a new one, and the end of a running one.
 
-Somebody says where an endpoint is to go; where it starts is where the endpoint is, and the inventory knows that. A
-migration ends in the transaction in which its endpoint is put anywhere else, or goes: it has arrived, or it was
-overtaken. None comes back by itself: an endpoint that is put back where it was is not on its way again.
+A request names the target host; the source is the host that the endpoint is on. A migration ends in the transaction
+that moves its endpoint to any host or deletes it: it has arrived, or it is obsolete. It is never restored: moving the
+endpoint back does not start it again.
 """
 
 from __future__ import annotations
@@ -15,65 +15,68 @@ from sqlalchemy import Connection, Row
 
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject
 from holdfast.inventory.kinds import host_of
-from holdfast.inventory.sql.objects import called
+from holdfast.inventory.sql.objects import rows_named
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.migration import MIGRATION, Migration
 
 
-def begun(connection: Connection, wishes: Sequence[WantedObject], region: Region) -> Sequence[WantedObject]:
-    """The wishes, each migration from where its endpoint will be once all of them are granted. Raises `EditRefused`."""
-    names = [wish.name for wish in wishes if isinstance(wish.thing, Migration)]
+def with_sources(connection: Connection, requests: Sequence[WantedObject], region: Region) -> Sequence[WantedObject]:
+    """The requests, with the source of each migration: the host of its endpoint once all requests are applied.
+    Raises `EditRefused`."""
+    names = [request.name for request in requests if isinstance(request.thing, Migration)]
     if not names:
-        return wishes
-    homes: dict[str, str] = {row.name: row.host for row in called(connection, ENDPOINT, names)}
-    homes |= {wish.name: host_of(wish.thing) if wish.thing else "" for wish in wishes if wish.kind is ENDPOINT}
-    return [_begun(wish, homes.get(wish.name, ""), region) for wish in wishes]
+        return requests
+    hosts: dict[str, str] = {row.name: row.host for row in rows_named(connection, ENDPOINT, names)}
+    hosts |= {
+        request.name: host_of(request.thing) if request.thing else ""
+        for request in requests
+        if request.kind is ENDPOINT
+    }
+    return [_with_source(request, hosts.get(request.name, ""), region) for request in requests]
 
 
-def _begun(wish: WantedObject, home: str, region: Region) -> WantedObject:
-    if not isinstance(wish.thing, Migration):
-        return wish
-    target = wish.thing.target
-    if not home:
+def _with_source(request: WantedObject, host: str, region: Region) -> WantedObject:
+    if not isinstance(request.thing, Migration):
+        return request
+    target = request.thing.target
+    if not host:
         raise EditRefused(
-            f"endpoint {wish.name} is not in the inventory, so it cannot migrate to {target.node}: apply it as well, "
-            "on the host that it is on now"
+            f"endpoint {request.name} is not in the inventory, so it cannot migrate to {target.node}: apply it "
+            "as well, on the host that it is on now"
         )
-    if home == target.node:
-        raise EditRefused(
-            f"endpoint {wish.name} is on {home}, so it cannot migrate there: name another host, if it is to go anywhere"
-        )
-    return replace(wish, thing=Migration.of(region, target._replace(node=home), target.node))
+    if host == target.node:
+        raise EditRefused(f"endpoint {request.name} is on {host}, so it cannot migrate there: name another host")
+    return replace(request, thing=Migration.of(region, target._replace(node=host), target.node))
 
 
 def ended(connection: Connection, edits: Sequence[Edit]) -> Sequence[Edit]:
-    """The migrations that end by these edits; what becomes of one that was asked for by name is decided already."""
+    """Deletes of the migrations that end with these edits. Migrations that a request names are decided already."""
     endpoints = {edit.name: edit for edit in edits if edit.kind is ENDPOINT}
-    asked = {edit.name for edit in edits if edit.kind is MIGRATION}
-    rows = called(connection, MIGRATION, sorted(endpoints.keys() - asked))
+    requested = {edit.name for edit in edits if edit.kind is MIGRATION}
+    rows = rows_named(connection, MIGRATION, sorted(endpoints.keys() - requested))
     return [_ended(row, endpoints[row.name]) for row in rows if _has_ended(row, endpoints[row.name])]
 
 
 def _has_ended(row: Row[Any], endpoint: Edit) -> bool:
-    """Also where the endpoint stays as it is: an older version that put it there left its migration behind."""
+    """True also for an unchanged endpoint on another host than the source: an older version did not end migrations."""
     if endpoint.did in (ChangeKind.CREATED, ChangeKind.MOVED, ChangeKind.DELETED):
         return True
     migration = MIGRATION.decode(row.key, row.doc)
-    return not isinstance(migration, Bad) and migration.source.node != _home(endpoint)
+    return not isinstance(migration, Bad) and migration.source.node != _host(endpoint)
 
 
 def _ended(row: Row[Any], endpoint: Edit) -> Edit:
-    because = _why(_home(endpoint), row.host)
+    because = _why(_host(endpoint), row.host)
     return Edit(ChangeKind.DELETED, MIGRATION, row.name, row.key, row.doc, row.key, None, None, because=because)
 
 
-def _home(endpoint: Edit) -> str:
+def _host(endpoint: Edit) -> str:
     return host_of(endpoint.thing) if endpoint.thing else ""
 
 
-def _why(home: str, to: str) -> str:
-    if not home:
+def _why(host: str, to: str) -> str:
+    if not host:
         return "the endpoint is gone"
-    return f"the endpoint is on {home} now" + ("" if home == to else f", and not on its way to {to} any more")
+    return f"the endpoint is on {host} now" + ("" if host == to else f", so it no longer migrates to {to}")

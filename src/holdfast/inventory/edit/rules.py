@@ -1,8 +1,8 @@
-"""What the inventory refuses: addresses that are taken, objects that would lose what they lean upon or that belong to
-another region, and what the store would not take.
+"""Rules of the inventory: refuse addresses that are taken, deletes of objects that others depend on, objects of another
+region, and objects that the store would not accept.
 
-Each rule looks at the changes of one request and at what is there beside them, inside the transaction that makes the
-change. Requests are made one after the other (`edit`), so that two cannot both be right alone and wrong together.
+Each rule compares the edits of one batch with the other stored objects, inside the transaction that applies them.
+Batches are serialized (`editor`), so that two cannot be valid one by one and contradict each other.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject
-from holdfast.inventory.edit import balancing as serving
+from holdfast.inventory.edit import balancing
 from holdfast.inventory.kinds import SERVING, addresses_of, belongs, host_of, network_named
-from holdfast.inventory.sql.objects import called, portions
+from holdfast.inventory.sql.objects import batches, rows_named
 from holdfast.inventory.sql.schema import ADDRESSES, OBJECTS
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -26,110 +26,111 @@ from holdfast.model.calico.migration import Migration
 from holdfast.model.fleet.network import NETWORK, Network
 
 DOCUMENT_LIMIT = 1 << 20
-"""Bytes. etcd refuses requests above 1.5 MiB, and a document is not all of one."""
+"""Bytes. etcd refuses requests above 1.5 MiB, and a request holds more than the document."""
 KEY_LIMIT = 1_000
 """Bytes. PostgreSQL cannot index much longer ones."""
 
 
-def refuse_repetition(wishes: Sequence[WantedObject]) -> None:
-    """Two wishes about one object contradict one another, or one of them says nothing."""
+def refuse_repetition(requests: Sequence[WantedObject]) -> None:
+    """Refuses two requests for one object: they contradict each other, or one is redundant."""
     seen: set[tuple[str, str]] = set()
-    for wish in wishes:
-        if (wish.kind.name, wish.name) in seen:
-            raise EditRefused(f"{wish.kind.name} {wish.name} is named twice in one request: name it once")
-        seen.add((wish.kind.name, wish.name))
+    for request in requests:
+        if (request.kind.name, request.name) in seen:
+            raise EditRefused(f"{request.kind.name} {request.name} is named twice in one request: name it once")
+        seen.add((request.kind.name, request.name))
 
 
-def refuse_foreign(wishes: Sequence[WantedObject], there: Mapping[tuple[str, str], Row[Any]], region: Region) -> None:
-    """Another region's objects are not edited from here: neither syncer would know both of the keys."""
-    for wish in wishes:
-        sides: list[tuple[bytes, Any]] = [] if wish.thing is None else [(wish.key, wish.thing)]
-        row = there.get((wish.kind.name, wish.name))
+def refuse_foreign(
+    requests: Sequence[WantedObject], stored: Mapping[tuple[str, str], Row[Any]], region: Region
+) -> None:
+    """Refuses edits of another region's objects: neither region's syncer would know both keys."""
+    for request in requests:
+        sides: list[tuple[bytes, Any]] = [] if request.thing is None else [(request.key, request.thing)]
+        row = stored.get((request.kind.name, request.name))
         if row is not None:
-            sides.append((row.key, wish.kind.decode(row.key, row.doc) if wish.kind is HOST else None))
-        if not all(belongs(wish.kind, key, thing, region) for key, thing in sides):
-            here = f"region {region.name}" if region.name else "that of no region"
+            sides.append((row.key, request.kind.decode(row.key, row.doc) if request.kind is HOST else None))
+        if not all(belongs(request.kind, key, thing, region) for key, thing in sides):
+            here = f"region {region.name}" if region.name else "no region"
             raise EditRefused(
-                f"{wish.kind.name} {wish.name} belongs to another region, and the configuration here is {here}: change "
-                "it with the other's store.region; each region has a database of its own"
+                f"{request.kind.name} {request.name} belongs to another region, and this configuration is for {here}: "
+                "edit it with that region's store.region; each region has its own database"
             )
 
 
 def refuse(connection: Connection, changes: Sequence[Edit]) -> None:
-    """Raises `EditRefused` for the first rule that these changes would break."""
+    """Raises `EditRefused` for the first rule that these edits break."""
     _refuse_oversized(changes)
     _refuse_taken(connection, changes)
-    _refuse_left_behind(connection, changes)
-    _refuse_nowhere(connection, changes)
+    _refuse_orphans(connection, changes)
+    _refuse_unknown_target(connection, changes)
     _refuse_off_network(connection, changes)
     _refuse_narrowed(connection, changes)
     _refuse_contradiction(connection, changes)
 
 
 def _refuse_oversized(changes: Sequence[Edit]) -> None:
-    """What the store or the database would refuse for ever is not taken into the inventory."""
+    """Refuses what the store or the database could never accept."""
     for edit in changes:
         if len(edit.key) > KEY_LIMIT:
             raise EditRefused(
                 f"{edit.kind.name} {edit.name[:60]}… has a key of {len(edit.key):,} bytes, and {KEY_LIMIT:,} is the "
-                "most: shorten its name"
+                "limit: shorten its name"
             )
         if edit.new is not None and len(edit.new) > DOCUMENT_LIMIT:
             raise EditRefused(
-                f"{edit.kind.name} {edit.name} takes {len(edit.new):,} bytes, and the store takes objects of "
-                f"{DOCUMENT_LIMIT:,} at most: make several of it"
+                f"{edit.kind.name} {edit.name} has {len(edit.new):,} bytes, and the store accepts "
+                f"{DOCUMENT_LIMIT:,} at most: split it into several objects"
             )
 
 
 def _refuse_taken(connection: Connection, changes: Sequence[Edit]) -> None:
-    """An address has one owner; those that change in this same request have given theirs up."""
+    """An address has one owner. Objects that this batch changes have released theirs."""
     owners: dict[str, tuple[str, str]] = {}
     for edit in changes:
-        me = (edit.kind.name, edit.name)
+        owner = (edit.kind.name, edit.name)
         for address in addresses_of(edit.thing) if edit.thing is not None else ():
-            if owners.setdefault(address, me) != me:
-                raise _taken(address, me, owners[address])
-    moving = {(edit.kind.name, edit.name) for edit in changes}
-    for some in portions(sorted(owners)):
-        for row in connection.execute(select(ADDRESSES).where(ADDRESSES.c.address.in_(some))):
-            if (row.kind, row.name) not in moving:
+            if owners.setdefault(address, owner) != owner:
+                raise _taken(address, owner, owners[address])
+    changed = {(edit.kind.name, edit.name) for edit in changes}
+    for batch in batches(sorted(owners)):
+        for row in connection.execute(select(ADDRESSES).where(ADDRESSES.c.address.in_(batch))):
+            if (row.kind, row.name) not in changed:
                 raise _taken(row.address, owners[row.address], (row.kind, row.name))
 
 
 def _taken(address: str, by: tuple[str, str], owner: tuple[str, str]) -> EditRefused:
     return EditRefused(
-        f"{' '.join(by)} cannot have {address}: it is the address of {' '.join(owner)}; give it another, or delete that"
+        f"{' '.join(by)} cannot have {address}: it is the address of {' '.join(owner)}; use another, or delete that one"
     )
 
 
-def _refuse_left_behind(connection: Connection, changes: Sequence[Edit]) -> None:
-    """A host or a network does not go before its endpoints, nor a host before those that are on their way to it: they
-    would be nobody's."""
+def _refuse_orphans(connection: Connection, changes: Sequence[Edit]) -> None:
+    """Refuses to delete a host or network that has endpoints, or a host that is the target of a migration."""
     for kind, column in ((HOST, OBJECTS.c.host), (NETWORK, OBJECTS.c.network)):
-        for some in portions([edit.name for edit in changes if edit.kind is kind and edit.did is ChangeKind.DELETED]):
-            left = sorted(_beside(connection, changes, column.in_(some)), key=lambda row: row.kind != ENDPOINT.name)
+        for batch in batches([edit.name for edit in changes if edit.kind is kind and edit.did is ChangeKind.DELETED]):
+            left = sorted(_untouched(connection, changes, column.in_(batch)), key=lambda row: row.kind != ENDPOINT.name)
             if left:
-                raise _left_behind(kind, left)
+                raise _has_dependents(kind, left)
 
 
-def _left_behind(kind: Kind[Any, Any], left: Sequence[Row[Any]]) -> EditRefused:
+def _has_dependents(kind: Kind[Any, Any], left: Sequence[Row[Any]]) -> EditRefused:
     first, count = left[0], sum(row.kind == left[0].kind for row in left)
     more = f" and {count - 1:,} more" if count > 1 else ""
     where = first.host if kind is HOST else first.network
     if first.kind == ENDPOINT.name:
         return EditRefused(f"{kind.name} {where} has endpoints ({first.name}{more}): move or delete them first")
     return EditRefused(
-        f"{kind.name} {where} is where migrations go ({first.name}{more}): delete them first, or send them elsewhere"
+        f"{kind.name} {where} is the target of migrations ({first.name}{more}): delete or redirect them first"
     )
 
 
-def _refuse_nowhere(connection: Connection, changes: Sequence[Edit]) -> None:
-    """The host that a migration goes to is there, or nobody would ever see it arrive."""
-    goals = {edit.name: host_of(edit.thing) for edit in changes if isinstance(edit.thing, Migration)}
-    hosts = {row.name for row in called(connection, HOST, sorted(set(goals.values())))} if goals else set()
+def _refuse_unknown_target(connection: Connection, changes: Sequence[Edit]) -> None:
+    """The target host of a migration must exist: no agent could report the arrival otherwise."""
+    targets = {edit.name: host_of(edit.thing) for edit in changes if isinstance(edit.thing, Migration)}
+    hosts = {row.name for row in rows_named(connection, HOST, sorted(set(targets.values())))} if targets else set()
     hosts |= {edit.name for edit in changes if edit.kind is HOST and edit.thing is not None}
     hosts -= {edit.name for edit in changes if edit.kind is HOST and edit.thing is None}
-    for name, host in goals.items():
+    for name, host in targets.items():
         if host not in hosts:
             raise EditRefused(
                 f"migration {name} goes to host {host}, which is not in the inventory: apply that host as well"
@@ -137,7 +138,7 @@ def _refuse_nowhere(connection: Connection, changes: Sequence[Edit]) -> None:
 
 
 def _refuse_off_network(connection: Connection, changes: Sequence[Edit]) -> None:
-    """An endpoint's network is there, and its addresses lie within it."""
+    """The network of an endpoint must exist and contain its addresses."""
     edits = [edit for edit in changes if network_named(edit.thing)]
     if not edits:
         return
@@ -152,10 +153,10 @@ def _refuse_off_network(connection: Connection, changes: Sequence[Edit]) -> None
 
 
 def _refuse_narrowed(connection: Connection, changes: Sequence[Edit]) -> None:
-    """A network that changes still has all of its endpoints within it."""
+    """A changed network must still contain the addresses of all its endpoints."""
     changed = {edit.name: edit.thing for edit in changes if edit.kind is NETWORK and edit.did is ChangeKind.CHANGED}
-    for some in portions(sorted(changed)):
-        for row in _beside(connection, changes, OBJECTS.c.network.in_(some)):
+    for batch in batches(sorted(changed)):
+        for row in _untouched(connection, changes, OBJECTS.c.network.in_(batch)):
             endpoint, network = ENDPOINT.decode(row.key, row.doc), changed[row.network]
             if not isinstance(endpoint, Bad) and isinstance(network, Network):
                 _refuse_outside(row.name, endpoint, row.network, network)
@@ -166,41 +167,41 @@ def _refuse_outside(name: str, endpoint: Any, of: str, network: Network) -> None
         if not network.has(address):
             raise EditRefused(
                 f"endpoint {name} has {address}, which is not within network {of} ({' '.join(network.prefixes)}): "
-                "give it an address that is, or widen the network"
+                "choose another address, or add a prefix to the network"
             )
 
 
 def _refuse_contradiction(connection: Connection, changes: Sequence[Edit]) -> None:
-    """Frontends, backends and health checks make sense together, or none of the request is taken."""
+    """Frontends, backends and health checks must be valid together."""
     if not any(edit.kind in SERVING for edit in changes):
         return
     for edit in changes:
         if edit.kind in SERVING and edit.thing is not None:
             try:
-                serving.section(edit.kind, edit.thing)
+                balancing.section(edit.kind, edit.thing)
             except ValueError as wrong:
                 raise EditRefused(f"{edit.kind.name} {edit.name}: {wrong}") from wrong
-    wrong_together = serving.contradiction(_served(connection, changes))
+    wrong_together = balancing.contradiction(_served(connection, changes))
     if wrong_together is not None:
         raise EditRefused(f"nothing was changed: {wrong_together}")
 
 
 def _served(connection: Connection, changes: Sequence[Edit]) -> Iterator[tuple[Kind[Any, Any], str, Any]]:
-    """All that is served once these changes are made."""
+    """Everything that balancers will serve once these edits are applied."""
     for edit in changes:
         if edit.kind in SERVING and edit.thing is not None:
             yield edit.kind, edit.name, edit.thing
     kinds: Mapping[str, Kind[Any, Any]] = {kind.name: kind for kind in SERVING}
-    for row in _beside(connection, changes, OBJECTS.c.kind.in_(list(kinds))):
+    for row in _untouched(connection, changes, OBJECTS.c.kind.in_(list(kinds))):
         thing = kinds[row.kind].decode(row.key, row.doc)
         if not isinstance(thing, Bad):
             yield kinds[row.kind], row.name, thing
 
 
 def _networks(connection: Connection, changes: Sequence[Edit], names: Sequence[str]) -> Mapping[str, Network]:
-    """The networks of these names as they will be."""
+    """The networks of these names once the edits are applied."""
     found: dict[str, Network] = {}
-    for row in called(connection, NETWORK, names):
+    for row in rows_named(connection, NETWORK, names):
         network = NETWORK.decode(row.key, row.doc)
         if not isinstance(network, Bad):
             found[row.name] = network
@@ -212,8 +213,8 @@ def _networks(connection: Connection, changes: Sequence[Edit], names: Sequence[s
     return found
 
 
-def _beside(connection: Connection, changes: Sequence[Edit], condition: Any) -> Sequence[Row[Any]]:
-    """The objects of which that is true and which these changes do not touch, in key order."""
+def _untouched(connection: Connection, changes: Sequence[Edit], condition: Any) -> Sequence[Row[Any]]:
+    """Objects that meet the condition and that these edits do not touch, in key order."""
     touched = {edit.old_key for edit in changes}
-    question = select(OBJECTS).where(condition).order_by(OBJECTS.c.key)
-    return [row for row in connection.execute(question) if row.key not in touched]
+    query = select(OBJECTS).where(condition).order_by(OBJECTS.c.key)
+    return [row for row in connection.execute(query) if row.key not in touched]

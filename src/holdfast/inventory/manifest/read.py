@@ -1,4 +1,4 @@
-"""Files for `holdfast apply`: one object, or a list of them, in YAML or JSON. Whatever is wrong is said with its line.
+"""Manifests for `holdfast apply`: one object or a list of them, in YAML or JSON. Every error names its line.
 
     - kind: host
       name: r12-01
@@ -10,9 +10,8 @@
       name: holdfast-web-eth0
       spec: {to: r12-02}
 
-Health checks, backends and frontends have the fields that they have in a balancer's own file. Scalars are read as what
-their field is, never as what they look like. A field that the model does not know is refused: it is a slip, and would
-be lost in silence.
+Health checks, backends and frontends have the fields of a balancer's own file. The field decides the type of a scalar,
+never its looks. Unknown fields are refused: a misspelt one would be lost in silence. Pure.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ import msgspec
 from holdfast.config.loading.section import Notes, read_section
 from holdfast.config.loading.yaml import Fault, ListNode, Node, ScalarNode, TableNode, parse
 from holdfast.config.schema.scalars import closest
-from holdfast.inventory.edit import balancing as serving
-from holdfast.inventory.edit.editor import WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
+from holdfast.inventory.edit import balancing
 from holdfast.inventory.kinds import KINDS, REGION_LABEL, SERVING, Thing, name_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.name import NameRefused, join
@@ -39,7 +38,7 @@ from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 
 
 class MigrationTarget(msgspec.Struct, frozen=True):
-    """Where a migration goes; where it starts is where its endpoint is."""
+    """The target of a migration; its source is the host of its endpoint."""
 
     to: str
 
@@ -55,40 +54,40 @@ _SPECS: Mapping[str, type[Any]] = {
 
 
 class ManifestRefused(Exception):
-    """The file cannot be applied. One line per fault, each with its place."""
+    """The file cannot be applied. One line per problem, each with its place."""
 
 
 class _Wrong(Exception):
-    """What is wrong with one object, as the rest of a sentence after its place."""
+    """A problem of one object: the rest of a sentence after its place."""
 
 
 def read(text: str, file: str, region: Region) -> Sequence[WantedObject]:
-    """The objects that a file asks for, in its order. Raises `ManifestRefused` with everything that is wrong."""
+    """Reads the requests of a file, in its order. Raises `ManifestRefused` with all problems."""
     document = parse(text)
     faults = list(document.faults)
     found: list[WantedObject] = []
     lines: dict[tuple[str, str], int] = {}
     for node in _objects(document.root):
         try:
-            for wish in _wishes(node, region, faults):
-                first = lines.setdefault((wish.kind.name, wish.name), node.mark.line)
+            for request in _requests(node, region, faults):
+                first = lines.setdefault((request.kind.name, request.name), node.mark.line)
                 if first != node.mark.line:
-                    raise _Wrong(f"is {wish.kind.name} {wish.name} again, first on line {first}: remove one")
-                found.append(wish)
+                    raise _Wrong(f"is {request.kind.name} {request.name} again, first on line {first}: remove one")
+                found.append(request)
         except (_Wrong, ValueError) as error:
             faults.append(Fault("", node.mark, str(error)))
     if not found and not faults:
         raise ManifestRefused(f"{file} names no object: see holdfast apply --help for its form")
     if faults:
-        raise ManifestRefused("\n".join(f"{file}:{fault.mark.line}: {_told(fault)}" for fault in faults))
+        raise ManifestRefused("\n".join(f"{file}:{fault.mark.line}: {_message(fault)}" for fault in faults))
     return found
 
 
-def _told(fault: Fault) -> str:
+def _message(fault: Fault) -> str:
     return f"{fault.path} {fault.sentence}" if fault.path else fault.sentence
 
 
-def _wishes(node: Node, region: Region, faults: list[Fault]) -> Sequence[WantedObject]:
+def _requests(node: Node, region: Region, faults: list[Fault]) -> Sequence[WantedObject]:
     given = _plain(node)
     kind = _kind(given)
     return _served(kind, node, region, faults) if kind in SERVING else [_wanted(kind, given, region)]
@@ -144,34 +143,34 @@ def _thing(kind: Kind[Any, Any], given: dict[str, Any], spec: dict[str, Any], re
     if kind is HOST:
         return name, Host.of(name, _convert(spec, HostSpec), labels=_labels(given, region))
     if kind is MIGRATION:
-        target = _moved(name, _convert(spec, MigrationTarget).to)
+        target = _endpoint_on(name, _convert(spec, MigrationTarget).to)
         return target, Migration.of(region, target, target.node)
     if kind is NETWORK:
         return name, _convert(spec, Network)
     return name, _convert({"network_id": name, **spec}, Subnet)
 
 
-def _moved(name: str, to: str) -> EndpointName:
-    """The endpoint of that name on another host."""
+def _endpoint_on(name: str, to: str) -> EndpointName:
+    """The key name of an endpoint on another host, from its name in the inventory."""
     host = join((to,))
     try:
         return read_name(f"{host}-{name}")
     except NameRefused as error:
         raise _Wrong(
-            f"is migration {name}, and no endpoint is called so: write its name, such as holdfast-web-eth0; hyphens "
+            f"is migration {name}, which is not the name of an endpoint: write one, such as holdfast-web-eth0; hyphens "
             "inside a part are doubled, such as holdfast-cache--01-eth0"
         ) from error
 
 
 def _labels(given: dict[str, Any], region: Region) -> Mapping[str, str]:
-    """The labels of a host or an endpoint; the network is one of them."""
+    """The labels of a host or an endpoint, including its network."""
     labels: dict[str, str] = _convert(given.get("labels") or {}, dict[str, str], "labels")
     if labels.get(REGION_LABEL, region.name) != region.name:
         raise _Wrong(f"has the label {REGION_LABEL}, which follows from store.region: remove it")
     if given.get("network"):
         labels[NETWORK_LABEL] = _convert(given["network"], str, "network")
     if labels.get(NETWORK_LABEL):
-        NETWORK.key(region, labels[NETWORK_LABEL])  # refuses what no network can be called
+        NETWORK.key(region, labels[NETWORK_LABEL])  # raises for a name that no network can have
     return labels
 
 
@@ -183,17 +182,17 @@ def _name(kind: Kind[Any, Any], given: dict[str, Any]) -> str:
 
 
 def _served(kind: Kind[Any, Any], node: Node, region: Region, faults: list[Fault]) -> Sequence[WantedObject]:
-    """Something that balancers serve, read as their own file is; what is wrong with it is said with its own line."""
+    """A request for an object that balancers serve, read like their own file, with problems at their own lines."""
     assert isinstance(node, TableNode)
     name = _name(kind, _plain(node))
     spec = next((value for key, value in node.entries if key.text == "spec"), TableNode((), node.mark))
     notes = Notes()
-    section = read_section(serving.SECTIONS[kind.name], spec, "spec", notes)
+    section = read_section(balancing.SECTIONS[kind.name], spec, "spec", notes)
     faults += notes.faults
     if section is msgspec.UNSET or notes.faults:
         return ()
-    thing = serving.thing(kind, section)
-    serving.section(kind, thing)
+    thing = balancing.thing(kind, section)
+    balancing.section(kind, thing)
     return (wanted(kind, region, name, thing),)
 
 

@@ -1,7 +1,6 @@
-"""Objects as files: what `holdfast get -o yaml` prints, `holdfast apply` takes, and nothing changes by it. Pure.
+"""Manifests from objects: applying what `holdfast get -o yaml` prints changes nothing. Pure.
 
-The way back from `manifest`, in the same words. What nobody writes into a file (uids, the region, where a migration
-starts) is left out.
+The inverse of `read`. Fields that a manifest does not set (uid, region, source of a migration) are left out.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from holdfast.model.calico.subnet import Subnet
 from holdfast.model.fleet.network import NETWORK_LABEL
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""A fleet is a long file; libyaml writes it ten times as fast, where there is one."""
+"""libyaml, where it is installed, writes a large fleet ten times as fast."""
 
 
 def described(kind: Kind[Any, Any], name: str, thing: Any) -> dict[str, Any]:
-    """One object in the words of a file."""
+    """One object as a manifest has it."""
     spec: dict[str, Any]
     match thing:
         case Migration():
@@ -43,7 +42,7 @@ def described(kind: Kind[Any, Any], name: str, thing: Any) -> dict[str, Any]:
 
 
 def text(objects: Sequence[Mapping[str, Any]]) -> str:
-    """The file; several of them one after the other are one, too."""
+    """The text of a manifest; several texts in a row are a valid manifest, too."""
     if not objects:
         return ""
     written: str = yaml.dump(list(objects), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120)
@@ -51,7 +50,7 @@ def text(objects: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _labels(given: Mapping[str, str]) -> dict[str, Any]:
-    """The network is a word of its own, and the region follows from the configuration."""
+    """The network is a field of its own, and the region follows from the configuration."""
     rest = {label: value for label, value in given.items() if label not in (REGION_LABEL, NETWORK_LABEL)}
     network = given.get(NETWORK_LABEL)
     return ({"network": network} if network else {}) | ({"labels": rest} if rest else {})
@@ -62,7 +61,7 @@ def _plain(thing: Any) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """Durations as people write them; what is not set is not mentioned."""
+    """Durations with units; unset fields are left out."""
     match value:
         case timedelta():
             return show_duration(value)

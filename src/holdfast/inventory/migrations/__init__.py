@@ -1,1 +1,1 @@
-"""The schema's history, step by step. Steps only add: versions N and N-1 run side by side (rule 8)."""
+"""Schema migrations. Steps only add: versions N and N-1 run side by side (rule 8)."""

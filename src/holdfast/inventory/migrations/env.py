@@ -1,4 +1,4 @@
-"""How alembic gets its connection: it is handed one by `holdfast.inventory.sql.migrate`, and never opens its own."""
+"""Alembic's environment: uses the connection of `holdfast.inventory.sql.migrate` and never opens its own."""
 
 from __future__ import annotations
 

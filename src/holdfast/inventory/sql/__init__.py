@@ -1,1 +1,1 @@
-"""SQL inventory: read `schema`, `engine`, `fence`, `objects`, `observed`, `wake`."""
+"""The SQL inventory. Read in this order: `schema`, `engine`, `fence`, `objects`, `observed`, `wake`."""

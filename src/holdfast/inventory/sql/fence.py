@@ -1,9 +1,9 @@
-"""The SQL fence: a leader's transaction locks the fence row and compares it with its own term, first thing (rule 3).
+"""The SQL fence: a leader's transaction first locks the fence row and compares it with its own term (rule 3).
 
     old leader   BEGIN; fence row FOR SHARE: (1, 70) <= (1, 70); write …; COMMIT
     new leader                    UPDATE fence SET (1, 83) ┄┄waits┄┄┄┄┄┄► done; from here on (1, 70) finds no row
 
-A comparison in the WHERE clause of the write alone does not fence: a transaction that began before can commit after
+A comparison in the WHERE clause of the write alone does not fence: a transaction that began earlier can commit after
 the new term began (C28). On SQLite `BEGIN IMMEDIATE` is the lock: there is one writer at a time.
 """
 
@@ -24,43 +24,43 @@ from holdfast.store.api import Deposed
 
 _EPOCH: BindParameter[int] = bindparam("epoch")
 _TERM: BindParameter[int] = bindparam("term")
-_MINE_STILL = (
+_CURRENT_TERM = (
     select(FENCE.c.term)
     .where(FENCE.c.region == bindparam("region"))
     .where(or_(FENCE.c.epoch < _EPOCH, and_(FENCE.c.epoch == _EPOCH, FENCE.c.term <= _TERM)))
-    .with_for_update(read=True)  # SQLite knows no such lock, and is not asked for it
+    .with_for_update(read=True)  # left out on SQLite, which has no such lock
 )
-"""Made once: to make it took longer than to ask it, and every transaction of a leader begins with it."""
+"""Built once: building it takes longer than running it, and every transaction of a leader begins with it."""
 
 
 @contextlib.contextmanager
 def fenced(engine: Engine, fence: Fence) -> Iterator[Connection]:
-    """A transaction of that term. Raises `Deposed` when the term is over; nothing was written then."""
+    """A transaction of a term. Raises `Deposed` when the term is over; nothing was written then."""
     with writing(engine) as connection:
         check(connection, fence)
         yield connection
 
 
 def check(connection: Connection, fence: Fence) -> None:
-    """C28: the row is locked until this transaction ends, so that no later term begins before that."""
-    mine = {"region": fence.region, "epoch": fence.epoch, "term": fence.term}
-    if connection.execute(_MINE_STILL, mine).first() is None:
-        raise Deposed(f"term {fence.term} is over: the inventory knows a later one; nothing was written")
+    """Locks the fence row until this transaction ends, so that no later term begins before."""  # protection: C28
+    own = {"region": fence.region, "epoch": fence.epoch, "term": fence.term}
+    if connection.execute(_CURRENT_TERM, own).first() is None:
+        raise Deposed(f"term {fence.term} is over: the inventory has a later one; nothing was written")
 
 
 def raise_fence(engine: Engine, fence: Fence) -> None:
-    """A new leader's first act. Waits for open transactions of the old term, as long as sessions allow."""
+    """Raises the fence to a new term. Waits for open transactions of the old term, as long as the timeouts allow."""
     with _held_by(engine, fence.region), writing(engine) as connection:
         _make_row(connection, fence.region)
         row = and_(FENCE.c.region == fence.region, _earlier_than(fence))
         raised = connection.execute(update(FENCE).where(row).values(epoch=fence.epoch, term=fence.term))
         if not raised.rowcount:
-            check(connection, fence)  # the same leader comes again when its worker was restarted
+            check(connection, fence)  # the same term again: the worker of this leader was restarted
 
 
 @contextlib.contextmanager
 def _held_by(engine: Engine, region: str) -> Iterator[None]:
-    """A lock that was not to be had: somebody's transaction is open, and the row says whose."""
+    """Turns a lock timeout into `FenceHeld` with the term that holds the fence."""
     try:
         yield
     except DatabaseAway as away:
@@ -70,7 +70,7 @@ def _held_by(engine: Engine, region: str) -> Iterator[None]:
 
 
 def current(engine: Engine, region: str) -> Fence:
-    """The latest term that the inventory knows of; (0, 0) before the first."""
+    """The latest term; (0, 0) before the first."""
     with reading(engine) as connection:
         row = connection.execute(select(FENCE.c.epoch, FENCE.c.term).where(FENCE.c.region == region)).first()
     return Fence(region, row.epoch, row.term) if row else Fence(region, 0, 0)

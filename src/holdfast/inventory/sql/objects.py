@@ -1,4 +1,4 @@
-"""`SqlInventory`: the leader's side of the SQL inventory, the same on SQLite and on PostgreSQL."""
+"""`SqlInventory`: the leader's side of the SQL inventory, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, func, insert, select, text
 from sqlalchemy import Row as Found
 
-from holdfast.inventory import kinds as claims
 from holdfast.inventory.api import DatabaseAway, Fence, OutboxRow, Row
 from holdfast.inventory.changes import PastChange
+from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql import fence as fences
-from holdfast.inventory.sql.engine import DatabaseTimeouts, answered, is_postgres, reading, snapshot_options
+from holdfast.inventory.sql.engine import DatabaseTimeouts, is_postgres, reading, snapshot_options, translated_errors
 from holdfast.inventory.sql.schema import CHANGES, IDENTITY, OBJECTS, OUTBOX
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.endpoint import ENDPOINT
 
-KEYS_PER_QUESTION = 500
+KEYS_PER_QUERY = 500
 
 _ROWS = select(OBJECTS.c.key, OBJECTS.c.doc, OBJECTS.c.revision)
 
 
 class SqlSnapshot:
-    """All objects at the moment of the first read. Holds no lock that a writer could wait for."""
+    """All objects at one moment. Holds no lock that a writer could wait for."""
 
     def __init__(self, engine: Engine, limits: DatabaseTimeouts) -> None:
-        self._held = contextlib.ExitStack()
+        self._resources = contextlib.ExitStack()
         with self._closed_on_error():
             isolation: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if is_postgres(engine) else {}
             connection = engine.connect().execution_options(reads=True, **isolation)
-            self._connection = self._held.enter_context(connection)
-            self._held.callback(connection.begin().close)
+            self._connection = self._resources.enter_context(connection)
+            self._resources.callback(connection.begin().close)
             if is_postgres(engine):
                 connection.execute(text(snapshot_options(limits)))
-            # Neither database takes the snapshot before it is asked something.
+            # Both databases take the snapshot at the first query.
             self._revision = _newest(connection)
 
     def read(self, after: bytes | None, most: int) -> Sequence[Row]:
-        question = _ROWS.order_by(OBJECTS.c.key).limit(most)
+        query = _ROWS.order_by(OBJECTS.c.key).limit(most)
         if after is not None:
-            question = question.where(OBJECTS.c.key > after)
+            query = query.where(OBJECTS.c.key > after)
         with self._closed_on_error():
-            return [Row(*row) for row in self._connection.execute(question)]
+            return [Row(*row) for row in self._connection.execute(query)]
 
     def revision(self) -> int:
         return self._revision
 
     def close(self) -> None:
-        with contextlib.suppress(DatabaseAway), answered():
-            self._held.close()
+        with contextlib.suppress(DatabaseAway), translated_errors():
+            self._resources.close()
 
     @contextlib.contextmanager
     def _closed_on_error(self) -> Iterator[None]:
         try:
-            with answered():
+            with translated_errors():
                 yield
         except BaseException:
             self.close()
@@ -64,7 +64,7 @@ class SqlSnapshot:
 
 
 class SqlInventory:
-    """The `Inventory` of a fleet without OpenStack. `engine` is shared with whoever edits."""
+    """The `Inventory` of a fleet without OpenStack. Editors share its `engine`."""
 
     def __init__(self, engine: Engine, limits: DatabaseTimeouts | None = None) -> None:
         self.engine = engine
@@ -72,65 +72,65 @@ class SqlInventory:
 
     @property
     def kinds(self) -> Sequence[Kind[Any, Any]]:
-        return claims.KINDS
+        return KINDS
 
     def snapshot(self) -> SqlSnapshot:
         return SqlSnapshot(self.engine, self._limits)
 
-    def look(self, keys: Collection[bytes]) -> Sequence[Row]:
+    def read_keys(self, keys: Collection[bytes]) -> Sequence[Row]:
         found: list[Row] = []
         with reading(self.engine) as connection:
-            for some in portions(sorted(keys)):
-                found += [Row(*row) for row in connection.execute(_ROWS.where(OBJECTS.c.key.in_(some)))]
+            for batch in batches(sorted(keys)):
+                found += [Row(*row) for row in connection.execute(_ROWS.where(OBJECTS.c.key.in_(batch)))]
         return found
 
-    def named(self, kind: Kind[Any, Any], name: str) -> Row | None:
-        return next(iter(self.called(kind, [name])), None)
+    def find(self, kind: Kind[Any, Any], name: str) -> Row | None:
+        return next(iter(self.find_all(kind, [name])), None)
 
-    def called(self, kind: Kind[Any, Any], names: Collection[str]) -> Sequence[Row]:
+    def find_all(self, kind: Kind[Any, Any], names: Collection[str]) -> Sequence[Row]:
         with reading(self.engine) as connection:
-            return [Row(row.key, row.doc, row.revision) for row in called(connection, kind, sorted(names))]
+            return [Row(row.key, row.doc, row.revision) for row in rows_named(connection, kind, sorted(names))]
 
-    def past(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[PastChange]:
-        mine = (CHANGES.c.kind == kind.name) & (CHANGES.c.name == name)
-        question = select(CHANGES).where(mine).order_by(CHANGES.c.revision.desc()).limit(last)
+    def history(self, kind: Kind[Any, Any], name: str, last: int) -> Sequence[PastChange]:
+        same = (CHANGES.c.kind == kind.name) & (CHANGES.c.name == name)
+        query = select(CHANGES).where(same).order_by(CHANGES.c.revision.desc()).limit(last)
         with reading(self.engine) as connection:
-            rows = connection.execute(question).all()
+            rows = connection.execute(query).all()
         return [PastChange(row.revision, row.old_key, row.old, row.new, row.who, row.why, row.at) for row in rows]
 
     def changed_at(self, revision: int) -> datetime | None:
-        """When that change was made; None when its history was tidied away."""
-        question = select(CHANGES.c.at).where(CHANGES.c.revision == revision)
+        """The time of a change; None when its history was pruned."""
+        query = select(CHANGES.c.at).where(CHANGES.c.revision == revision)
         with reading(self.engine) as connection:
-            at = connection.execute(question).scalar_one_or_none()
+            at = connection.execute(query).scalar_one_or_none()
         return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at  # SQLite keeps no time zone
 
     def networks(self) -> Mapping[str, int]:
-        question = select(OBJECTS.c.network, func.count()).where(OBJECTS.c.kind == ENDPOINT.name)
+        query = select(OBJECTS.c.network, func.count()).where(OBJECTS.c.kind == ENDPOINT.name)
         with reading(self.engine) as connection:
-            return {row[0]: row[1] for row in connection.execute(question.group_by(OBJECTS.c.network))}
+            return {row[0]: row[1] for row in connection.execute(query.group_by(OBJECTS.c.network))}
 
     def outbox(self, most: int, after: int = 0) -> Sequence[OutboxRow]:
-        question = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after)
+        query = select(OUTBOX.c.id, OUTBOX.c.key, OUTBOX.c.before).where(OUTBOX.c.id > after)
         with reading(self.engine) as connection:
-            return [OutboxRow(*row) for row in connection.execute(question.order_by(OUTBOX.c.id).limit(most))]
+            return [OutboxRow(*row) for row in connection.execute(query.order_by(OUTBOX.c.id).limit(most))]
 
     def waiting(self) -> int:
-        """How many rows of the outbox are not settled."""
+        """Counts the rows of the outbox."""
         with reading(self.engine) as connection:
             return connection.execute(select(func.count()).select_from(OUTBOX)).scalar_one()
 
     def unsettled(self, ids: Collection[int]) -> Collection[int]:
-        """Which of these rows of the outbox are still there."""
-        question = select(OUTBOX.c.id)
+        """Those of these rows that are still in the outbox."""
+        query = select(OUTBOX.c.id)
         with reading(self.engine) as connection:
-            asked = (question.where(OUTBOX.c.id.in_(some)) for some in portions(sorted(ids)))
-            return [number for one in asked for number in connection.execute(one).scalars()]
+            queries = (query.where(OUTBOX.c.id.in_(batch)) for batch in batches(sorted(ids)))
+            return [number for one in queries for number in connection.execute(one).scalars()]
 
     def settle(self, fence: Fence, ids: Sequence[int]) -> None:
         with fences.fenced(self.engine, fence) as connection:
-            for some in portions(ids):
-                connection.execute(delete(OUTBOX).where(OUTBOX.c.id.in_(some)))
+            for batch in batches(ids):
+                connection.execute(delete(OUTBOX).where(OUTBOX.c.id.in_(batch)))
 
     def fleet(self) -> str | None:
         with reading(self.engine) as connection:
@@ -147,8 +147,7 @@ class SqlInventory:
     def raise_fence(self, fence: Fence) -> None:
         fences.raise_fence(self.engine, fence)
 
-    def tidy(self, fence: Fence, before: datetime) -> None:
-        """What `undo` and `history` know of changes does not grow for ever."""
+    def prune_history(self, fence: Fence, before: datetime) -> None:
         with fences.fenced(self.engine, fence) as connection:
             connection.execute(delete(CHANGES).where(CHANGES.c.at < before))
 
@@ -157,18 +156,18 @@ class SqlInventory:
 
 
 def _newest(connection: Connection) -> int:
-    """The revision of a snapshot: that of its newest object."""
+    """The revision of a snapshot: the highest of its objects."""
     newest: int | None = connection.execute(select(func.max(OBJECTS.c.revision))).scalar_one()
     return newest or 0
 
 
-def called(connection: Connection, kind: Kind[Any, Any], names: Sequence[str]) -> Iterator[Found[Any]]:
-    """The objects of a kind that have these names, as far as they are there."""
-    for some in portions(names):
-        yield from connection.execute(select(OBJECTS).where(OBJECTS.c.kind == kind.name, OBJECTS.c.name.in_(some)))
+def rows_named(connection: Connection, kind: Kind[Any, Any], names: Sequence[str]) -> Iterator[Found[Any]]:
+    """The stored objects of a kind with these names."""
+    for batch in batches(names):
+        yield from connection.execute(select(OBJECTS).where(OBJECTS.c.kind == kind.name, OBJECTS.c.name.in_(batch)))
 
 
-def portions(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """As many as go into one question each: databases limit the parameters of a statement."""
-    for start in range(0, len(items), KEYS_PER_QUESTION):
-        yield items[start : start + KEYS_PER_QUESTION]
+def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Splits items into batches: databases limit the parameters of a statement."""
+    for start in range(0, len(items), KEYS_PER_QUERY):
+        yield items[start : start + KEYS_PER_QUERY]

@@ -1,8 +1,8 @@
 """The tables. Keys and documents are bytes, so that both databases order and compare them as the store does.
 
-`objects` is what is wanted; `addresses` says who has which, once; `outbox` names what the store has to be told;
-`changes` is who changed what and why, and what `undo` goes back to; `observed` is what is really up; `fence` and
-`identity` are one row each (per region, per inventory). Revisions are ids of the outbox: they only grow.
+`objects` is the desired state; `addresses` has the one owner of each address; `outbox` lists changes that are not in
+the store yet; `changes` is the history that `undo` uses; `observed` is the state that agents report; `fence` has one
+row per region, `identity` one per inventory. Revisions are ids of the outbox: they only grow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 METADATA = MetaData()
 
-_ID = BigInteger().with_variant(Integer(), "sqlite")  # SQLite numbers rows by itself for exactly this type only
+_ID = BigInteger().with_variant(Integer(), "sqlite")  # SQLite assigns row ids for exactly this type only
 
 OBJECTS = Table(
     "objects",
@@ -37,7 +37,7 @@ OBJECTS = Table(
     UniqueConstraint("kind", "name", name="objects_called"),
     Index("objects_on_host", "host"),
     Index("objects_on_network", "network"),
-    sqlite_with_rowid=False,  # rows lie in the order of their keys, which is how a resync reads them
+    sqlite_with_rowid=False,  # rows are stored in key order, the order in which a resync reads them
 )
 
 ADDRESSES = Table(
@@ -55,7 +55,7 @@ OUTBOX = Table(
     Column("id", _ID, primary_key=True, autoincrement=True),
     Column("key", LargeBinary, nullable=False),
     Column("before", LargeBinary, nullable=True),
-    sqlite_autoincrement=True,  # an id of a row that was settled is never given again
+    sqlite_autoincrement=True,  # the id of a settled row is never reused
 )
 
 CHANGES = Table(
@@ -80,7 +80,7 @@ OBSERVED = Table(
     Column("kind", Text, nullable=False),
     Column("doc", LargeBinary, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False),
-    sqlite_with_rowid=False,  # read by key as well, and written by it in floods
+    sqlite_with_rowid=False,  # read and written by key, in floods
 )
 
 FENCE = Table(

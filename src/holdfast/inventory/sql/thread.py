@@ -1,4 +1,7 @@
-"""Blocking calls beside the event loop: the database must not hold up the heartbeat."""
+"""Runs blocking calls in a thread: the database must not block the event loop and its heartbeat.
+
+A protocol of its own, because simulations replace the thread.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ T = TypeVar("T")
 
 
 class RunInThread(Protocol):
-    """Makes a blocking call where it may block. Calls are made one after the other."""
+    """Runs blocking calls outside the event loop, one after the other."""
 
     async def __call__(self, call: Callable[[], T]) -> T: ...
 
 
 class DatabaseThread:
-    """One thread for one caller: its calls keep their order, and a snapshot stays on the thread that opened it."""
+    """One thread per caller: calls keep their order, and a snapshot stays on the thread that opened it."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)

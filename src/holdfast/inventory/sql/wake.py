@@ -1,7 +1,7 @@
-"""Wake-ups: hearing at once that the inventory changed. Only a courtesy: polling stands behind it.
+"""Wake-ups on changes of the inventory. They only save time: polling finds what a wake-up misses.
 
-PostgreSQL announces (`NOTIFY` in the transaction that changes); SQLite shows in `PRAGMA data_version` that another
-connection has committed. Whatever is missed, by a lost connection or a late start, is found by the next poll.
+PostgreSQL sends `NOTIFY` in the transaction of the change; on SQLite `PRAGMA data_version` shows that another
+connection has committed. The next poll finds changes that were missed because of a lost connection or a late start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.model.base.time import Duration
 log = structlog.get_logger(__name__)
 
 CHANNEL = "holdfast_outbox"
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class Waker(Protocol):
@@ -46,19 +46,19 @@ class SqliteWaker:
         except TimeoutError:
             return
         except (sqlite3.Error, DBAPIError) as error:
-            log.debug(f"the inventory does not show changes now, so they are polled for: {error}")
+            log.debug("SQLite wake-ups failed; polling instead", error=str(error))
             await asyncio.sleep(most.total_seconds())
 
     async def _changed(self) -> None:
-        while self._version() == self._seen:  # noqa: ASYNC110 -- SQLite tells nobody, it has to be asked
-            await asyncio.sleep(_LOOK_S)
+        while self._version() == self._seen:  # noqa: ASYNC110 -- SQLite has no notifications
+            await asyncio.sleep(_POLL_S)
 
     async def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
     def _version(self) -> int:
-        if self._connection is None:  # a file that cannot be opened yet is no reason not to start
+        if self._connection is None:  # opened late: a missing file must not keep the worker from starting
             self._connection = self._engine.raw_connection()
         cursor = self._connection.cursor()
         try:
@@ -82,7 +82,7 @@ class PostgresWaker:
         except TimeoutError:
             return
         except (psycopg.Error, OSError) as error:
-            log.debug(f"the inventory cannot announce changes now, so they are polled for: {error}")
+            log.debug("PostgreSQL notifications failed; polling instead", error=str(error))
             await self.close()
             await asyncio.sleep(most.total_seconds())
 

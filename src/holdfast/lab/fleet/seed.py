@@ -10,7 +10,8 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.inventory.edit.editor import Editor, WantedObject, wanted
+from holdfast.inventory.changes import WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.lab.fleet.inventory import WORKLOADS, database, hosts

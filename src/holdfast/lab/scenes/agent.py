@@ -30,7 +30,7 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 
 if TYPE_CHECKING:
-    from holdfast.inventory.edit.editor import WantedObject
+    from holdfast.inventory.changes import WantedObject
 
 _GUEST, _HEIR = "r9-01", "r9-02"
 _NUMBER = 99

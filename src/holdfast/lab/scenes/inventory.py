@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import Engine, insert, select, text
 
-from holdfast.inventory.edit.editor import Editor, wanted
+from holdfast.inventory.changes import wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.kinds import KINDS
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.schema import OBJECTS

@@ -60,7 +60,7 @@ class _Changes:
         newest = self._observed.newest()
         if newest == self._newest and not look_back:
             return ChangedKeys(newest)
-        return self._observed.touched(self._kind, max(0, self._newest - OVERLAP))
+        return self._observed.changed_since(self._kind, max(0, self._newest - OVERLAP))
 
 
 class HostRows:

@@ -37,8 +37,8 @@ class ExplainCommands:
     async def answer(self, request: Request, _who: Who) -> dict[str, Any]:
         kind, name = self._kind(str(request.args.get("kind") or "")), str(request.args.get("name") or "")
         try:
-            row = await self._around.aside(partial(self._around.inventory.named, kind, name))
-            past = await self._around.aside(partial(self._around.inventory.past, kind, name, LAST))
+            row = await self._around.aside(partial(self._around.inventory.find, kind, name))
+            past = await self._around.aside(partial(self._around.inventory.history, kind, name, LAST))
             keys = _keys(row, past)
             entries = await self._entries(keys)
             goes = await self._goes(kind, name)
@@ -76,7 +76,7 @@ class ExplainCommands:
         """From where to where a workload migrates, as the inventory wants it."""
         if kind not in (ENDPOINT, MIGRATION) or MIGRATION not in self._around.inventory.kinds:
             return None
-        row = await self._around.aside(partial(self._around.inventory.named, MIGRATION, name))
+        row = await self._around.aside(partial(self._around.inventory.find, MIGRATION, name))
         found = None if row is None else MIGRATION.decode(row.key, row.doc)
         return {"from": found.source.node, "to": found.target.node} if isinstance(found, Migration) else None
 
@@ -84,7 +84,7 @@ class ExplainCommands:
         """Whether `undo` would bring back what is gone; a migration that has arrived does not begin again."""
         if kind is not MIGRATION or not past or past[0].old_key is None:
             return True
-        row = await self._around.aside(partial(self._around.inventory.named, ENDPOINT, name))
+        row = await self._around.aside(partial(self._around.inventory.find, ENDPOINT, name))
         home = None if row is None else ENDPOINT.parse(row.key, self._around.region)
         return isinstance(home, EndpointName) and home != MIGRATION.parse(past[0].old_key, self._around.region)
 

@@ -81,7 +81,7 @@ class InventorySource:
 
     async def get(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
         """Outside any snapshot: what is wanted now (C36)."""
-        rows = await self._aside(lambda: self._inventory.look(keys))
+        rows = await self._aside(lambda: self._inventory.read_keys(keys))
         return dict(wish(row) for row in rows if self._wants(row.key, row.doc))
 
     async def refresh(self) -> None:

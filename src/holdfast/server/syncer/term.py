@@ -142,7 +142,7 @@ class SyncerTerm:
     async def _elsewhere(self, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
         """Where the endpoints of these keys are wanted, if not there."""
         names = {key: name.decode() for key in keys if (name := self._endpoint(key)) is not None}
-        rows = await self.around.aside(lambda: self.around.inventory.called(ENDPOINT, set(names.values())))
+        rows = await self.around.aside(lambda: self.around.inventory.find_all(ENDPOINT, set(names.values())))
         homes = {self._endpoint(row.key): row.key for row in rows if self.layout.wants(row.key, row.doc)}
         found = {key: homes.get(self._endpoint(key), key) for key in names}
         return {key: home for key, home in found.items() if home != key}
@@ -215,7 +215,7 @@ class SyncerTerm:
             self.around.figures.resyncs.inc(self.reconciler.passes - self._counted)
             self._counted = self.reconciler.passes
             before = self.around.clock.wall() - HISTORY
-            await self.around.aside(partial(self.around.inventory.tidy, self.fence, before))
+            await self.around.aside(partial(self.around.inventory.prune_history, self.fence, before))
 
     def _measure(self) -> None:
         figures = self.around.figures

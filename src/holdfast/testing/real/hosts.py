@@ -26,8 +26,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.inventory.changes import WantedObject
-from holdfast.inventory.edit.editor import Editor, wanted
+from holdfast.inventory.changes import WantedObject, wanted
+from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.model.base.region import Region

@@ -1,4 +1,4 @@
-"""Endpoints on networks: which are on one is asked for whenever that network changes or goes."""
+"""Adds the network of an endpoint, which is queried whenever a network changes or is deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was observed lies in the order of its keys, as `objects` does: reading it in order goes over no index then."""
+"""Stores `observed` in key order on SQLite, as `objects`: reading it in order needs no index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ depends_on: str | None = None
 
 def upgrade() -> None:
     if op.get_bind().dialect.name != "sqlite":
-        return  # PostgreSQL knows one kind of table only
+        return  # PostgreSQL has no such tables
     op.rename_table("observed", "observed_before")
     op.create_table(
         "observed",
