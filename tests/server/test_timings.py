@@ -27,8 +27,8 @@ def test_timings_just_inside_the_bounds_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("timings", "sentence"),
     [
-        ({"ttl": 10.0}, "still believes it leads when its lease has run out already"),
-        ({"renew_every": 9.0}, "gives up before its second attempt"),
+        ({"ttl": 10.0}, "continues after its lease has expired"),
+        ({"renew_every": 9.0}, "steps down before its second attempt"),
         ({"rpc_timeout": 5.1}, "one hanging call leaves no time for another"),
         ({"ttl": 15.5}, "etcd would round it"),
     ],

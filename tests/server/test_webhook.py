@@ -72,7 +72,7 @@ def test_a_deadline_that_passes_while_nobody_is_connected_yet_holds_as_well(
     ("url", "part"),
     [
         ("https://hooks.example.com/x?token=abc", "looks like a secret"),
-        ("http://hooks.example.com/x", "in the clear"),
+        ("http://hooks.example.com/x", "unencrypted"),
         (None, "needs status.webhook"),
         ("https://hooks.example.com/x", ""),
         ("http://127.0.0.1:1/x", ""),

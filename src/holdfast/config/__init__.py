@@ -1,17 +1,17 @@
-"""The configuration: one file, and where each of its values came from.
+"""The configuration: one file, the environment and flags, with the origin of every value.
 
-    /etc/holdfast/holdfast.yaml ─► document (text with places) ─► reading (one value) ─┐
-    HOLDFAST_SECTION_FIELD, flags ─────────────────────────────► reading ──────────────┴► resolve ─► Loaded | Rejected
+    /etc/holdfast/holdfast.yaml ─► loading.yaml (text with positions) ─► loading.section ─┐
+    HOLDFAST_SECTION_FIELD, flags ──────────────────────────────────────► loading.section ┴► loading.resolve ─► Loaded
 
-Pure: texts are handed in, `holdfast.runtime.config_file` reads the files. Precedence is flag, environment, file,
-default.
+Pure: texts are passed in, `holdfast.runtime.config_file` reads the files. Precedence is flag, environment, file,
+default. `resolve` returns `Loaded`, or `ConfigRejected` with all problems.
 
-To add a section: write one file with a frozen `Section` whose fields carry their documentation
-(`config/sections/log.py` is a short example), and add one line to `Config` in `config/root.py`. The file's keys, the
-environment variables, `config show` and the reference page follow from that. Checks between fields go into `conflicts`.
+To add a section: write a file with a frozen `Section` whose fields carry their documentation (`sections/log.py` is a
+short example), and add one line to `Config` in `root.py`. The keys of the file, the environment variables, `config
+show` and the reference page follow from that. Checks between fields go into `conflicts`.
 
-Things that there can be any number of are a group: a field that is a mapping of names to sections, or a tuple of them
-(`config/sections/balancer.py`). They come from the file alone; `loading.group` reads them.
+Sections that come in any number are a field that is a mapping of names to sections, or a tuple of sections
+(`sections/balancer.py`). The file alone can set them.
 """
 
 from holdfast.config.loading.origin import ConfigProblem, ConfigRejected, Layer, Origin

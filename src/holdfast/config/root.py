@@ -1,4 +1,4 @@
-"""The whole configuration: one line per section. And the form in which a supervisor hands it to its workers."""
+"""The whole configuration, one line per section, and its encoding for the workers of a supervisor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.config.sections.store import StoreSettings
 
 
 class Config(Section, frozen=True, kw_only=True):
-    """Everything that can be configured."""
+    """All settings."""
 
     paths: PathSettings = PathSettings()
     log: LogSettings = LogSettings()
@@ -33,11 +33,11 @@ class Config(Section, frozen=True, kw_only=True):
 
 
 def dump(config: Config) -> bytes:
-    """The configuration as JSON; `restore` gives back an equal one. It holds no secret, only the names of files."""
+    """Encodes the configuration as JSON. It holds no secret, only the names of files."""
     return msgspec.json.encode(config)
 
 
 def restore(data: bytes) -> Config:
-    """Reads what `dump` wrote, also by a version that knows other fields: unknown ones are left out, missing ones take
-    their defaults. Raises `msgspec.DecodeError` on anything else."""
+    """Decodes what `dump` wrote, also in a version with other fields: unknown ones are ignored, missing ones take their
+    defaults. Raises `msgspec.DecodeError` on anything else."""
     return msgspec.json.decode(data, type=Config)

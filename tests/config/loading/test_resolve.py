@@ -67,7 +67,7 @@ f.yaml:5:3: store.password: would be a secret in the configuration: write it int
 f.yaml:6:18: store.call_deadline: is '5', which is not a duration: a number needs a unit, such as 5s (d, h, m, s or ms)
 f.yaml:7:22: store.password_in_clear: is 'yes': write true or false
 f.yaml:8:1: sotre: is not a known section; did you mean store?
-f.yaml:11:20: runtime.heartbeat_after: is 1s, less than 3s: a worker that was merely busy is killed in the middle of its work
+f.yaml:11:20: runtime.heartbeat_after: is 1s, less than 3s: a busy worker is killed in the middle of its work
 f.yaml:12:24: runtime.crash_loop_restarts: is '0x5', which is not a whole number: write it in decimal digits, such as 5
 f.yaml:13:3: runtime.backoff_first: does not fit runtime.backoff_most (30s), which must not be shorter than runtime.backoff_first (50s)
 f.yaml:15:10: log.level: is 'inf': write debug, info, warning or error; did you mean info?
@@ -76,7 +76,7 @@ f.yaml:17:3: log.level: is given twice, first on line 15: remove one
 f.yaml:18:1: level: is not a known section; did you mean log.level?
 environment HOLDFAST_LOG_FORMAT: log.format: is 'xml': write auto, console or json
 environment HOLDFAST_STORE_ENPOINTS: is not known: unset it; did you mean HOLDFAST_STORE_ENDPOINTS?
-flag --deadline: store.call_deadline: is 2h, more than 1m: a member that hangs holds up every call for that long, and leases run out meanwhile
+flag --deadline: store.call_deadline: is 2h, more than 1m: a hanging member delays every call for that long, and leases expire meanwhile
 flag --set log.colour: log.colour: is not a known field
 """  # noqa: E501
 

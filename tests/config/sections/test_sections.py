@@ -51,7 +51,7 @@ def test_the_defaults_fit_together() -> None:
         (
             StoreSettings(endpoints=("http://10.0.0.1:1",), user="u", password_file="/p"),
             "endpoints",
-            "password in the clear",
+            "password unencrypted",
         ),
     ],
 )

@@ -72,6 +72,10 @@ _PLAIN: dict[object, ScalarKind] = {
 }
 
 
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
 class FieldConflict(msgspec.Struct, frozen=True):
     """Fields that contradict each other. `fields` names all of them, the one to blame first; "" is the section."""
 

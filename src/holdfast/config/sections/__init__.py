@@ -1,1 +1,1 @@
-"""Sections: the settings, one file per section."""
+"""Sections of the configuration, one file each."""

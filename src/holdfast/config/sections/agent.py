@@ -1,4 +1,4 @@
-"""The agent of one host: whose host it is, what it programs, how often it reports, and how careful it is."""
+"""Agent: its host, its dataplane, its reports, and how it holds deletes."""
 
 from __future__ import annotations
 
@@ -6,108 +6,103 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import FieldConflict, FieldDoc, File, Name, Section
+from holdfast.config.schema.field import FieldConflict, FieldDoc, File, Name, Section, seconds
 from holdfast.config.schema.scalars import show_duration
 from holdfast.config.sections.linux import LinuxSettings
 
 
-def _seconds(value: float) -> timedelta:
-    return timedelta(seconds=value)
-
-
 class AgentDataplaneSettings(Section, frozen=True, kw_only=True):
-    """What the agent programs."""
+    """Dataplane of the agent."""
 
     kind: Annotated[
         Literal["linux", "memory"],
-        FieldDoc("Which dataplane: `linux` is this network namespace's kernel, `memory` a file, to try things out."),
+        FieldDoc("The dataplane: `linux` programs the kernel, `memory` writes to a file, for trials."),
     ] = "linux"
     netns: Annotated[
         Name | None,
-        FieldDoc(
-            "The network namespace whose kernel `linux` programs, as `ip netns` names it; `null` for the agent's own."
-        ),
+        FieldDoc("Network namespace that `linux` programs, as `ip netns` names it; `null` for the agent's own."),
     ] = None
     file: Annotated[
         File | None,
-        FieldDoc("Where `memory` keeps what it holds; `null` for `agent.kernel.json` in the runtime folder."),
+        FieldDoc("File of the `memory` dataplane; `null` for `agent.kernel.json` in the runtime folder."),
     ] = None
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
-    """The agent."""
+    """Agent."""
 
     host: Annotated[
         Name | None,
-        FieldDoc("The name that the inventory has for this host; `null` takes the machine's host name."),
+        FieldDoc("Name of this host in the inventory; `null` for the machine's host name."),
     ] = None
     dataplane: AgentDataplaneSettings = AgentDataplaneSettings()
     linux: LinuxSettings = LinuxSettings()
     encapsulation: Annotated[
         Literal["always", "cross-subnet", "never"],
         FieldDoc(
-            "When packets to another host go through the VXLAN tunnel: `cross-subnet` sends them directly where both "
-            "hosts share a segment."
+            "When packets to another host go through the VXLAN tunnel: `cross-subnet` sends them directly between "
+            "hosts on the same subnet."
         ),
     ] = "cross-subnet"
     report_interval: Annotated[
         timedelta,
         FieldDoc(
-            "How often the agent says that it lives.",
-            small="with thousands of hosts the store does little else",
-            big="the fleet's picture of this host is that old",
-            least=_seconds(1),
-            most=_seconds(600),
+            "Interval between two reports of the agent.",
+            small="with thousands of hosts the reports overload the store",
+            big="the status of this host is out of date for that long",
+            least=seconds(1),
+            most=seconds(600),
         ),
-    ] = _seconds(30)
+    ] = seconds(30)
     report_ttl: Annotated[
         timedelta,
         FieldDoc(
-            "How long the host counts as alive after its last report; whole seconds.",
-            small="a restart of the agent, or of the store, looks like the death of the host",
-            big="a dead host looks alive for that long",
-            least=_seconds(3),
-            most=_seconds(3_600),
+            "Lifetime of a report: the host counts as alive for this long after its last one. Whole seconds.",
+            small="a restart of the agent or of the store marks the host as down",
+            big="a dead host counts as alive for that long",
+            least=seconds(3),
+            most=seconds(3_600),
         ),
-    ] = _seconds(90)
+    ] = seconds(90)
     silent_after: Annotated[
         timedelta,
         FieldDoc(
-            "The reporter stops saying that the host lives when the worker of the dataplane has not answered for this "
-            "long.",
-            small="a restart of that worker on a busy machine looks like the death of the host",
-            big="a host whose dataplane nobody tends looks alive for that long, and `report_ttl` on top",
-            least=_seconds(5),
-            most=_seconds(3_600),
+            "The reporter stops reporting when the dataplane worker has not answered for this long, so that the host "
+            "is marked as down.",
+            small="a restart of that worker on a busy machine marks the host as down",
+            big="a host without a working dataplane counts as alive for that long plus `report_ttl`",
+            least=seconds(5),
+            most=seconds(3_600),
         ),
-    ] = _seconds(30)
+    ] = seconds(30)
     verify_interval: Annotated[
         timedelta,
         FieldDoc(
-            "Between two full comparisons with the dataplane; what the kernel announces is looked at at once.",
-            small="the kernel is read more than it is used",
-            big="a change behind our back that the kernel did not announce stays for that long",
-            least=_seconds(1),
-            most=_seconds(86_400),
+            "Interval between two full comparisons with the dataplane. Changes that the kernel reports are handled at "
+            "once.",
+            small="reading the kernel takes CPU time from workloads",
+            big="a foreign change that the kernel did not report stays for that long",
+            least=seconds(1),
+            most=seconds(86_400),
         ),
-    ] = _seconds(300)
+    ] = seconds(300)
     hold_down: Annotated[
         timedelta,
         FieldDoc(
-            "How long a delete waits that would cut our own way to the store.",
-            small="a wrong delete cuts the agent off before anybody can take it back",
-            big="what a dead host on that way occupied stays for that long",
-            least=_seconds(0),
-            most=_seconds(86_400),
+            "Delay of a delete that would cut the agent's own path to the store.",
+            small="a wrong delete cuts the agent off from the store before an operator can correct it",
+            big="routes of a deleted host on that path stay for that long",
+            least=seconds(0),
+            most=seconds(86_400),
         ),
-    ] = _seconds(60)
+    ] = seconds(60)
     brake_count: Annotated[
         int,
         FieldDoc(
-            "The brake holds the deletes of one sort when more than this many, and more than `brake_share`, would go "
-            "within a minute.",
-            small="everyday changes need an operator",
-            big="on a small fleet a broken source empties the host",
+            "The brake holds deletes of one kind when more than this many objects, and more than `brake_share`, would "
+            "be deleted within a minute.",
+            small="everyday changes wait for an operator",
+            big="in a small fleet, a broken source deletes everything on the host",
             least=1,
             most=1_000_000,
         ),
@@ -115,9 +110,9 @@ class AgentSettings(Section, frozen=True, kw_only=True):
     brake_share: Annotated[
         int,
         FieldDoc(
-            "Per cent of one sort; see `brake_count`.",
-            small="everyday changes need an operator",
-            big="a broken source empties much of the host",
+            "Percent of the objects of one kind; see `brake_count`.",
+            small="everyday changes wait for an operator",
+            big="a broken source deletes much of what is on the host",
             least=1,
             most=100,
         ),
@@ -127,11 +122,11 @@ class AgentSettings(Section, frozen=True, kw_only=True):
         if self.report_ttl < 2 * self.report_interval:
             yield FieldConflict(
                 ("report_ttl", "report_interval"),
-                f"must be at least twice agent.report_interval ({show_duration(self.report_interval)}): one lost "
-                "report would be the death of the host",
+                f"must be at least twice agent.report_interval ({show_duration(self.report_interval)}): else one "
+                "lost report marks the host as down",
             )
         if self.report_ttl.microseconds:
-            yield FieldConflict(("report_ttl",), "must be whole seconds: etcd knows no others")
+            yield FieldConflict(("report_ttl",), "must be whole seconds: etcd leases have no fractions")
         if self.dataplane.netns is not None and self.dataplane.kind != "linux":
             yield FieldConflict(("dataplane.netns", "dataplane.kind"), "is for agent.dataplane.kind: linux only")
         if self.dataplane.file is not None and self.dataplane.kind != "memory":

@@ -1,4 +1,4 @@
-"""The balancer: what it serves, how it probes, and how careful it is after a start."""
+"""Balancer: its dataplane, its start-up, and the frontends, backends and health checks of the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
 
 TABLE_SIZES = (251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65537, 131071)
-"""Primes: only then does every step width visit every bucket."""
+"""Primes: Maglev's permutation visits every bucket only if the table size is prime."""
 
 
 def _table_size(given: str) -> int:
@@ -33,54 +33,50 @@ TableSize = Annotated[int, ScalarKind(f"one of {', '.join(map(str, TABLE_SIZES))
 
 
 class BalancerDataplaneSettings(Section, frozen=True, kw_only=True):
-    """What carries the traffic."""
+    """Dataplane of the balancer."""
 
     kind: Annotated[
         Literal["nftables", "dry-run"],
-        FieldDoc("Which dataplane: `nftables` is the kernel's own, `dry-run` only says what it would do."),
+        FieldDoc("The dataplane: `nftables` programs the kernel, `dry-run` only logs what it would do."),
     ] = "nftables"
     table_size: Annotated[
         TableSize,
         FieldDoc(
-            "Buckets per frontend. A hundred times as many as backends keeps the shares even; a change of the size "
-            "moves every flow that is not established."
+            "Number of Maglev buckets per frontend. With 100 buckets per backend, shares differ by about 1 %. A change "
+            "of the size moves every flow that is not established."
         ),
     ] = 65537
     table: Annotated[
         TableName,
         FieldDoc(
-            "nftables: the name of our table of family `inet`. All that is in it is ours, and nothing else is. A new "
-            "name makes a new table; the old one stays until somebody deletes it."
+            "nftables: name of Holdfast's table of family `inet`. Holdfast owns everything in it and nothing outside "
+            "it. A new name creates a new table; the old one stays until an operator deletes it."
         ),
     ] = "holdfast"
     snat: Annotated[
         bool,
         FieldDoc(
-            "nftables: whether backends see the balancer's address as the client's. For backends whose replies do "
-            "not come back through the balancer; without it such replies are lost, with it clients' addresses are."
+            "nftables: replace the client's address by the balancer's. Needed when replies of backends do not return "
+            "through the balancer; backends no longer see the addresses of clients."
         ),
     ] = False
 
 
 class BalancerSettings(Section, frozen=True, kw_only=True):
-    """The load balancer."""
+    """Load balancer."""
 
-    name: Annotated[Name | None, FieldDoc("What peers and people call this balancer; `null` for the host's name.")] = (
-        None
-    )
+    name: Annotated[Name | None, FieldDoc("Name of this balancer; `null` for the machine's host name.")] = None
     source: Annotated[
         Literal["file", "etcd"],
-        FieldDoc("Where frontends, backends and health checks come from: this file, or the store."),
+        FieldDoc("Source of frontends, backends and health checks: this file, or etcd."),
     ] = "file"
-    netns: Annotated[Name | None, FieldDoc("The network namespace to probe from; `null` for the balancer's own.")] = (
-        None
-    )
+    netns: Annotated[Name | None, FieldDoc("Network namespace to probe from; `null` for the balancer's own.")] = None
     transition_history: Annotated[
         int,
         FieldDoc(
-            "How many transitions of each backend are kept to be shown.",
-            small="what happened in the night is gone in the morning",
-            big="it costs memory for every backend",
+            "Number of health transitions that are kept per backend.",
+            small="the transitions of the last night are gone in the morning",
+            big="every backend takes more memory",
             least=1,
             most=1_000,
         ),
@@ -88,9 +84,9 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
     sync_interval: Annotated[
         timedelta,
         FieldDoc(
-            "Between two full comparisons with the dataplane.",
-            small="the dataplane is read more than it is used",
-            big="what somebody changed behind our back stays for that long",
+            "Interval between two full comparisons with the dataplane.",
+            small="reading the dataplane takes CPU time from the traffic",
+            big="a foreign change of the dataplane stays for that long",
             least=timedelta(seconds=1),
             most=timedelta(hours=1),
         ),
@@ -98,9 +94,9 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
     startup_min_delay: Annotated[
         timedelta,
         FieldDoc(
-            "After a start nothing is written for this long, whatever is known.",
-            small="frontends are written with the first results, before they mean much",
-            big="a change that came during the restart waits for that long",
+            "Warm-up: after a start, nothing is written for at least this long.",
+            small="frontends are written after the first probes, before their results are reliable",
+            big="a change made during the restart waits for that long",
             least=timedelta(0),
             most=timedelta(minutes=10),
         ),
@@ -108,18 +104,18 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
     startup_max_delay: Annotated[
         timedelta,
         FieldDoc(
-            "After this long a frontend is written although some of its backends are not known yet. With both delays 0 "
-            "there is no warm-up.",
-            small="backends that were not probed in time count as dead after every restart",
-            big="a frontend with one backend that cannot be probed follows nothing for that long",
+            "Warm-up: after this long, a frontend is written even if the health of some backends is unknown. With both "
+            "delays at 0 there is no warm-up.",
+            small="after every restart, backends that were not probed in time count as down",
+            big="a frontend with one backend that cannot be probed gets no changes for that long",
             least=timedelta(0),
             most=timedelta(hours=1),
         ),
     ] = timedelta(seconds=30)
     dataplane: BalancerDataplaneSettings = BalancerDataplaneSettings()
-    healthchecks: Annotated[Mapping[str, HealthCheck], FieldDoc("How backends are probed, by name.")] = {}
-    backends: Annotated[Mapping[str, Backend], FieldDoc("The servers behind the frontends, by name.")] = {}
-    frontends: Annotated[Mapping[str, Frontend], FieldDoc("The addresses that clients use, by name.")] = {}
+    healthchecks: Annotated[Mapping[str, HealthCheck], FieldDoc("Health checks, by name.")] = {}
+    backends: Annotated[Mapping[str, Backend], FieldDoc("Backends, by name.")] = {}
+    frontends: Annotated[Mapping[str, Frontend], FieldDoc("Frontends, by name.")] = {}
 
     def conflicts(self) -> Iterator[FieldConflict]:
         if self.startup_min_delay > self.startup_max_delay:
@@ -130,9 +126,9 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
         yield from self._unknown_checks()
         yield from self._portless_checks()
         for name, frontend in self.frontends.items():
-            yield from self._unfit_members(name, frontend)
-        yield from self._claimed_twice()
-        yield from self._announced_for_nothing()
+            yield from self._member_conflicts(name, frontend)
+        yield from self._duplicate_frontends()
+        yield from self._announced_dry_runs()
         if self.source == "file":
             yield from self._only_with_etcd()
 
@@ -153,8 +149,8 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
                     sentence = f"names the check {check!r}, which has no port, and neither has the backend: give it one"
                     yield FieldConflict((f"backends.{name}.healthcheck", "healthchecks"), sentence)
 
-    def _unfit_members(self, name: str, frontend: Frontend) -> Iterator[FieldConflict]:
-        spots: dict[tuple[str, int], str] = {}
+    def _member_conflicts(self, name: str, frontend: Frontend) -> Iterator[FieldConflict]:
+        addresses: dict[tuple[str, int], str] = {}
         for index, backend_name, _ in frontend.members():
             place = f"frontends.{name}.pools[{index}].backends.{backend_name}"
             backend = self.backends.get(backend_name)
@@ -165,14 +161,18 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
             if backend.address is None:
                 continue
             if (":" in backend.address) != (":" in frontend.address):
-                sentence = f"has the address {backend.address}, not of the family of the frontend ({frontend.address})"
+                sentence = (
+                    f"has the address {backend.address}, not of the family of the frontend ({frontend.address})"
+                )
                 yield FieldConflict((place, "backends"), sentence)
-            spot = backend.address, backend.port
-            if spots.setdefault(spot, backend_name) != backend_name:
-                sentence = f"has the address and port of {spots[spot]}, which is in this frontend already: remove one"
+            own = backend.address, backend.port
+            if addresses.setdefault(own, backend_name) != backend_name:
+                sentence = (
+                    f"has the address and port of {addresses[own]}, which is in this frontend already: remove one"
+                )
                 yield FieldConflict((place, "backends"), sentence)
 
-    def _claimed_twice(self) -> Iterator[FieldConflict]:
+    def _duplicate_frontends(self) -> Iterator[FieldConflict]:
         claims: dict[tuple[str, str, int], str] = {}
         for name, frontend in self.frontends.items():
             claim = frontend.address, frontend.protocol, frontend.port
@@ -180,10 +180,10 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
                 sentence = f"has the address, protocol and port of frontend {claims[claim]}: remove one"
                 yield FieldConflict((f"frontends.{name}.address",), sentence)
 
-    def _announced_for_nothing(self) -> Iterator[FieldConflict]:
+    def _announced_dry_runs(self) -> Iterator[FieldConflict]:
         for name, frontend in self.frontends.items():
             if frontend.announce is not None and self.dataplane.kind == "dry-run":
-                sentence = "would draw traffic to a dataplane that carries none (dry-run): remove it"
+                sentence = "would attract traffic that a dry-run dataplane drops: remove it"
                 yield FieldConflict((f"frontends.{name}.announce", "dataplane.kind"), sentence)
 
     def _only_with_etcd(self) -> Iterator[FieldConflict]:

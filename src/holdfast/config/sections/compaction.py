@@ -1,4 +1,4 @@
-"""Upkeep of the store: how often its history is compacted, and how large it may grow."""
+"""Compaction of etcd: its interval, and the quota that alerts refer to."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ GIB = 2**30
 
 
 class CompactionSettings(Section, frozen=True, kw_only=True):
-    """What keeps etcd from filling up. The leader does it, once for all regions of one etcd."""
+    """Compaction of etcd, done by one leader for all regions of an etcd."""
 
     every: Annotated[
         timedelta,
         FieldDoc(
-            "Between two compactions: the history of the last period is kept, and at least 1,000 revisions. `0s` for "
-            "never.",
-            small="watchers that were away for a moment have to list everything again",
-            big="etcd grows, and at its quota nothing can be written any more",
+            "Interval between two compactions. The history of the last interval is kept, and at least 1,000 revisions. "
+            "`0s` for never.",
+            small="watchers that were disconnected for a moment must list everything again",
+            big="etcd grows until it reaches its quota and refuses all writes",
             least=timedelta(0),
             most=timedelta(days=7),
         ),
@@ -27,8 +27,8 @@ class CompactionSettings(Section, frozen=True, kw_only=True):
     every_when_large: Annotated[
         timedelta,
         FieldDoc(
-            "The same in a fleet of more than 1,000 hosts, where the longer of the two is not waited for.",
-            small="watchers that were away for a moment have to list everything again",
+            "Interval in a fleet of more than 1,000 hosts, if it is shorter than `every`.",
+            small="watchers that were disconnected for a moment must list everything again",
             big="etcd grows fast in a large fleet",
             least=timedelta(seconds=10),
             most=timedelta(days=7),
@@ -37,9 +37,9 @@ class CompactionSettings(Section, frozen=True, kw_only=True):
     quota: Annotated[
         Size,
         FieldDoc(
-            "The size at which etcd stops taking writes (its --quota-backend-bytes); at 80 % of it an alert is raised.",
-            small="an alert for nothing",
-            big="no alert before the store is full",
+            "Size at which etcd refuses writes (its `--quota-backend-bytes`). An alert is raised at 80 % of it.",
+            small="the alert is raised too early",
+            big="the store is full before the alert is raised",
             least=1 << 20,
             most=64 * GIB,
         ),

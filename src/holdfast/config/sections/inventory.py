@@ -1,4 +1,4 @@
-"""The inventory: which database is the source of truth, and how often the store is audited against it."""
+"""Inventory: the database that is the source of truth, and how often etcd is compared with it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ _SCHEMES = ("sqlite:///", "postgresql://")
 
 
 class InventorySettings(Section, frozen=True, kw_only=True):
-    """The source of truth, and its way into the store."""
+    """Source of truth, and its synchronisation into etcd."""
 
     database: Annotated[
         str | None,
         FieldDoc(
-            "Address of the SQL inventory: `sqlite:////var/lib/holdfast/inventory.db` for a fleet with one server, "
-            "`postgresql://holdfast@db.example/holdfast` for all others; `null` for none, then nothing is synced."
+            "URL of the SQL inventory: `sqlite:////var/lib/holdfast/inventory.db` for a fleet with one server, "
+            "`postgresql://holdfast@db.example/holdfast` for all others. `null` for none: nothing is synced."
         ),
     ] = None
     password_file: Annotated[
         SecretFile | None,
-        FieldDoc(
-            "File with the password of the database's user. Refused when every user of the machine could read it."
-        ),
+        FieldDoc("File with the password of the database user. Refused if every user of the machine can read it."),
     ] = None
     poll_every: Annotated[
         timedelta,
         FieldDoc(
-            "How often changes are looked for when nobody announces them; normally the database does, at once.",
-            small="needless load on the database",
-            big="a lost announcement delays a change for that long",
+            "Interval of polling for changes. It only matters when a notification of the database is lost.",
+            small="polling loads the database",
+            big="a lost notification delays a change for that long",
             least=timedelta(milliseconds=100),
             most=timedelta(minutes=10),
         ),
@@ -40,9 +38,10 @@ class InventorySettings(Section, frozen=True, kw_only=True):
     resync_interval: Annotated[
         timedelta,
         FieldDoc(
-            "Between two audits, which compare all of the store with all of the inventory; `0s` for at start only.",
-            small="needless load on database and store",
-            big="what somebody else changed in the store stays wrong for that long",
+            "Interval between two resyncs, which compare all of etcd with all of the inventory; `0s` for one at start "
+            "only.",
+            small="resyncs load the database and etcd",
+            big="a foreign change in etcd stays for that long",
             least=timedelta(0),
             most=timedelta(days=7),
         ),

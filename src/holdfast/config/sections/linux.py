@@ -1,7 +1,7 @@
-"""The agent's marks in the kernel of Linux: the numbers and names by which its objects are known as its own.
+"""Linux dataplane: numbers and names that mark kernel objects as the agent's own.
 
-They outlive the agent. Under another protocol number the objects of today are somebody else's tomorrow, and stay:
-change these settings on a host without peers, or remove what the old ones name by hand.
+The objects outlive the agent. After a change of the protocol number the agent treats existing objects as foreign and
+leaves them in place: change these settings on a host without peers, or delete the old objects by hand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONGEST_DEVICE = 14
 
 
 def _label(least: int, most: int) -> ScalarKind:
-    """A number that only tells things apart: none is too small or too big, if the kernel can take it."""
+    """An identifier: any number that the kernel accepts is as good as another."""
 
     def read(given: str) -> int:
         number = integer(given)
@@ -35,34 +35,36 @@ Port = Annotated[int, _label(1, 65_535)]
 
 
 class LinuxSettings(Section, frozen=True, kw_only=True):
-    """The agent's marks in the kernel."""
+    """Identifiers of the agent's kernel objects."""
 
-    protocol: Annotated[Protocol, FieldDoc("The protocol number of our routes, nexthops, neighbours and rules.")] = 175
-    table: Annotated[Table, FieldDoc("The routing table for our routes. Nobody else should write to it.")] = 7500
+    protocol: Annotated[
+        Protocol, FieldDoc("Protocol number of the agent's routes, nexthops, neighbours and rules.")
+    ] = 175
+    table: Annotated[Table, FieldDoc("Routing table of the agent. No other program may write to it.")] = 7500
     priority: Annotated[
         int,
         FieldDoc(
-            "The priority of the `ip rule` that leads to our table.",
-            small="our routes win over rules that were meant to come before them",
-            big="behind the main table (32766), a default route there wins over all of ours",
+            "Priority of the `ip rule` that refers to the agent's table.",
+            small="the agent's routes override rules that should come before them",
+            big="after the main table (32766), a default route there overrides all of the agent's routes",
             least=1,
             most=32_765,
         ),
     ] = 20_000
     first_nexthop: Annotated[
-        NexthopNumber, FieldDoc("The number of our first nexthop object; numbers in use are left out.")
+        NexthopNumber, FieldDoc("Lowest id of the agent's nexthop objects; ids in use are skipped.")
     ] = 750_000_000
-    vni: Annotated[Vni, FieldDoc("The VXLAN network identifier, the same on all hosts.")] = 7500
-    port: Annotated[Port, FieldDoc("The UDP port of VXLAN, the same on all hosts.")] = 4789
+    vni: Annotated[Vni, FieldDoc("VXLAN network identifier; the same on all hosts.")] = 7500
+    port: Annotated[Port, FieldDoc("UDP port of VXLAN; the same on all hosts.")] = 4789
     device: Annotated[
         Name,
-        FieldDoc("Our VXLAN devices are called this, with 4 or 6 behind it for the family of the underlay."),
+        FieldDoc("Name of the VXLAN devices, followed by 4 or 6 for the address family of the underlay."),
     ] = "holdfast"
     underlay_mtu: Annotated[
         int,
         FieldDoc(
-            "The largest packet that the network between the hosts carries; VXLAN takes 50 or 70 bytes of it.",
-            small="workloads send smaller packets than they could",
+            "MTU of the network between the hosts, in bytes; VXLAN takes 50 (IPv4) or 70 (IPv6) of them.",
+            small="workloads send smaller packets than necessary",
             big="large packets between hosts are fragmented or lost",
             least=1_350,
             most=65_535,
@@ -71,8 +73,9 @@ class LinuxSettings(Section, frozen=True, kw_only=True):
 
     def conflicts(self) -> Iterator[FieldConflict]:
         if self.table in (253, 254, 255):
-            yield FieldConflict(("table",), "is the kernel's default, main or local table: choose one of our own")
+            yield FieldConflict(("table",), "is the kernel's default, main or local table: choose another number")
         if len(self.device) > LONGEST_DEVICE:
             yield FieldConflict(
-                ("device",), f"has more than {LONGEST_DEVICE} characters: with the family it would not fit"
+                ("device",),
+                f"has more than {LONGEST_DEVICE} characters: with the 4 or 6 it would be too long for the kernel",
             )

@@ -1,4 +1,4 @@
-"""Where Holdfast keeps its files. Both folders can be anywhere, so that a test runs a fleet below one folder."""
+"""Folders of Holdfast. Both can be anywhere, so that a test can run a fleet below one folder."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class PathSettings(Section, frozen=True, kw_only=True):
     state: Annotated[
         Folder,
         FieldDoc(
-            "Folder for what must survive a reboot: journal, decision log, remembered store identity. On a disk; when "
-            "it is lost, the next start adds and keeps only, until it has seen complete lists."
+            "Folder for files that must survive a reboot: journal, decision log, store identity. On a disk. After its "
+            "loss the next start deletes nothing until it has received complete lists."
         ),
     ] = "/var/lib/holdfast"
     runtime: Annotated[
         Folder,
         FieldDoc(
-            "Folder for what must not survive a reboot: control sockets, the board, the effective configuration. In "
-            "memory (tmpfs)."
+            "Folder for files that must not survive a reboot: control sockets, the board, the effective configuration. "
+            "In memory (tmpfs)."
         ),
     ] = "/run/holdfast"
 
@@ -30,5 +30,5 @@ class PathSettings(Section, frozen=True, kw_only=True):
         if self.state.rstrip("/") == self.runtime.rstrip("/"):
             yield FieldConflict(
                 ("runtime", "state"),
-                "is the same folder as paths.state: what must not survive a reboot needs a folder of its own",
+                "is the same folder as paths.state: files that must not survive a reboot need a folder of their own",
             )

@@ -1,6 +1,6 @@
-"""When a supervisor calls a worker hung, stalled or crash-looping, and how patient it is with it.
+"""Supervision: when a worker counts as hung, stalled or crash-looping, and how it is restarted.
 
-The supervisor looks once a second, so no bound may be so short that one late look is taken for a fault.
+The supervisor checks once a second, so every bound is long enough that one late check does not count as a fault.
 """
 
 from __future__ import annotations
@@ -9,13 +9,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
-from holdfast.config.schema.field import FieldConflict, FieldDoc, Section
+from holdfast.config.schema.field import FieldConflict, FieldDoc, Section, seconds
 from holdfast.config.schema.scalars import show_duration
-
-
-def _seconds(value: float) -> timedelta:
-    return timedelta(seconds=value)
-
 
 _HOUR = timedelta(hours=1)
 
@@ -26,70 +21,71 @@ class PulseSettings(Section, frozen=True, kw_only=True):
     heartbeat_after: Annotated[
         timedelta,
         FieldDoc(
-            "A worker whose heartbeat is older than this hangs: it is ended and started again.",
-            small="a worker that was merely busy is killed in the middle of its work",
+            "A worker whose heartbeat is older than this counts as hung and is restarted.",
+            small="a busy worker is killed in the middle of its work",
             big="a blocked worker goes unnoticed for that long",
-            least=_seconds(3),
+            least=seconds(3),
             most=_HOUR,
         ),
-    ] = _seconds(10)
+    ] = seconds(10)
     stalled_after: Annotated[
         timedelta,
         FieldDoc(
-            "A worker with a backlog that has finished no attempt for this long is stalled: alive, but not consuming. "
-            "It is ended and started again.",
-            small="one slow attempt is taken for a stall, and restarts make it slower still",
-            big="status is late by that much before anybody does something about it",
-            least=_seconds(5),
+            "A worker with a backlog that has completed no attempt for this long counts as stalled (alive, but not "
+            "consuming) and is restarted.",
+            small="one slow attempt counts as a stall, and restarts delay it further",
+            big="a stalled worker delays its work for that long before it is restarted",
+            least=seconds(5),
             most=_HOUR,
         ),
-    ] = _seconds(60)
+    ] = seconds(60)
     term_grace: Annotated[
         timedelta,
         FieldDoc(
-            "How long a worker may take to end after SIGTERM, before SIGKILL.",
-            small="queues are not drained and leases not resigned, so that others wait for them to run out",
+            "Time between SIGTERM and SIGKILL when a worker is stopped.",
+            small="queues are not drained and leases not revoked, so that other servers wait for them to expire",
             big="a hung worker is replaced that much later",
-            least=_seconds(0.1),
-            most=_seconds(300),
+            least=seconds(0.1),
+            most=seconds(300),
         ),
-    ] = _seconds(5)
+    ] = seconds(5)
     backoff_first: Annotated[
         timedelta,
         FieldDoc(
-            "The pause before the first restart of a worker; it doubles with each further one, with jitter.",
-            small="a worker that cannot start takes a whole core",
-            big="a single crash costs that much",
-            least=_seconds(0.05),
-            most=_seconds(60),
+            "Delay before the first restart of a worker; it doubles with each further restart, with jitter.",
+            small="a worker that fails at its start takes a whole core",
+            big="a single crash interrupts the work for that long",
+            least=seconds(0.05),
+            most=seconds(60),
         ),
-    ] = _seconds(0.5)
+    ] = seconds(0.5)
     backoff_most: Annotated[
         timedelta,
         FieldDoc(
-            "The longest pause before a restart.",
-            small="a worker that cannot start keeps the machine busy for as long as the cause lasts",
-            big="a worker comes back that long after the cause is gone",
-            least=_seconds(0.05),
+            "Longest delay before a restart.",
+            small="a worker that fails at its start keeps the machine busy until the cause is fixed",
+            big="a worker returns up to that long after the cause is fixed",
+            least=seconds(0.05),
             most=_HOUR,
         ),
-    ] = _seconds(30)
+    ] = seconds(30)
     healthy_after: Annotated[
         timedelta,
         FieldDoc(
-            "After this long without a fault the pause before a restart begins at `backoff_first` again.",
-            small="a worker that dies regularly is never slowed down",
-            big="yesterday's faults lengthen today's restart",
-            least=_seconds(1),
+            "After this long without a fault the delay before a restart is reset to `backoff_first`.",
+            small="a worker that crashes regularly is always restarted without delay",
+            big="old faults delay the next restart",
+            least=seconds(1),
             most=timedelta(days=1),
         ),
-    ] = _seconds(60)
+    ] = seconds(60)
     crash_loop_restarts: Annotated[
         int,
         FieldDoc(
-            "This many restarts within `crash_loop_window` mark a worker as crash-looping; it is still restarted.",
-            small="a harmless coincidence raises an alarm",
-            big="a worker that cannot run raises none",
+            "A worker with this many restarts within `crash_loop_window` counts as crash-looping; it is still "
+            "restarted.",
+            small="a coincidence raises an alert",
+            big="a worker that cannot run raises no alert",
             least=2,
             most=1_000,
         ),
@@ -97,34 +93,34 @@ class PulseSettings(Section, frozen=True, kw_only=True):
     crash_loop_window: Annotated[
         timedelta,
         FieldDoc(
-            "The time in which `crash_loop_restarts` are counted.",
-            small="restarts that back off are too far apart to be counted together",
-            big="a worker stays marked that long after its last crash",
-            least=_seconds(10),
+            "Period in which `crash_loop_restarts` are counted.",
+            small="restarts with backoff are too far apart to be counted together",
+            big="a worker counts as crash-looping for that long after its last crash",
+            least=seconds(10),
             most=timedelta(days=1),
         ),
-    ] = _seconds(300)
+    ] = seconds(300)
     supervisor_silent_after: Annotated[
         timedelta,
         FieldDoc(
-            "Workers whose supervisor has shown no pulse for this long resign and end: nobody watches over them.",
-            small="a supervisor that was merely slow loses all its workers",
-            big="a leader without supervision leads on for that long",
-            least=_seconds(5),
+            "Workers step down and exit when their supervisor has shown no heartbeat for this long.",
+            small="a slow supervisor loses all its workers",
+            big="a leader without supervision continues for that long",
+            least=seconds(5),
             most=_HOUR,
         ),
-    ] = _seconds(30)
+    ] = seconds(30)
     grace_after: Annotated[
         timedelta,
         FieldDoc(
-            "A supervisor that finds its own last look this long ago was away itself (a paused machine), and gives its "
-            "workers one round to show a pulse.",
-            small="every late look costs a round, and real faults are seen later",
-            big="after a pause of the machine healthy workers are taken for hung, all at once",
-            least=_seconds(2),
-            most=_seconds(600),
+            "A supervisor whose own last check was this long ago was paused itself (a paused machine) and gives its "
+            "workers one round to show a heartbeat.",
+            small="every late check costs a round and delays the detection of real faults",
+            big="after a pause of the machine all healthy workers count as hung",
+            least=seconds(2),
+            most=seconds(600),
         ),
-    ] = _seconds(5)
+    ] = seconds(5)
 
     def conflicts(self) -> Iterator[FieldConflict]:
         if self.grace_after >= self.heartbeat_after:
@@ -155,6 +151,6 @@ class PulseSettings(Section, frozen=True, kw_only=True):
         if self.crash_loop_window < least:
             yield FieldConflict(
                 ("crash_loop_window", "crash_loop_restarts", "backoff_most"),
-                f"must be at least {show_duration(least)} (runtime.crash_loop_restarts times runtime.backoff_most): a "
-                "crash loop would never be recognised",
+                f"must be at least {show_duration(least)} (runtime.crash_loop_restarts times runtime.backoff_most): "
+                "else a crash loop is never detected",
             )

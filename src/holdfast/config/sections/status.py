@@ -1,4 +1,4 @@
-"""The way back: what agents report goes into the inventory; when that is late, and who hears of a migration."""
+"""Status: reports of agents in the inventory, warnings about stale ones, and the webhook for migrations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SECRET_WORDS = ("token", "secret", "password", "key=", "sig=")
 
 
 class StatusSettings(Section, frozen=True, kw_only=True):
-    """Agents' and endpoints' status."""
+    """Status of agents and endpoints."""
 
     stale_after: Annotated[
         timedelta,
         FieldDoc(
-            "A report that is older than this when it is handled is warned about, with whose doing it is.",
-            small="hosts whose clocks are a little off look late",
-            big="status is hours behind before anybody hears of it",
+            "A report that is older than this when it is processed counts as stale: a warning names the cause.",
+            small="a small clock skew of a host raises warnings",
+            big="status is hours behind before a warning is logged",
             least=timedelta(seconds=1),
             most=timedelta(days=1),
         ),
@@ -29,9 +29,9 @@ class StatusSettings(Section, frozen=True, kw_only=True):
     warn_every: Annotated[
         timedelta,
         FieldDoc(
-            "Between two such warnings of one worker; the first is never kept back.",
-            small="a log full of the same sentence",
-            big="nobody notices that it goes on",
+            "Shortest interval between two such warnings of one worker; the first is logged at once.",
+            small="the same warning fills the log",
+            big="a persistent backlog is hardly visible in the log",
             least=timedelta(seconds=1),
             most=timedelta(days=1),
         ),
@@ -39,9 +39,9 @@ class StatusSettings(Section, frozen=True, kw_only=True):
     audit_every: Annotated[
         timedelta,
         FieldDoc(
-            "Between two comparisons of all reports with all that the inventory says.",
-            small="needless load on the database",
-            big="what somebody changed by hand stays wrong for that long",
+            "Interval between two comparisons of all reports with the whole inventory.",
+            small="audits load the database",
+            big="a row that was changed by hand stays wrong for that long",
             least=timedelta(seconds=1),
             most=timedelta(days=1),
         ),
@@ -49,24 +49,24 @@ class StatusSettings(Section, frozen=True, kw_only=True):
     webhook: Annotated[
         str | None,
         FieldDoc(
-            "URL that is told when a live migration has arrived, which is when the network of its new host is ready: "
-            "interface and routes are there. Whether the hypervisor has switched over is not known. `null` for nobody. "
-            "It is told at least once, with the header Idempotency-Key."
+            "URL that is called when a live migration has arrived: the network of its new host is ready, with "
+            "interface and routes. It does not mean that the hypervisor has switched over. Called at least once, with "
+            "the header Idempotency-Key; `null` for no calls."
         ),
     ] = None
 
     webhook_token_file: Annotated[
         SecretFile | None,
         FieldDoc(
-            "File with a token for the webhook, sent as `Authorization: Bearer …`. Refused when every user of the "
-            "machine could read it."
+            "File with a token for the webhook, sent as `Authorization: Bearer …`. Refused if every user of the "
+            "machine can read it."
         ),
     ] = None
 
     def conflicts(self) -> Iterator[FieldConflict]:
         if self.webhook is None:
             if self.webhook_token_file is not None:
-                yield FieldConflict(("webhook_token_file", "webhook"), "needs status.webhook beside it")
+                yield FieldConflict(("webhook_token_file", "webhook"), "needs status.webhook as well")
         elif not self.webhook.startswith(("http://", "https://")):
             yield FieldConflict(("webhook",), "must begin with http:// or https://")
         elif "@" in self.webhook:
@@ -81,15 +81,15 @@ class StatusSettings(Section, frozen=True, kw_only=True):
         if any(word in urlsplit(url).query.lower() for word in _SECRET_WORDS):
             yield FieldConflict(fields, "holds what looks like a secret: use status.webhook_token_file")
         if self.webhook_token_file is not None and url.startswith("http:") and not is_loopback(url):
-            yield FieldConflict(fields, "would send the token in the clear: use https in status.webhook")
+            yield FieldConflict(fields, "would send the token unencrypted: use https in status.webhook")
 
 
 def _unusable(url: str) -> str | None:
     if not url.isascii() or not url.isprintable() or " " in url:
-        return "what is not a printable ASCII character has to be escaped with %"
+        return "characters outside printable ASCII have to be escaped with %"
     try:
         parts = urlsplit(url)
         host, _ = (parts.hostname or "").encode("idna"), parts.port
-    except ValueError as error:  # also what is no name in DNS
+    except ValueError as error:  # includes names that DNS does not allow
         return str(error)
     return None if host else "it names no host"

@@ -1,4 +1,4 @@
-"""The way to etcd: where it is, who we are to it, and how long a call may take."""
+"""Connection to etcd: its members, our credentials, and the timeout of a call."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ class StoreSettings(Section, frozen=True, kw_only=True):
 
     endpoints: Annotated[
         tuple[Endpoint, ...],
-        FieldDoc("The members of the etcd cluster, tried in turn. All with http or all with https; name every member."),
+        FieldDoc("Members of the etcd cluster, tried in turn. Name every member; all with http or all with https."),
     ] = ("http://127.0.0.1:2379",)
     region: Annotated[
         Name | None,
         FieldDoc(
-            "The share of etcd that belongs to this control plane, `null` for none. Two control planes on one etcd "
-            "need different regions; a changed region is a different, empty fleet."
+            "Region: the part of etcd that belongs to this control plane; `null` for no region. Two control planes on "
+            "one etcd need different regions. Changing it starts with a different, empty fleet."
         ),
     ] = None
     ca_file: Annotated[
         File | None,
-        FieldDoc("Certificates (PEM) that etcd's own must be signed by; `null` for those that the system trusts."),
+        FieldDoc("CA certificates (PEM) for etcd's certificate; `null` for those that the system trusts."),
     ] = None
     cert_file: Annotated[
         File | None,
         FieldDoc(
-            "Our client certificate (PEM), for an etcd with `--client-cert-auth`. Where etcd also has users, it must "
-            "have no Common Name: etcd's gateway refuses those."
+            "Client certificate (PEM), for an etcd with `--client-cert-auth`. If etcd has users as well, the "
+            "certificate must have no Common Name: etcd's gateway refuses it otherwise."
         ),
     ] = None
     key_file: Annotated[
         SecretFile | None,
-        FieldDoc("The key of `cert_file` (PEM). Refused when every user of the machine could read it."),
+        FieldDoc("Private key of `cert_file` (PEM). Refused if every user of the machine can read it."),
     ] = None
-    user: Annotated[Name | None, FieldDoc("Our name in etcd, for an etcd with authentication; `null` for none.")] = None
+    user: Annotated[Name | None, FieldDoc("User name in etcd, for an etcd with authentication; `null` for none.")] = (
+        None
+    )
     password_file: Annotated[
         SecretFile | None,
-        FieldDoc(
-            "File with the password of `user` and nothing else. Refused when every user of the machine could read it."
-        ),
+        FieldDoc("File with nothing but the password of `user`. Refused if every user of the machine can read it."),
     ] = None
     password_in_clear: Annotated[
         bool,
         FieldDoc(
-            "Send the password without encryption, to members that are not on this machine, over http. Whoever can see "
-            "the traffic can then rewrite the fleet."
+            "Allow sending the password unencrypted over http to members on other machines. Anyone who sees the "
+            "traffic can then rewrite the fleet."
         ),
     ] = False
     call_deadline: Annotated[
         timedelta,
         FieldDoc(
-            "How long one call may take before the store counts as away.",
-            small="an election or a compaction inside etcd looks like an outage",
-            big="a member that hangs holds up every call for that long, and leases run out meanwhile",
+            "Timeout of one call; after that the store counts as unreachable.",
+            small="an election or a compaction inside etcd counts as an outage",
+            big="a hanging member delays every call for that long, and leases expire meanwhile",
             least=timedelta(milliseconds=100),
             most=timedelta(seconds=60),
         ),
@@ -88,13 +88,13 @@ class StoreSettings(Section, frozen=True, kw_only=True):
             ("user", "password_file"),
         ):
             if getattr(self, field) is not None and getattr(self, other) is None:
-                yield FieldConflict((field, other), f"needs store.{other} beside it")
+                yield FieldConflict((field, other), f"needs store.{other} as well")
         if self.password_file is None or self.password_in_clear:
             return
         for url in self.endpoints:
             if url.startswith("http:") and not is_loopback(url):
                 yield FieldConflict(
                     ("endpoints", "password_file", "password_in_clear"),
-                    f"would send the password in the clear to {url}: use https, or set store.password_in_clear to true",
+                    f"would send the password unencrypted to {url}: use https, or set store.password_in_clear to true",
                 )
                 return
