@@ -161,9 +161,7 @@ class BalancerSettings(Section, frozen=True, kw_only=True):
             if backend.address is None:
                 continue
             if (":" in backend.address) != (":" in frontend.address):
-                sentence = (
-                    f"has the address {backend.address}, not of the family of the frontend ({frontend.address})"
-                )
+                sentence = f"has the address {backend.address}, not of the family of the frontend ({frontend.address})"
                 yield FieldConflict((place, "backends"), sentence)
             own = backend.address, backend.port
             if addresses.setdefault(own, backend_name) != backend_name:
