@@ -20,7 +20,7 @@ from holdfast.inventory.sql.schema import CHANGES, OUTBOX
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.testing.fakes.inventory import fresh_engine
-from tests.inventory.things import REGION, endpoint
+from tests.inventory.harness import REGION, endpoint
 
 
 def address(folder: Path) -> str:

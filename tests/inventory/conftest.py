@@ -12,7 +12,7 @@ from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.real.postgres import Postgres
-from tests.inventory.things import REGION
+from tests.inventory.harness import REGION
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -33,7 +33,7 @@ from holdfast.server.status.term import Around, StatusKind, StatusTerm
 from holdfast.testing import FakeStore
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.store.client import FakeClient
-from tests.inventory.things import REGION
+from tests.inventory.harness import REGION
 from tests.server.syncing import HandClock, NoWaker, Slot
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from holdfast.store.identity import SeenStore
 from holdfast.testing import FakeStore
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.store.client import FakeClient
-from tests.inventory.things import REGION
+from tests.inventory.harness import REGION
 
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -19,7 +19,7 @@ from holdfast.server.status.term import StatusTerm
 from holdfast.store.api import Deposed
 from holdfast.store.mirror.pending import Delta
 from holdfast.testing.fault import fault
-from tests.inventory.things import REGION, host
+from tests.inventory.harness import REGION, host
 from tests.server.observing import Observatory, agent_key, observatory, status_key
 
 

@@ -45,7 +45,7 @@ class Duo:
         assert entry is not None
         found = LEADERSHIP.decode(entry.key, entry.value)
         assert isinstance(found, History)
-        return [(one.name, one.why) for one in found.reigns]
+        return [(one.name, one.why) for one in found.periods]
 
 
 def leads(server: SimServer) -> bool:

@@ -17,7 +17,7 @@ from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.fleet.observed import EndpointSeen, ObservedState
 from holdfast.server.status import source as status_source
 from holdfast.testing.fault import fault
-from tests.inventory.things import REGION, endpoint, endpoint_name, host
+from tests.inventory.harness import REGION, endpoint, endpoint_name, host
 from tests.server.observing import Observatory, Working, observatory, status_key
 
 Scene = Callable[[Working[Any, EndpointSeen]], Awaitable[None]]

@@ -15,9 +15,9 @@ def at(minutes: int) -> datetime:
 
 
 def test_a_reign_that_nobody_ended_is_ended_by_its_successor() -> None:
-    history = LeaderHistory().begun(LeaderPeriod("a", "h1", 5, at(0)), "nobody led")
-    history = history.begun(LeaderPeriod("b", "h2", 9, at(3)), "its lease ran out")
-    assert [(one.name, one.ended, one.why) for one in history.reigns] == [
+    history = LeaderHistory().begin(LeaderPeriod("a", "h1", 5, at(0)), "nobody led")
+    history = history.begin(LeaderPeriod("b", "h2", 9, at(3)), "its lease ran out")
+    assert [(one.name, one.ended, one.why) for one in history.periods] == [
         ("a", at(3), "its lease ran out"),
         ("b", None, ""),
     ]
@@ -25,27 +25,25 @@ def test_a_reign_that_nobody_ended_is_ended_by_its_successor() -> None:
 
 def test_the_own_word_on_an_end_is_kept() -> None:
     history = (
-        LeaderHistory()
-        .begun(LeaderPeriod("a", "h1", 5, at(0)), "")
-        .ended_at(at(1), "an operator asked it to step down")
+        LeaderHistory().begin(LeaderPeriod("a", "h1", 5, at(0)), "").end(at(1), "an operator asked it to step down")
     )
-    history = history.begun(LeaderPeriod("b", "h2", 9, at(3)), "its lease ran out")
-    assert history.reigns[0].ended == at(1)
-    assert history.reigns[0].why == "an operator asked it to step down"
+    history = history.begin(LeaderPeriod("b", "h2", 9, at(3)), "its lease ran out")
+    assert history.periods[0].ended == at(1)
+    assert history.periods[0].why == "an operator asked it to step down"
 
 
 def test_ending_an_empty_history_changes_nothing() -> None:
-    assert LeaderHistory().ended_at(at(0), "why") == LeaderHistory()
+    assert LeaderHistory().end(at(0), "why") == LeaderHistory()
 
 
 def test_only_the_last_reigns_are_kept() -> None:
     history = LeaderHistory()
     for term in range(1, KEPT + 11):
-        history = history.begun(LeaderPeriod("a", "h1", term, at(term)), "")
-    assert [one.term for one in history.reigns] == list(range(11, KEPT + 11))
+        history = history.begin(LeaderPeriod("a", "h1", term, at(term)), "")
+    assert [one.term for one in history.periods] == list(range(11, KEPT + 11))
 
 
 def test_it_survives_the_store() -> None:
-    history = LeaderHistory().begun(LeaderPeriod("a", "h1", 5, at(0)), "").begun(LeaderPeriod("b", "h2", 9, at(3)), "x")
+    history = LeaderHistory().begin(LeaderPeriod("a", "h1", 5, at(0)), "").begin(LeaderPeriod("b", "h2", 9, at(3)), "x")
     key = LEADERSHIP.key(Region("r"), "leadership")
     assert LEADERSHIP.decode(key, LEADERSHIP.encode(history)) == history

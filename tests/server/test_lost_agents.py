@@ -15,7 +15,7 @@ from holdfast.model.base.time import seconds
 from holdfast.model.fleet.observed import AgentSeen
 from holdfast.reconcile import Pause
 from holdfast.server.status.staleness import Backlog, Cause
-from tests.inventory.things import host
+from tests.inventory.harness import host
 from tests.server.observing import Observatory, Working, agent_key, observatory
 
 FLEET = 20

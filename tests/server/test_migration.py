@@ -21,7 +21,7 @@ from holdfast.server.status.migration_notices import MigrationNotices
 from holdfast.server.webhook import Webhook
 from holdfast.store.api import StoreRefused
 from holdfast.testing.real.processes import reserved_ports
-from tests.inventory.things import REGION
+from tests.inventory.harness import REGION
 from tests.server.hooks import GARBAGE, Hook
 from tests.server.observing import Observatory, observatory
 

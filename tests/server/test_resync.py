@@ -15,7 +15,7 @@ from holdfast.model.calico.host import HOST
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.syncer.resync import Resync
-from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host
+from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name, host
 from tests.server.syncing import Realm, realm
 
 

@@ -18,7 +18,7 @@ from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.paths import RolePaths
 from holdfast.server.status.commands import StatusCommands, view
 from holdfast.server.status.term import StatusTerm
-from tests.inventory.things import endpoint, host
+from tests.inventory.harness import endpoint, host
 from tests.server.observing import Observatory, Working, agent_key, observatory
 
 ALICE = Who(1_000, 77, "alice")

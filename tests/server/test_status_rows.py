@@ -10,7 +10,7 @@ from holdfast.inventory.api import ChangedKeys
 from holdfast.model.base.time import NEVER, Duration, seconds
 from holdfast.server.status.endpoints import EndpointRules
 from holdfast.server.status.inventory_rows import EndpointRows
-from tests.inventory.things import REGION
+from tests.inventory.harness import REGION
 
 
 class Numbered:

@@ -16,7 +16,7 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.model.fleet.observed import EndpointSeen
 from holdfast.store.mirror import gc_pause as garbage
-from tests.inventory.things import endpoint, endpoint_name, host
+from tests.inventory.harness import endpoint, endpoint_name, host
 from tests.server.observing import Observatory, Working, observatory, status_key
 
 HOSTS = 100

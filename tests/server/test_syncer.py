@@ -28,7 +28,7 @@ from holdfast.server.syncer.identity import FleetIdentityReason
 from holdfast.store.api import Deposed, Entry
 from holdfast.store.identity import SeenStore, read_identity
 from holdfast.testing.fault import fault
-from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, subnet
+from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name, host, subnet
 from tests.server.syncing import Realm, realm
 
 

@@ -13,7 +13,7 @@ from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.server.syncer.term import SyncerTerm
 from holdfast.testing.fault import fault
-from tests.inventory.things import endpoint, endpoint_key, endpoint_name
+from tests.inventory.harness import endpoint, endpoint_key, endpoint_name
 from tests.server.syncing import Realm, realm
 
 

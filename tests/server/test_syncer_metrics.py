@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
-from tests.inventory.things import endpoint, endpoint_name, host
+from tests.inventory.harness import endpoint, endpoint_name, host
 from tests.server.syncing import realm
 
 

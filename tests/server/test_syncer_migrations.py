@@ -15,7 +15,7 @@ from holdfast.model.calico.endpoint import ENDPOINT, EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.server.syncer.term import SyncerTerm
 from holdfast.testing.fault import fault
-from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
+from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
 from tests.server.syncing import Realm, realm
 
 HOSTS = [host(1), host(2), host(3)]

@@ -17,7 +17,7 @@ from holdfast.reconcile import Owned
 from holdfast.server.syncer.term import SyncerTerm
 from holdfast.store.api import Entry
 from holdfast.testing.fault import fault
-from tests.inventory.things import endpoint, endpoint_key, endpoint_name
+from tests.inventory.harness import endpoint, endpoint_key, endpoint_name
 from tests.server.syncing import Realm, realm
 from tests.server.test_syncer import small_pages
 

@@ -15,7 +15,7 @@ from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.calico.host import HOST, Host, HostSpec
 from holdfast.server.syncer.term import look
-from tests.inventory.things import REGION, endpoint, endpoint_key, host
+from tests.inventory.harness import REGION, endpoint, endpoint_key, host
 from tests.server.syncing import realm
 
 FRA = Region("fra")

@@ -15,7 +15,7 @@ from holdfast.inventory.manifest.read import read
 from holdfast.model.balancing.backend import BACKEND
 from holdfast.model.balancing.frontend import FRONTEND
 from holdfast.runtime.clock import SystemClock
-from tests.inventory.things import REGION
+from tests.inventory.harness import REGION
 from tests.server.syncing import Realm, realm
 
 SITE = """

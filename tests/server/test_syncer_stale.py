@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.inventory.changes import WantedObject
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.testing.fault import fault
-from tests.inventory.things import endpoint, endpoint_name
+from tests.inventory.harness import endpoint, endpoint_name
 from tests.server.syncing import realm
 
 

@@ -21,7 +21,7 @@ from holdfast.server.intents.pause import PauseCommands
 from holdfast.server.intents.store import BRAKE, PAUSE, EtcdIntents
 from holdfast.server.syncer.allow import AllowCommands
 from holdfast.server.syncer.term import SyncerTerm
-from tests.inventory.things import REGION, endpoint, endpoint_name
+from tests.inventory.harness import REGION, endpoint, endpoint_name
 from tests.server.syncing import Realm, realm
 
 ALICE = Who(1000, 1, "alice")

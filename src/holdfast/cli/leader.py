@@ -54,7 +54,7 @@ async def look(store: Store, region: Region) -> LeaderView:
     return LeaderView(
         leader=None if isinstance(held, Bad) else held,
         term=entry.create_revision if entry else 0,
-        history=() if isinstance(history, Bad) else history.reigns,
+        history=() if isinstance(history, Bad) else history.periods,
     )
 
 

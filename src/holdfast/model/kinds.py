@@ -1,4 +1,4 @@
-"""All kinds, in the order in which people see them: what is wanted, what is reported, what Holdfast says of itself."""
+"""All kinds in the order of display: desired state, reports, state of Holdfast itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _BY_WORD = {word: kind for kind in KINDS for word in (kind.name, kind.plural)}
 
 
 def kind_named(word: str) -> Kind[Any, Any]:
-    """The kind that a person means, in singular or plural. Raises ValueError with a sentence."""
+    """The kind of that name, in singular or plural. Raises ValueError with a sentence."""
     kind = _BY_WORD.get(word)
     if kind is None:
         known = ", ".join(kind.name for kind in KINDS)
@@ -68,5 +68,5 @@ def kind_named(word: str) -> Kind[Any, Any]:
 
 
 def kind_at(key: bytes, region: Region) -> Kind[Any, Any] | None:
-    """The kind that a key belongs to by its form, if any."""
+    """The kind whose keys have this form, if any."""
     return next((kind for kind in KINDS if not isinstance(kind.parse(key, region), Bad)), None)

@@ -27,7 +27,7 @@ from holdfast.inventory.sql.wake import CHANNEL
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
-from holdfast.model.base.timestamps import written
+from holdfast.model.base.time import rfc3339
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import Migration
@@ -184,7 +184,7 @@ def _with_identity(request: WantedObject, row: Row[Any] | None, now: datetime) -
     metadata = getattr(thing, "metadata", None)
     if metadata is None or metadata.uid:
         return thing
-    born = msgspec.structs.replace(metadata, uid=str(uuid.uuid4()), creation_timestamp=written(now))
+    born = msgspec.structs.replace(metadata, uid=str(uuid.uuid4()), creation_timestamp=rfc3339(now))
     return msgspec.structs.replace(thing, metadata=born)
 
 

@@ -10,9 +10,9 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from holdfast.model.base.address import address
+from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import named, own
 from holdfast.model.base.kind import Column, Kind
-from holdfast.model.base.number import Natural
 
 
 class PoolMember(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -1,1 +1,1 @@
-"""Building blocks of every kind: names, addresses, times, keys, codecs."""
+"""Building blocks of all kinds: names, addresses, times, keys, codec."""

@@ -1,8 +1,8 @@
-"""Addresses, prefixes and MACs: what is accepted, how each is written, and in which order people and planners see them.
+"""Addresses, prefixes and MACs: validation, canonical spelling, and order.
 
-Every function takes text and gives back its one canonical spelling, or raises `AddressRefused` with a sentence. Two
-equal addresses therefore are two equal strings, and comparing encoded objects can be comparing bytes. Text that is
-canonical already, which is nearly all text in a running fleet, is recognised without building an `ipaddress` object.
+Every function takes text and returns its canonical spelling, or raises `AddressRefused` with a sentence. Equal
+addresses are therefore equal strings, and encoded objects can be compared as bytes. Text that is canonical already,
+which is nearly all text in a running fleet, is recognised without building an `ipaddress` object.
 
 Order is numeric: IPv4 before IPv6, 10.0.0.2 before 10.0.0.10, a short prefix before a longer one at the same address.
 """
@@ -18,10 +18,10 @@ SHOWN = 40
 _LENGTHS = {4: {str(n): n for n in range(33)}, 6: {str(n): n for n in range(129)}}
 _BITS = {4: 32, 6: 128}
 
-# Only a part of the canonical spellings, but a safe one: without a zero group nothing could be compressed differently,
-# and with at most six groups beside it `::` stands for at least two.
+# A subset of the canonical spellings: without a zero group nothing could be compressed differently, and with at most
+# six other groups `::` stands for at least two.
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_IPV4 = rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}"  # written out, as the MAC below: a repeated group is slow
+_IPV4 = rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}"  # written out, like the MAC below: a repeated group is slow
 _GROUP = r"[1-9a-f][0-9a-f]{0,3}"
 _GROUPS = rf"(?:{_GROUP}(?::{_GROUP}){{0,2}})?"
 _IPV6 = rf"(?!::ffff:){_GROUPS}::{_GROUPS}"
@@ -33,24 +33,24 @@ _ANY_MAC = re.compile(r"[0-9a-fA-F]{2}(?:[:-]?[0-9a-fA-F]{2}){5}|[0-9a-fA-F]{4}(
 
 
 class AddressRefused(ValueError):
-    """The text is not an address, prefix or MAC that we accept. The message is one sentence."""
+    """The text is not an acceptable address, prefix or MAC. The message is one sentence."""
 
 
 def shown(text: str) -> str:
-    """The text as a message may repeat it: short, quoted, printable."""
+    """The text for a message: short, quoted, printable."""
     return ascii(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
 
 
 def address(text: str) -> str:
-    """One IPv4 or IPv6 address, canonical."""
+    """Canonicalizes an IPv4 or IPv6 address."""
     return text if _PLAIN_ADDRESS(text) else str(_parse(text))
 
 
 def prefix(text: str, *, strict: bool = True) -> str:
-    """A network such as `10.28.0.0/26`; an address alone is a network of one.
+    """Canonicalizes a prefix such as `10.28.0.0/26`; an address alone is a host prefix.
 
-    Host bits are refused, as the slip that they mostly are. `strict=False` clears them instead, because that is what
-    Felix does with the same text on the wire.
+    Host bits are refused, because they are mostly a mistake. `strict=False` clears them instead, as Felix does with
+    text on the wire.
     """
     if _PLAIN_PREFIX(text):
         return text
@@ -66,7 +66,7 @@ def prefix(text: str, *, strict: bool = True) -> str:
 
 
 def interface(text: str) -> str:
-    """An address with or without the length of the network that it sits in, such as `192.0.2.7/24`; host bits stay."""
+    """Canonicalizes an address with an optional prefix length, such as `192.0.2.7/24`; host bits stay."""
     head, slash, tail = text.partition("/")
     if not slash:
         return address(text)
@@ -74,14 +74,14 @@ def interface(text: str) -> str:
 
 
 def prefixes(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Prefixes from the wire, canonical, in the order given; the same tuple when they are so already."""
-    if len(texts) == 1 and _PLAIN_PREFIX(texts[0]):  # most have one, and it is what a decoder spends its time on
+    """Canonicalizes prefixes from the wire in their order; returns the same tuple when nothing changes."""
+    if len(texts) == 1 and _PLAIN_PREFIX(texts[0]):  # the usual case, and the hot path of a decoder
         return texts
     return texts if all(map(_PLAIN_PREFIX, texts)) else tuple([prefix(text, strict=False) for text in texts])
 
 
 def mac(text: str) -> str:
-    """A MAC of six octets, as `fa:16:3e:00:00:01`; hyphens, Cisco's dots and capitals are understood."""
+    """Canonicalizes a MAC to `fa:16:3e:00:00:01`; accepts hyphens, Cisco's dots and capitals."""
     if _PLAIN_MAC(text):
         return text
     if not _ANY_MAC(text):
@@ -91,7 +91,7 @@ def mac(text: str) -> str:
 
 
 def family(text: str) -> int:
-    """4 or 6, of a text that has been accepted before."""
+    """The family, 4 or 6, of a canonical text."""
     return 6 if ":" in text else 4
 
 
@@ -122,7 +122,7 @@ def _parse(text: str) -> IPv4Address | IPv6Address:
         raise AddressRefused(f"{shown(text)} is not an IP address") from None
     if isinstance(parsed, IPv6Address):
         if parsed.scope_id is not None:
-            raise AddressRefused(f"{shown(text)} names an interface; an address here has no %zone")
+            raise AddressRefused(f"{shown(text)} names an interface; remove the %zone")
         if parsed.ipv4_mapped is not None:
             raise AddressRefused(f"{shown(text)} is IPv4 written as IPv6; write {parsed.ipv4_mapped}")
     return parsed

@@ -1,7 +1,7 @@
-"""Bad: a key or value that cannot be understood, as a value with a reason.
+"""Bad: a key or value that cannot be decoded, with the reason.
 
-Bad is present, not absent (C39): whoever receives one keeps the last good object, or prunes nothing that could be its
-state. The detail is one short sentence for log, doctor and status; it repeats at most a glimpse of the value.
+A bad value is present, not absent (C39): readers keep the last good object, and prune nothing that could be its state.
+The detail is one short sentence for log, doctor and status; it quotes at most a few characters of the value.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from holdfast.model.base.address import AddressRefused
 from holdfast.model.base.name import NameRefused
 
 GLIMPSE = 80
-"""Characters of an error message that are passed on; anything quoted in it is shorter still."""
+"""Characters of an error message that are kept; anything quoted in it is shorter still."""
 
 
 class BadReason(Enum):
-    """Why a key or value was not understood. The same words appear in log, metric, API and `holdfast doctor`."""
+    """Reason for a bad key or value. The same words appear in log, metric, API and `holdfast doctor`."""
 
     TOO_LARGE = "larger than any value may be"
     NOT_UTF8 = "not UTF-8"
@@ -30,11 +30,11 @@ class BadReason(Enum):
     WRONG_NAME = "says another name than its key"
     STRANGE_KEY = "the key does not have the form of its kind"
     OTHER_KIND = "the key belongs to another kind under the same prefix"
-    """Not a fault: some kinds of Calico's share a prefix, and their readers skip each other's keys."""
+    """Not a fault: some of Calico's kinds share a prefix, and their readers skip each other's keys."""
 
 
 class Bad(msgspec.Struct, frozen=True, gc=False):
-    """What stands at a key where an object was expected."""
+    """A key whose value is not the expected object."""
 
     key: bytes
     reason: BadReason
@@ -45,7 +45,7 @@ class Bad(msgspec.Struct, frozen=True, gc=False):
 
 
 def blame(error: Exception) -> BadReason:
-    """Which reason an exception from decoding stands for."""
+    """The reason that an exception of the decoder stands for."""
     cause = error.__cause__ if isinstance(error, msgspec.ValidationError) and error.__cause__ else error
     match cause:
         case UnicodeDecodeError():
@@ -64,7 +64,7 @@ def blame(error: Exception) -> BadReason:
 
 
 def glimpse(message: str) -> str:
-    """The message on one printable line, its quoted part cut short, the place in the document (our words) kept."""
+    """The message on one printable line: its text is shortened, the place in the document is kept."""
     text, at, place = message.partition(" - at `")
     if len(text) > GLIMPSE:
         text = text[: GLIMPSE - 1] + "…"

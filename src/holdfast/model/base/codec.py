@@ -1,8 +1,8 @@
-"""Bytes to objects and back: strict about what we know, careful with what we do not.
+"""Codec of stored values: decodes into frozen structs, and keeps unknown fields when it rewrites a value.
 
-Decoding goes straight into frozen structs. Fields that our structs do not know are skipped then, and brought back when
-a value is rewritten: `overlay` lays our fields over the old document and keeps the rest to the byte, so that version N
-may add a field and N-1 will not lose it (rule 8). Labels and lists are ours entirely and are replaced.
+Decoding skips fields that our structs do not know. `overlay` restores them when a value is rewritten: it lays our
+fields over the old document and keeps the rest byte for byte, so that version N may add a field and N-1 does not lose
+it (rule 8). Labels and lists are entirely ours and are replaced.
 
 Encoding is canonical: fields in the struct's order, maps sorted, defaults left out where the struct says so.
 """
@@ -10,18 +10,21 @@ Encoding is canonical: fields in the struct's order, maps sorted, defaults left 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
 
 VALUE_LIMIT = 1_572_864
-"""Bytes. etcd's own default limit of a request: a larger value was not written by any sane peer, and is not parsed."""
+"""Bytes. The default limit of an etcd request: no valid peer writes a larger value, so it is not parsed."""
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A number on the wire: whole, not negative, and within the int64 of readers in Go."""
 
 T = TypeVar("T")
 Document = dict[str, msgspec.Raw]
 Shape = dict[str, "Shape | None"]
-"""The field names that a struct knows on the wire, in order; for nested structs their shape."""
+"""The field names of a struct on the wire, in order; for nested structs their shape."""
 
 _document = msgspec.json.Decoder(Document)
 
@@ -29,21 +32,21 @@ encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def decode(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
-    """The object in the value. Raises ValueError or RecursionError, whatever the bytes."""
+    """Decodes a value. Raises only ValueError or RecursionError, whatever the bytes."""
     if not value.isascii():
-        # Unknown fields are skipped unread; without this a rewrite could carry rubbish along.
+        # Unknown fields are skipped unread; without this check a rewrite could keep invalid UTF-8.
         value.decode()
     try:
         return decoder.decode(value)
     except msgspec.ValidationError:
         if b"null" not in value:
             raise
-    # Go writes null for an empty list or map and reads it as absent; so do we, but only when we have to.
+    # Go writes null for an empty list or map and reads it as absent. So do we, when the strict decoder fails.
     return msgspec.convert(_without_nulls(msgspec.json.decode(value)), decoder.type)
 
 
 def overlay(struct: type, new: bytes, old: bytes) -> bytes:
-    """`new` with the fields of `old` that `struct` does not know. Raises like `decode` when `old` is no document."""
+    """Adds to `new` the fields of `old` that `struct` does not know. Raises like `decode` if `old` is no document."""
     return msgspec.json.encode(_merge(_shape(struct), _document.decode(new), _document.decode(old)))
 
 

@@ -1,4 +1,4 @@
-"""Where a kind lives in the store: how its keys are written and read. Every read undoes the write, and nothing else."""
+"""Keys of a kind in the store: writing and parsing, each the exact inverse of the other."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ N = TypeVar("N")
 
 @dataclass(frozen=True, slots=True)
 class KeySpace(Generic[N]):
-    """One kind's part of the key space.
+    """The part of the key space that belongs to one kind.
 
-    `root` is the text that all its keys begin with; `write` makes the rest of the key from a name, or raises
-    NameRefused; `read` takes that rest apart again, raises NameRefused, or says None when another kind owns the key.
+    `root` is the prefix of all its keys; `write` makes the rest of a key from a name, or raises NameRefused; `read`
+    parses that rest, raises NameRefused, or returns None when another kind owns the key.
     """
 
     root: Callable[[Region], str]
@@ -26,7 +26,7 @@ class KeySpace(Generic[N]):
 
 
 def calico(plural: str) -> Callable[[Region], str]:
-    """The root of a Calico resource that belongs to no namespace."""
+    """The root of a Calico resource without a namespace."""
     return lambda region: f"/calico/resources/v3/projectcalico.org/{plural}/"
 
 
@@ -36,12 +36,12 @@ def namespaced(plural: str) -> Callable[[Region], str]:
 
 
 def felix(region: Region) -> str:
-    """The root of everything that Felix, or our agent in its stead, reports."""
+    """The root of the reports of Felix, or of our agent in its place."""
     return f"/calico/felix/v2/{region.segment}/host/"
 
 
 def own(path: str) -> Callable[[Region], str]:
-    """A root among Holdfast's own keys."""
+    """A root below Holdfast's own keys."""
     return lambda region: f"/holdfast/v1/{region.segment}/{path}"
 
 
@@ -51,5 +51,5 @@ def named(root: Callable[[Region], str]) -> KeySpace[str]:
 
 
 def single(root: Callable[[Region], str], name: str) -> KeySpace[str]:
-    """The one object at exactly this key; people call it by `name`."""
+    """The one object at exactly this key; `name` is what people call it."""
     return KeySpace(root, lambda _: "", lambda rest: None if rest else name)

@@ -1,7 +1,7 @@
-"""A kind: one sort of object in the store, described once: its name, key, codec, and the columns that people see.
+"""Kinds: the name, keys, codec and displayed columns of one kind of object in the store.
 
-Whatever the bytes, `parse` and `decode` return an object or `Bad`; they never raise (rule 9, C13). Encoding is
-canonical: equal objects are equal bytes, and a rewrite over an old value keeps every field that we do not know.
+`parse` and `decode` return an object or `Bad` and never raise, whatever the bytes (rule 9, C13). Encoding is canonical:
+equal objects are equal bytes. A rewrite over an old value keeps every field that we do not know.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ N = TypeVar("N")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T, N]):
-    """One column of `holdfast get KIND`; a `wide` one is shown with `-o wide` only."""
+    """One column of `holdfast get KIND`; `wide` ones are shown with `-o wide` only."""
 
     header: str
     cell: Callable[[N, T], str]
@@ -33,10 +33,10 @@ class Column(Generic[T, N]):
 
 @dataclass(frozen=True)
 class Kind(Generic[T, N]):
-    """Everything that Holdfast knows about one sort of object.
+    """One kind of object.
 
-    `tail` is how the object itself says the end of its key is (it may raise NameRefused when it contradicts itself);
-    `carry(new, old)` hands over what survives a rewrite; `legacy` reads a format from before the JSON one.
+    `tail` is the end of the key according to the object itself (it raises NameRefused when the object contradicts
+    itself); `carry(new, old)` transfers what survives a rewrite; `legacy` reads a format older than JSON.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Kind(Generic[T, N]):
         object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.struct))
 
     def prefix(self, region: Region) -> bytes:
-        """What all keys of this kind begin with. Other kinds may share it: see `BadReason.OTHER_KIND`."""
+        """The prefix of all keys of this kind. Other kinds may share it: see `BadReason.OTHER_KIND`."""
         return self.place.root(region).encode()
 
     def key(self, region: Region, name: N) -> bytes:
-        """The key of the object with that name. Raises NameRefused, one sentence."""
+        """The key of the object of that name. Raises NameRefused."""
         return f"{self.place.root(region)}{self.place.write(name)}".encode()
 
     def parse(self, key: bytes, region: Region) -> N | Bad:
@@ -86,7 +86,7 @@ class Kind(Generic[T, N]):
         return obj
 
     def encode(self, obj: T, over: bytes | None = None) -> bytes:
-        """The object's canonical bytes; over an old value, with what that value held and we do not know."""
+        """Encodes the object canonically; over an old value, keeps the unknown fields of that value."""
         if over is None or len(over) > codec.VALUE_LIMIT:
             return codec.encode(obj)
         try:
@@ -95,11 +95,11 @@ class Kind(Generic[T, N]):
                 return codec.encode(obj)
             return codec.overlay(self.struct, codec.encode(self.carried(obj, old)), over)
         except (ValueError, RecursionError):
-            # A corrupt old value holds nothing worth keeping: the rewrite is its repair.
+            # A corrupt old value has nothing worth keeping: the rewrite repairs it.
             return codec.encode(obj)
 
-    def says(self, key: bytes, value: bytes, obj: T) -> bool:
-        """Whether the stored value says this object already, however it is spelled: then it need not be written."""
+    def equals(self, key: bytes, value: bytes, obj: T) -> bool:
+        """Tells whether the stored value equals this object, however it is spelled, and need not be written."""
         if value == codec.encode(obj):
             return True
         old = self.decode(key, value)

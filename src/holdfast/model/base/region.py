@@ -1,4 +1,4 @@
-"""A region: one control plane's share of etcd. It decides the segment `R` of keys and Calico's namespace."""
+"""Regions: the part of etcd that belongs to one control plane. Decides a segment of keys and Calico's namespace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMESPACE_LIMIT = 63
 
 
 class Region(msgspec.Struct, frozen=True, order=True, gc=False):
-    """`Region()` is the fleet without regions, `Region("ams")` one of several that share an etcd."""
+    """`Region()` is a fleet without regions, `Region("ams")` one of several on one etcd."""
 
     name: str = ""
 
@@ -30,24 +30,24 @@ class Region(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def segment(self) -> str:
-        """How keys name it: `no-region` or `region-ams`."""
+        """The segment in keys: `no-region` or `region-ams`."""
         return f"{_SEGMENT}{self.name}" if self.name else _NO_REGION
 
     @property
     def namespace(self) -> str:
-        """How Calico's resources name it: `openstack` or `openstack-region-ams`."""
+        """The namespace of Calico's resources: `openstack` or `openstack-region-ams`."""
         return f"{_NAMESPACE}-{_SEGMENT}{self.name}" if self.name else _NAMESPACE
 
     @classmethod
     def of_segment(cls, segment: str) -> Region:
-        """The region that a key's segment names. Raises ValueError with a sentence."""
+        """The region of a segment in a key. Raises ValueError with a sentence."""
         if segment == _NO_REGION:
             return cls()
         return cls._named(segment, segment.removeprefix(_SEGMENT))
 
     @classmethod
     def of_namespace(cls, namespace: str) -> Region:
-        """The region that a Calico namespace belongs to. Raises ValueError with a sentence."""
+        """The region of a Calico namespace. Raises ValueError with a sentence."""
         if namespace == _NAMESPACE:
             return cls()
         return cls._named(namespace, namespace.removeprefix(f"{_NAMESPACE}-{_SEGMENT}"))

@@ -1,1 +1,1 @@
-"""Calico v3 resources, as far as Holdfast reads or writes them."""
+"""Calico v3 resources that Holdfast reads or writes."""

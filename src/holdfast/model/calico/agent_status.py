@@ -1,7 +1,7 @@
-"""Agent status: "I am alive", every 30 s, in Felix's keys and format.
+"""Agent status: the report that an agent is alive, every 30 s, in Felix's keys and format.
 
-`status` is under a lease: when it is gone, the agent is. `last_reported_status` stays. The time is kept as it was
-written, and what it means is a separate question: missing and unparseable are answers, not errors.
+`status` has a lease and expires when the agent stops. `last_reported_status` stays. The time is kept as it was written;
+a missing or unparseable time is a result, not an error.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import msgspec
 from holdfast.model.base.keys import KeySpace, felix
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import segment
-from holdfast.model.base.timestamps import read, written
+from holdfast.model.base.time import parse_time, rfc3339
 
 
 class Unclear(Enum):
-    """Why a report does not say when it was made."""
+    """Reason why the time of a report is unknown."""
 
     MISSING = "the report carries no time"
-    UNPARSEABLE = "the report's time cannot be understood"
+    UNPARSEABLE = "the time of the report cannot be parsed"
 
 
 class AgentStatus(msgspec.Struct, frozen=True, gc=False):
-    """One report. `uptime` is in seconds, `first_update` marks the first report since the agent started."""
+    """One report. `uptime` is in seconds; `first_update` marks the first report after a start of the agent."""
 
     time: Annotated[str, msgspec.Meta(max_length=100)] | None = None
     uptime: float | None = None
@@ -34,16 +34,16 @@ class AgentStatus(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, moment: datetime, uptime: float, *, first: bool = False) -> AgentStatus:
-        """A report made at that moment. Whole seconds, as Felix writes them."""
-        return cls(written(moment.replace(microsecond=0)), uptime, first)
+        """A report of that time, in whole seconds, as Felix writes it."""
+        return cls(rfc3339(moment.replace(microsecond=0)), uptime, first)
 
     @property
     def reported(self) -> datetime | Unclear:
-        """When the report was made, by the reporting host's wall clock."""
+        """The time of the report, on the wall clock of the reporting host."""
         if self.time is None:
             return Unclear.MISSING
         try:
-            return read(self.time)
+            return parse_time(self.time)
         except ValueError:
             return Unclear.UNPARSEABLE
 

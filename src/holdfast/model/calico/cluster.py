@@ -1,4 +1,4 @@
-"""Calico's two fleet-wide settings: the cluster's identity, and Felix's configuration. Both are named `default`."""
+"""Calico's two fleet-wide settings: cluster identity and Felix configuration. Both are named `default`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT = "default"
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
-    """Who the cluster is, to Calico. Set only if absent."""
+    """Identity of the cluster for Calico. Set only if absent."""
 
     cluster_guid: str = msgspec.field(default="", name="clusterGUID")
     cluster_type: str = ""
@@ -24,7 +24,7 @@ class ClusterInformation(Resource[ClusterSpec], frozen=True, gc=False, tag="Clus
 
 
 class FelixSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
-    """The two settings of Felix that OpenStack needs; all others are the operator's and are kept."""
+    """The two Felix settings that OpenStack needs; all others belong to the operator and are kept."""
 
     endpoint_reporting_enabled: bool | None = None
     interface_prefix: str = ""

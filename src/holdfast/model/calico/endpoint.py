@@ -1,7 +1,7 @@
-"""Endpoints: a workload's place in the network, as Calico's WorkloadEndpoint.
+"""Endpoints: network interfaces of workloads, as Calico's WorkloadEndpoint.
 
-The name of an endpoint is made of where and what it is (node, orchestrator, workload, endpoint), so one that moves to
-another host is another key. OpenStack's and Holdfast's own endpoints differ in the orchestrator only.
+The name of an endpoint consists of node, orchestrator, workload and endpoint, so a move to another host changes its
+key. Endpoints of OpenStack and of Holdfast differ in the orchestrator only.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from holdfast.model.base.address import address, mac, prefixes, shown
+from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import KeySpace, namespaced
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import NameRefused, join, split
-from holdfast.model.base.number import Natural
 from holdfast.model.base.region import Region
 from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
 
 Orchestrator = Literal["openstack", "holdfast"]
 
 _gateway = lru_cache(maxsize=1_024)(address)
-"""Thousands of endpoints share one gateway: it is looked at once, and all of them hold the same text."""
+"""Thousands of endpoints share one gateway: it is parsed once, and all hold the same string."""
 
 _ORCHESTRATORS: dict[str, Orchestrator] = {"openstack": "openstack", "holdfast": "holdfast"}
 
@@ -42,7 +42,7 @@ class EndpointName(NamedTuple):
 
     @property
     def individual(self) -> str:
-        """What it is called wherever it is: the name without the host, which stays when it moves."""
+        """The name without the host, which stays when the endpoint moves."""
         return join((self.orchestrator, self.workload, self.endpoint))
 
 
@@ -52,7 +52,7 @@ class AddressPair(
     gc=False,
     rename={"internal": "internalIP", "external": "externalIP"},
 ):
-    """A floating address and the endpoint's own address behind it."""
+    """A floating address and the endpoint's own address that it maps to."""
 
     internal: str
     external: str
@@ -78,7 +78,7 @@ class QosControls(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, ren
 
 
 class EndpointSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel", kw_only=True):
-    """What the endpoint is and which addresses it has. Lists keep the order in which they were given."""
+    """Identity and addresses of an endpoint. Lists keep their order."""
 
     orchestrator: Orchestrator
     workload: str
@@ -112,7 +112,7 @@ class EndpointSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, re
 
 
 class Endpoint(Resource[EndpointSpec], frozen=True, gc=False, tag="WorkloadEndpoint"):
-    """A WorkloadEndpoint. `Endpoint.of` gives it the name that its spec implies."""
+    """A WorkloadEndpoint. `Endpoint.of` derives its name from the spec."""
 
     @property
     def name(self) -> EndpointName:
@@ -129,29 +129,29 @@ class Endpoint(Resource[EndpointSpec], frozen=True, gc=False, tag="WorkloadEndpo
         uid: str = "",
         created: str | None = None,
     ) -> Endpoint:
-        """An endpoint of that region. Raises NameRefused when a part of its name cannot stand in a key."""
+        """An endpoint of a region. Raises NameRefused when a part of its name cannot be part of a key."""
         metadata = Metadata(join(spec.name), region.namespace, created, uid, annotations or {}, labels or {})
         return cls(metadata=metadata, spec=spec)
 
 
 def _tail(endpoint: Endpoint) -> str:
     spec = endpoint.spec
-    # Written out instead of `join`: this runs for every value read, and what `join` refuses the key's parse refuses.
+    # Written out instead of `join`: this runs for every value, and parsing the key refuses what `join` would refuse.
     name = (
         f"{spec.node.replace('-', '--')}-{spec.orchestrator}-"
         f"{spec.workload.replace('-', '--')}-{spec.endpoint.replace('-', '--')}"
     )
     if name != endpoint.metadata.name:
-        raise NameRefused("the name in metadata is not the one that the spec implies")
+        raise NameRefused("the name in metadata differs from the name in the spec")
     return full_name(endpoint)
 
 
 def read_name(text: str) -> EndpointName:
-    """The endpoint that a joined name means. Raises NameRefused."""
+    """Parses a joined name. Raises NameRefused."""
     node, word, workload, endpoint = split(text, 4)
     orchestrator = _ORCHESTRATORS.get(word)
     if orchestrator is None:
-        raise NameRefused(f"{shown(word)} is not an orchestrator of ours: openstack or holdfast")
+        raise NameRefused(f"{shown(word)} is not a known orchestrator: use openstack or holdfast")
     return EndpointName(node, orchestrator, workload, endpoint)
 
 

@@ -1,4 +1,4 @@
-"""Endpoint status: what the agent on a host says of one endpoint there; Felix's key and format."""
+"""Endpoint status: the report of an agent on one endpoint of its host, in Felix's key and format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.model.calico.endpoint import EndpointName
 
 
 class EndpointState(StrEnum):
-    """What an agent can say of an endpoint."""
+    """Reported state of an endpoint."""
 
     UP = "up"
     DOWN = "down"
@@ -23,7 +23,7 @@ class EndpointState(StrEnum):
 
 
 class EndpointStatusName(NamedTuple):
-    """Who reports on what. Felix writes the workload with its namespace: `openstack/843c1d87-…`."""
+    """Reporting host and endpoint. Felix writes the workload with its namespace: `openstack/843c1d87-…`."""
 
     host: str
     orchestrator: str
@@ -32,7 +32,7 @@ class EndpointStatusName(NamedTuple):
 
     @classmethod
     def of(cls, region: Region, name: EndpointName, host: str | None = None) -> EndpointStatusName:
-        """The name of that endpoint's status, as reported by its own host or by another (a migration's target)."""
+        """The status of an endpoint as reported by its own host, or by another one (the target of a migration)."""
         workload = f"{region.namespace}/{name.workload}"
         return cls(name.node if host is None else host, name.orchestrator, workload, name.endpoint)
 
@@ -43,7 +43,7 @@ class EndpointStatusName(NamedTuple):
 
 
 class EndpointStatus(msgspec.Struct, frozen=True, gc=False):
-    """One word."""
+    """One report."""
 
     status: EndpointState
 

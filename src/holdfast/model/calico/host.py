@@ -1,4 +1,4 @@
-"""Hosts: the machines of the fleet, as Calico's Node. The inventory alone says which there are."""
+"""Hosts: the machines of the fleet, as Calico's Node. Only the inventory creates them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.model.calico.resource import Metadata, Resource, carry_identity, f
 
 
 class HostAddress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An address at which the host is reached, with or without the length of its network."""
+    """An address of the host, with or without a prefix length."""
 
     address: str
     type: str = ""
@@ -25,7 +25,7 @@ class HostAddress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Bgp(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
-    """The host's addresses towards other hosts; the name is Calico's, no BGP is needed for them."""
+    """Addresses of the host for other hosts. The name is Calico's; they need no BGP."""
 
     ipv4_address: str = ""
     ipv6_address: str = ""
@@ -38,7 +38,7 @@ class Bgp(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="cam
 
 
 class HostSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How other hosts reach this one: directly, and by VXLAN."""
+    """Addresses of the host: direct ones, and those of its VXLAN tunnel."""
 
     addresses: tuple[HostAddress, ...] = ()
     bgp: Bgp | None = None
@@ -69,11 +69,11 @@ class Host(Resource[HostSpec], frozen=True, gc=False, tag="Node"):
         uid: str = "",
         created: str | None = None,
     ) -> Host:
-        """A host of that name. Raises NameRefused when it cannot stand in a key."""
+        """A host of that name. Raises NameRefused when the name cannot be part of a key."""
         return cls(metadata=Metadata(segment(name), "", created, uid, {}, labels or {}), spec=spec)
 
     def underlay(self, version: int) -> str | None:
-        """The address of that family at which other hosts send to this one, without its network's length."""
+        """The underlay address of a family, without its prefix length."""
         bgp = self.spec.bgp or Bgp()
         known = (bgp.ipv4_address, bgp.ipv6_address, *(each.address for each in self.spec.addresses))
         return next((text.partition("/")[0] for text in known if text and family(text) == version), None)

@@ -1,6 +1,6 @@
-"""Migrations: a workload on its way from one host to another, as Calico's LiveMigration.
+"""Live migrations of a workload from one host to another, as Calico's LiveMigration.
 
-Written before the destination's endpoint, and named like it; the source's endpoint stays while the migration runs.
+Written before the endpoint at the target and named like it; the endpoint at the source stays during the migration.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Side(
     gc=False,
     rename={"orchestrator": "orchestratorID", "workload": "workloadID", "endpoint": "endpointID"},
 ):
-    """An endpoint as Felix names it: the workload carries its namespace, `openstack/843c1d87-…`."""
+    """An endpoint in Felix's form: the workload includes its namespace, `openstack/843c1d87-…`."""
 
     hostname: str
     orchestrator: Orchestrator
@@ -30,18 +30,17 @@ class Side(
 
     @property
     def name(self) -> EndpointName:
-        """The name of the endpoint that is meant."""
         return EndpointName(self.hostname, self.orchestrator, self.workload.rpartition("/")[2], self.endpoint)
 
 
 class End(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The wire's wrapping of one side."""
+    """Wrapper of one side on the wire."""
 
     workload_endpoint: Side
 
 
 class MigrationSpec(msgspec.Struct, frozen=True, gc=False):
-    """Where from, where to."""
+    """Source and target."""
 
     source: End
     target: End
@@ -60,7 +59,7 @@ class Migration(Resource[MigrationSpec], frozen=True, gc=False, tag="LiveMigrati
 
     @classmethod
     def of(cls, region: Region, source: EndpointName, host: str) -> Migration:
-        """The migration of that endpoint to another host."""
+        """The migration of an endpoint to another host."""
         target = source._replace(node=host)
         spec = MigrationSpec(_end(region, source), _end(region, target))
         return cls(metadata=Metadata(join(target), region.namespace), spec=spec)
@@ -73,13 +72,13 @@ def _end(region: Region, name: EndpointName) -> End:
 
 def _tail(migration: Migration) -> str:
     if join(migration.target) != migration.metadata.name:
-        raise NameRefused("a migration is named like the endpoint at its target, and this one is not")
+        raise NameRefused("the name of the migration differs from that of the endpoint at its target")
     return full_name(migration)
 
 
 def _carry(new: Migration, old: Migration) -> Migration:
-    """One that says who it is may be another migration between the same hosts, begun after the old one was called off;
-    whoever heard that the first has arrived hears of it, too."""
+    """Keeps a new uid: it marks another migration between the same hosts, started after the old one was cancelled, and
+    its arrival must be notified, too."""
     return new if new.metadata.uid else carry_identity(new, old)
 
 

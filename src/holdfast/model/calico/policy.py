@@ -1,4 +1,4 @@
-"""Policies: what traffic endpoints may have, as Calico's NetworkPolicy. Felix enforces them; Holdfast writes them.
+"""Policies: traffic that endpoints may send and receive, as Calico's NetworkPolicy. Holdfast writes, Felix enforces.
 
 Policies come from OpenStack's security groups and are named `ossg.default.<group>`.
 """
@@ -19,7 +19,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
 
 GROUP = "ossg.default."
-"""What the name of a security group's policy begins with."""
+"""Prefix of the name of a security group's policy."""
 
 Protocol = Annotated[int, msgspec.Meta(ge=0, le=255)] | str
 Octet = Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -34,7 +34,7 @@ class IcmpMatch(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ServiceAccounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Kubernetes' identities: never written by us, kept where someone else did."""
+    """Kubernetes identities: Holdfast never writes them, but keeps those of others."""
 
     names: tuple[str, ...] = ()
     selector: str = ""
@@ -54,7 +54,7 @@ class RuleMetadata(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Party(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
-    """One side of a rule: who, by selector or network, and which ports."""
+    """One side of a rule: endpoints by selector or network, and ports."""
 
     nets: tuple[str, ...] = ()
     not_nets: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Party(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="c
 
 
 class PolicyRule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
-    """One rule. Rules are a list and replaced as one, so all of Calico's fields are known here: none is lost."""
+    """One rule. A list of rules is replaced as a whole, so all of Calico's fields are declared and none is lost."""
 
     action: Literal["Allow", "Deny", "Log", "Pass"]
     ip_version: Literal[4, 6] | None = None
@@ -89,7 +89,7 @@ class PolicyRule(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rena
 
 
 class PolicySpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
-    """Rules in order, and the endpoints that they hold for."""
+    """Rules in order, and the endpoints that they apply to."""
 
     ingress: tuple[PolicyRule, ...] = ()
     egress: tuple[PolicyRule, ...] = ()
@@ -104,7 +104,7 @@ class Policy(Resource[PolicySpec], frozen=True, gc=False, tag="NetworkPolicy"):
 
     @classmethod
     def of(cls, region: Region, name: str, spec: PolicySpec) -> Policy:
-        """A policy of that region."""
+        """A policy of a region."""
         return cls(metadata=Metadata(segment(name), region.namespace), spec=spec)
 
 

@@ -1,4 +1,4 @@
-"""What all of Calico's v3 resources have in common: the envelope, the metadata, and what survives a rewrite of them."""
+"""Common parts of Calico's v3 resources: envelope, metadata, and the identity that survives a rewrite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R", bound="Resource[Any]")
 
 
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename="camel"):
-    """Who a resource is. `uid` and `creation_timestamp` are opaque: they are handed on exactly as they were found."""
+    """Metadata of a resource. `uid` and `creation_timestamp` are opaque and kept exactly as they were found."""
 
     name: str
     namespace: str = ""
@@ -24,7 +24,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename
 
 
 class Resource(msgspec.Struct, Generic[S], frozen=True, gc=False, rename="camel", tag_field="kind", kw_only=True):
-    """The envelope. The wire's `kind` is the struct's tag: a value that names another kind is refused."""
+    """The envelope. The struct's tag is the `kind` on the wire: a value of another kind is refused."""
 
     api_version: Literal["projectcalico.org/v3"] = "projectcalico.org/v3"
     metadata: Metadata
@@ -32,7 +32,7 @@ class Resource(msgspec.Struct, Generic[S], frozen=True, gc=False, rename="camel"
 
 
 def carry_identity(new: R, old: R) -> R:
-    """The new resource as the same individual as the old one: its uid and creation time stay."""
+    """Gives the new resource the uid and creation time of the old one."""
     uid, created = old.metadata.uid, old.metadata.creation_timestamp
     if not uid and created is None:
         return new
@@ -45,6 +45,6 @@ def carry_identity(new: R, old: R) -> R:
 
 
 def full_name(resource: Resource[Any]) -> str:
-    """How the end of its key must read."""
+    """The end of its key: namespace and name."""
     metadata = resource.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

@@ -1,4 +1,4 @@
-"""Subnets: what Calico's DHCP agent needs to know to answer an endpoint. OpenStack only."""
+"""Subnets: data for Calico's DHCP agent. OpenStack only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.base.kind import Column, Kind
 
 
 class StaticRoute(msgspec.Struct, frozen=True, gc=False):
-    """A route that endpoints are told of."""
+    """A route that DHCP sends to endpoints."""
 
     destination: str
     nexthop: str
@@ -22,7 +22,7 @@ class StaticRoute(msgspec.Struct, frozen=True, gc=False):
 
 
 class Subnet(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A DHCP subnet. Its readers expect routes and gateway to be there, even when empty; the rest only when set."""
+    """A DHCP subnet. Readers need routes and gateway even if empty; other fields are written only when set."""
 
     network_id: str
     cidr: str

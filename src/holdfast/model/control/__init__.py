@@ -1,1 +1,1 @@
-"""Kinds that control Holdfast itself: leader, intents, allowances, servers."""
+"""Kinds of Holdfast itself: identity, leader, servers, intents, allowances."""

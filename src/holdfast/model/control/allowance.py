@@ -1,6 +1,6 @@
-"""Allowances: an operator lets what a closed gate holds pass, once or until a time, and says why.
+"""Allowances: an operator releases what a closed gate holds, once or until a time, with a reason.
 
-Given at the syncer, agents honour it for changes up to `revision`: what the operator saw, and nothing that came later.
+Agents honour an allowance of the syncer for changes up to `revision`: what the operator saw, and nothing later.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
+from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import KeySpace, own
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import NameRefused, segment
-from holdfast.model.base.number import Natural
-from holdfast.model.base.timestamps import Moment, utc, written
+from holdfast.model.base.time import Moment, rfc3339, utc
 from holdfast.model.control.scope import Scope
 
 
 class AllowanceName(NamedTuple):
-    """Which gate, and whose."""
+    """A gate and its scope."""
 
     gate: str
     scope: Scope
 
 
 class Allowance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """One permission. `once` is for the plan that was shown; otherwise it ends at `until`. One of the two is set."""
+    """One allowance: either `once`, for the plan that was shown, or `until` a time."""
 
     gate: str
     scope: Scope
@@ -43,14 +43,14 @@ class Allowance(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_on
         if self.until is not None:
             force_setattr(self, "until", utc(self.until))
         if self.once == (self.until is not None):
-            raise ValueError("an allowance is either for once or until a time")
+            raise ValueError("an allowance is either once or until a time")
 
     @property
     def name(self) -> AllowanceName:
         return AllowanceName(self.gate, self.scope)
 
     def covers(self, revision: int, now: datetime) -> bool:
-        """Whether a change that is wanted since that revision may pass at that wall-clock time."""
+        """Tells whether a change of that revision may pass at that wall-clock time."""
         return revision <= self.revision and (self.until is None or now < self.until)
 
 
@@ -61,7 +61,7 @@ def _write(name: AllowanceName) -> str:
 def _read(rest: str) -> AllowanceName:
     gate, slash, path = rest.partition("/")
     if not slash:
-        raise NameRefused("an allowance's key names a gate and a scope")
+        raise NameRefused("the key of an allowance names a gate and a scope")
     return AllowanceName(segment(gate), Scope.of_path(path))
 
 
@@ -73,11 +73,11 @@ ALLOWANCE: Kind[Allowance, AllowanceName] = Kind(
     columns=(
         Column("GATE", lambda name, _: name.gate),
         Column("SCOPE", lambda name, _: str(name.scope)),
-        Column("UNTIL", lambda _, allowance: "once" if allowance.until is None else written(allowance.until)),
+        Column("UNTIL", lambda _, allowance: "once" if allowance.until is None else rfc3339(allowance.until)),
         Column("REVISION", lambda _, allowance: str(allowance.revision)),
         Column("WHO", lambda _, allowance: allowance.who),
         Column("WHY", lambda _, allowance: allowance.why),
-        Column("SINCE", lambda _, allowance: written(allowance.since), wide=True),
+        Column("SINCE", lambda _, allowance: rfc3339(allowance.since), wide=True),
     ),
     tail=lambda allowance: f"allow/{_write(allowance.name)}",
 )

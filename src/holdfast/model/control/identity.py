@@ -1,4 +1,4 @@
-"""Identity: which fleet a store belongs to, and which life of it. A foreign or restored store is recognised by this."""
+"""Identity of a store: its fleet and its epoch. It reveals a foreign store, and one restored from a backup."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Annotated
 
 import msgspec
 
+from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import own, single
 from holdfast.model.base.kind import Column, Kind
-from holdfast.model.base.number import Natural
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`fleet` is the fleet id; `epoch` is raised by an operator after the store was restored from a backup. `who` that
-    was and `why` stay with it; both are empty for an epoch that no operator raised."""
+    """`fleet` is the fleet id; an operator raises `epoch` after the store was restored from a backup. `who` and `why`
+    record that; both are empty for an epoch that no operator raised."""
 
     fleet: Annotated[str, msgspec.Meta(min_length=1)]
     epoch: Natural

@@ -1,6 +1,6 @@
-"""Intents: what an operator asked for at run time, with who, why, since when and until when.
+"""Intents: requests of an operator at run time (pause, drain, weight, disable), with who, why, since and until.
 
-There is one intent per scope and sort, so asking again replaces, and `resume` is deleting the key.
+There is one intent per scope and kind: a new one replaces the old one, and `resume` deletes the key.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from holdfast.model.base.address import shown
 from holdfast.model.base.keys import KeySpace, own
 from holdfast.model.base.kind import Column, Kind
 from holdfast.model.base.name import NameRefused
-from holdfast.model.base.timestamps import Moment, utc, written
+from holdfast.model.base.time import Moment, rfc3339, utc
 from holdfast.model.control.scope import Scope
 
 
 class IntentKind(Enum):
-    """What can be asked for."""
+    """Kinds of intents."""
 
     PAUSE = "pause"
     DRAIN = "drain"
@@ -30,14 +30,14 @@ class IntentKind(Enum):
 
 
 class IntentName(NamedTuple):
-    """What makes an intent the only one of its sort."""
+    """Identity of an intent: there is one per kind and scope."""
 
     what: IntentKind
     scope: Scope
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """One wish. Without `until` it holds until it is taken back; `weight` (0 to 100) belongs to WEIGHT alone."""
+    """One intent. Without `until` it holds until it is revoked; only WEIGHT has a `weight` (0 to 100)."""
 
     what: IntentKind
     scope: Scope
@@ -52,14 +52,14 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=
         if self.until is not None:
             force_setattr(self, "until", utc(self.until))
         if (self.weight is not None) != (self.what is IntentKind.WEIGHT):
-            raise ValueError("an intent has a weight exactly when it is about the weight")
+            raise ValueError("an intent of kind weight needs a weight, and no other kind has one")
 
     @property
     def name(self) -> IntentName:
         return IntentName(self.what, self.scope)
 
     def holds(self, now: datetime) -> bool:
-        """Whether it is still in force at that wall-clock time."""
+        """Tells whether it is still in force at that wall-clock time."""
         return self.until is None or now < self.until
 
 
@@ -72,7 +72,7 @@ def _read(rest: str) -> IntentName:
     try:
         what = IntentKind(word)
     except ValueError:
-        raise NameRefused(f"{shown(word)} is nothing that can be asked for") from None
+        raise NameRefused(f"{shown(word)} is not a kind of intent") from None
     return IntentName(what, Scope.of_path(path))
 
 
@@ -85,10 +85,10 @@ INTENT: Kind[Intent, IntentName] = Kind(
         Column("INTENT", lambda name, _: name.what.value),
         Column("SCOPE", lambda name, _: str(name.scope)),
         Column("WEIGHT", lambda _, intent: "" if intent.weight is None else str(intent.weight)),
-        Column("UNTIL", lambda _, intent: "taken back" if intent.until is None else written(intent.until)),
+        Column("UNTIL", lambda _, intent: "revoked" if intent.until is None else rfc3339(intent.until)),
         Column("WHO", lambda _, intent: intent.who),
         Column("WHY", lambda _, intent: intent.why),
-        Column("SINCE", lambda _, intent: written(intent.since), wide=True),
+        Column("SINCE", lambda _, intent: rfc3339(intent.since), wide=True),
     ),
     tail=lambda intent: f"intents/{_write(intent.name)}",
 )

@@ -1,7 +1,7 @@
-"""The leader: who leads the region. The term is not in the value: it is the key's create-revision.
+"""The leader of a region. The term is not in the value: it is the create-revision of the key.
 
-In OpenStack's mode the key is networking-calico's own, so that there are never two leaders while migrating; its old
-value, `host:pid`, is understood there.
+In OpenStack mode the key is that of networking-calico, so that there are never two leaders during an upgrade from it;
+its old value, `host:pid`, can be read.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import force_setattr
 
+from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import own, single
 from holdfast.model.base.kind import Column, Kind
-from holdfast.model.base.number import Natural
-from holdfast.model.base.timestamps import Moment, utc, written
+from holdfast.model.base.time import Moment, rfc3339, utc
 
 _HOST_AND_PID = re.compile(rb"([!-9;-~]{1,253}):([0-9]{1,10})").fullmatch
 
 
 class Leader(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A process that leads. Boot id and PID namespace together tell whether `pid` can be looked up from here (C12)."""
+    """A leading process. Boot id and PID namespace tell whether `pid` can be checked from this process (C12)."""
 
     name: str
     host: str
@@ -36,7 +36,7 @@ class Leader(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def _since(moment: datetime | None) -> str:
-    return "" if moment is None else written(moment)
+    return "" if moment is None else rfc3339(moment)
 
 
 def _host_and_pid(value: bytes) -> Leader | None:

@@ -1,20 +1,20 @@
-"""The history of leadership: who led, which term, from when to when, and why it ended. Kept by the leaders."""
+"""History of leadership: leader, term, begin, end, and why it ended. The leaders write it."""
 
 from __future__ import annotations
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import own, single
 from holdfast.model.base.kind import Column, Kind
-from holdfast.model.base.number import Natural
-from holdfast.model.base.timestamps import Moment, utc, written
+from holdfast.model.base.time import Moment, rfc3339, utc
 
 KEPT = 50
 
 
 class LeaderPeriod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One term of one server. `ended` and `why` come from itself, or from its successor when it could not say."""
+    """One term of one server. Its successor writes `ended` and `why` if the server itself could not."""
 
     name: str
     host: str
@@ -30,20 +30,20 @@ class LeaderPeriod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LeaderHistory(msgspec.Struct, frozen=True):
-    """Oldest first; the last one leads if it has not ended."""
+    """Periods, oldest first; the last one is current if it has not ended."""
 
-    reigns: tuple[LeaderPeriod, ...] = ()
+    periods: tuple[LeaderPeriod, ...] = ()
 
-    def begun(self, reign: LeaderPeriod, why_before: str) -> LeaderHistory:
-        """A new reign began; one that was left open before it ended for `why_before`."""
-        return LeaderHistory((*self.ended_at(reign.began, why_before).reigns, reign)[-KEPT:])
+    def begin(self, period: LeaderPeriod, why_before: str) -> LeaderHistory:
+        """Adds a new period; a previous one without an end ended for `why_before`."""
+        return LeaderHistory((*self.end(period.began, why_before).periods, period)[-KEPT:])
 
-    def ended_at(self, moment: Moment, why: str) -> LeaderHistory:
-        """The last reign ended, unless that was said already."""
-        if not self.reigns or self.reigns[-1].ended is not None:
+    def end(self, moment: Moment, why: str) -> LeaderHistory:
+        """Ends the last period, unless it has ended already."""
+        if not self.periods or self.periods[-1].ended is not None:
             return self
-        last = msgspec.structs.replace(self.reigns[-1], ended=moment, why=why)
-        return LeaderHistory((*self.reigns[:-1], last))
+        last = msgspec.structs.replace(self.periods[-1], ended=moment, why=why)
+        return LeaderHistory((*self.periods[:-1], last))
 
 
 LEADERSHIP: Kind[LeaderHistory, str] = Kind(
@@ -52,7 +52,7 @@ LEADERSHIP: Kind[LeaderHistory, str] = Kind(
     struct=LeaderHistory,
     place=single(own("leadership"), "leadership"),
     columns=(
-        Column("REIGNS", lambda _, leadership: str(len(leadership.reigns))),
-        Column("SINCE", lambda _, leadership: written(leadership.reigns[-1].began) if leadership.reigns else ""),
+        Column("TERMS", lambda _, history: str(len(history.periods))),
+        Column("SINCE", lambda _, history: rfc3339(history.periods[-1].began) if history.periods else ""),
     ),
 )

@@ -1,4 +1,4 @@
-"""Scopes: what an operator's word applies to, such as one agent, one frontend, or the syncer."""
+"""Scopes of intents and allowances, such as one agent, one frontend, or the syncer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.base.name import NameRefused, escape, segments, unescape
 
 
 class ScopeKind(Enum):
-    """The sorts of things that can be paused, drained, weighted, or let through a gate."""
+    """Kinds of scopes."""
 
     SERVER = "server"
     SYNCER = "syncer"
@@ -25,11 +25,11 @@ class ScopeKind(Enum):
 
 
 _UNNAMED = frozenset(ScopeKind) - {ScopeKind.HOST, ScopeKind.FRONTEND, ScopeKind.BACKEND}
-"""May stand without a name and then mean all of the region."""
+"""Without a name they mean all of the region."""
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`Scope(Target.AGENT, "r12-07")` is one agent, `Scope(Target.AGENT)` all of them."""
+    """`Scope(ScopeKind.AGENT, "r12-07")` is one agent, `Scope(ScopeKind.AGENT)` all of them."""
 
     target: ScopeKind
     name: str = ""
@@ -43,12 +43,12 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def path(self) -> str:
-        """The scope as it stands in keys."""
+        """The scope as part of a key."""
         return f"{self.target.value}/{escape(self.name)}" if self.name else self.target.value
 
     @classmethod
     def of_path(cls, path: str) -> Scope:
-        """The scope that stands in a key. Raises NameRefused."""
+        """Parses the scope in a key. Raises NameRefused."""
         word, *names = segments(path)
         try:
             if len(names) > 1:

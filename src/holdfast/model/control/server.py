@@ -1,6 +1,6 @@
-"""Servers: what each `holdfast server` says of itself, under a lease.
+"""Servers: the report of each `holdfast server` on itself, under a lease.
 
-A leader that cannot work gives way to a follower that says here that it can (C33).
+A leader that cannot work hands over to a follower whose report says that it can (C33).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import force_setattr
 
+from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import named, own
 from holdfast.model.base.kind import Column, Kind
-from holdfast.model.base.number import Natural
-from holdfast.model.base.timestamps import Moment, utc, written
+from holdfast.model.base.time import Moment, rfc3339, utc
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One worker: healthy or not, in which state (`ok`, `waiting: database`, `crash-looping`), since when."""
+    """Health of one worker. `state` is `ok`, `waiting: database`, `crash-looping` and the like."""
 
     healthy: bool
     state: str
@@ -38,11 +38,11 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     version: str
     since: Moment
     database: bool
-    """Whether the inventory's database answers."""
+    """The database of the inventory answers."""
     warm: bool = False
-    """Whether its mirrors are complete, so that it could take over at once."""
+    """Its mirrors are complete, so that it can take over at once."""
     stands: bool = True
-    """Whether it stands for election: it is neither paused nor resting."""
+    """It stands for election: it is neither paused nor waiting after a hand-over."""
     workers: Mapping[str, WorkerHealth] = {}
 
     def __post_init__(self) -> None:
@@ -50,18 +50,18 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def able(self) -> bool:
-        """Whether it could do a leader's work now (C33)."""
+        """It can do the work of a leader now (C33)."""
         return self.database and all(worker.healthy for worker in self.workers.values())
 
     @property
     def eligible(self) -> bool:
-        """Whether leadership may be left to it: it could do the work, and would take it."""
+        """It can do the work of a leader and stands for election."""
         return self.able and self.stands
 
 
-def _ailing(server: Server) -> str:
-    sick = sorted(f"{name} {worker.state}" for name, worker in server.workers.items() if not worker.healthy)
-    return ", ".join(sick) or ("ok" if server.stands else "ok, does not stand for election")
+def _unhealthy(server: Server) -> str:
+    unhealthy = sorted(f"{name} {worker.state}" for name, worker in server.workers.items() if not worker.healthy)
+    return ", ".join(unhealthy) or ("ok" if server.stands else "ok, does not stand for election")
 
 
 SERVER: Kind[Server, str] = Kind(
@@ -73,10 +73,10 @@ SERVER: Kind[Server, str] = Kind(
         Column("SERVER", lambda name, _: name),
         Column("HOST", lambda _, server: server.host),
         Column("DATABASE", lambda _, server: "reachable" if server.database else "away"),
-        Column("WORKERS", lambda _, server: _ailing(server)),
+        Column("WORKERS", lambda _, server: _unhealthy(server)),
         Column("WARM", lambda _, server: "yes" if server.warm else "no"),
         Column("VERSION", lambda _, server: server.version),
-        Column("SINCE", lambda _, server: written(server.since), wide=True),
+        Column("SINCE", lambda _, server: rfc3339(server.since), wide=True),
         Column("PID", lambda _, server: str(server.pid), wide=True),
     ),
 )

@@ -1,7 +1,7 @@
-"""Agent reports: what a Holdfast agent says of itself beyond "alive", so that the server can answer for its host.
+"""Agent reports: the state of an agent beyond "alive", from which the server answers questions about its host.
 
-A report is at most `REPORT_LIMIT` bytes: with 5,000 agents it is read, and kept, 5,000 times. `fitted` cuts long words
-short, and the list of troubles until it fits, and says how many it left out; the counts by state stay complete.
+A report has at most `REPORT_LIMIT` bytes, because servers keep those of 5,000 agents. `fitted` shortens texts and drops
+troubles until it fits, and counts what it dropped; the counts by state stay complete.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from msgspec.structs import force_setattr, replace
 
 from holdfast.model.base import codec
 from holdfast.model.base.address import interface, mac
+from holdfast.model.base.codec import Natural
 from holdfast.model.base.keys import named, own
 from holdfast.model.base.kind import Column, Kind
-from holdfast.model.base.number import Natural
-from holdfast.model.base.timestamps import Moment, utc
+from holdfast.model.base.time import Moment, utc
 
 TROUBLE_LIMIT = 50
 """Failed or held objects that a report names."""
 REPORT_LIMIT = 8_192
 """Bytes of an encoded report."""
 TEXT_LIMIT = 200
-"""Characters of one text in it: an interface with an absurd name must not keep its host from saying that it lives."""
+"""Characters of one text: an absurd interface name must not prevent the report."""
 
 
 class GateReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A gate that is closed, in the words of `Closed`: why, since when, what opens it, and for which source."""
+    """A closed gate, with the words of `Closed`; `scope` is the source that it holds."""
 
     gate: str
     reason: str
@@ -41,7 +41,7 @@ class GateReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ObjectProblem(msgspec.Struct, frozen=True, gc=False):
-    """An object that is not as it should be: `failed` when the kernel refused it, `held` when a gate did."""
+    """An object that differs from its desired state: the kernel refused it (`failed`) or a gate holds it (`held`)."""
 
     key: str
     state: Literal["failed", "held"]
@@ -53,7 +53,7 @@ class ObjectProblem(msgspec.Struct, frozen=True, gc=False):
 
 
 class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """One agent. `synced_revision` and `clock_skew` (seconds, ours minus the store's) ride on the 30 s report only."""
+    """One agent. Only the periodic report has `synced_revision` and `clock_skew` (seconds, ours minus the store's)."""
 
     version: str
     boot_id: str
@@ -75,7 +75,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_
 
 
 def fitted(report: AgentReport) -> AgentReport:
-    """The report with as many troubles and gates, the first ones, as the limits allow."""
+    """Cuts the lists of troubles and gates from the end until the report fits the limits."""
     gates = tuple([_short_gate(gate) for gate in report.gates])
     troubles = tuple([_short_trouble(trouble) for trouble in report.troubles[:TROUBLE_LIMIT]])
     while True:

@@ -1,4 +1,4 @@
-"""Balancer reports: what each balancer programs, by digest, and which of its frontends serve. Gone with its lease."""
+"""Balancer reports: digests of what each balancer programs, and the state of its frontends. Leased."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.base.kind import Column, Kind
 
 
 class BalancerReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """Digests of the programmed tables and of the three inputs they were made from; peers compare them."""
+    """Digests of the programmed tables and of their three inputs; peers compare them."""
 
     version: str
     table: str

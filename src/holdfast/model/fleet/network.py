@@ -1,4 +1,4 @@
-"""Networks: which prefixes belong together under one name. An endpoint says by a label which one it is on."""
+"""Networks: prefixes under one name. A label of an endpoint names its network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NETWORK_LABEL = "holdfast/network"
 
 
 class Network(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """Prefixes under one name. The addresses of all its endpoints lie within them."""
+    """Prefixes that contain the addresses of all endpoints of the network."""
 
     prefixes: tuple[str, ...]
     description: str | None = None
@@ -28,7 +28,7 @@ class Network(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
         force_setattr(self, "prefixes", prefixes(self.prefixes))
 
     def has(self, prefix: str) -> bool:
-        """Whether an address, or a prefix, lies within one of this network's."""
+        """Tells whether an address or prefix lies within the network."""
         inner = ip_network(prefix, strict=False)
         mine = [ip_network(one) for one in self.prefixes]
         return any(
@@ -38,7 +38,7 @@ class Network(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
 
 
 def network_of(labels: Mapping[str, str]) -> str:
-    """The network that an endpoint with these labels is on; empty when it is on none."""
+    """The network of an endpoint with these labels; empty for none."""
     return labels.get(NETWORK_LABEL, "")
 
 

@@ -1,7 +1,7 @@
-"""What is really up, as the inventory keeps it: one row per agent, one per endpoint of the inventory.
+"""Observed state in the inventory: one row per agent, and one per endpoint of the inventory.
 
-An agent's row stands at its status key, an endpoint's at the key at which its host speaks of it: one that moved is
-another key, and nothing is known of it there yet. Encoding is canonical, so that comparing is comparing bytes.
+The key of a row is the key of the report: an endpoint that moved has a new key, at which nothing is known yet. Encoding
+is canonical, so that rows can be compared as bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ENDPOINT: Final = "endpoint"
 
 
 class AgentSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One agent: whether its report is there, and what the last one said. A host that never reported has none."""
+    """One agent: whether its report exists, and its last report. A host that never reported has none."""
 
     alive: bool
     reported: str = ""
@@ -25,36 +25,36 @@ class AgentSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def words(self) -> str:
-        """As a sentence has it."""
+        """The state for a sentence."""
         last = f", last reported {self.reported}" if self.reported else ", never reported"
         return "alive" if self.alive else f"silent{last}"
 
 
 class ObservedState(StrEnum):
-    """How an endpoint is, in the words of the inventory."""
+    """State of an endpoint, in the words of Neutron."""
 
     ACTIVE = "ACTIVE"
     DOWN = "DOWN"
     ERROR = "ERROR"
     NONE = ""
-    """Nobody has said anything yet."""
+    """Not reported yet."""
 
 
 class EndpointSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One endpoint: the last word on it. `known` is False while the agent of its host is not alive."""
+    """One endpoint: its last reported state. `known` is False while the agent of its host is not alive."""
 
     status: ObservedState = ObservedState.NONE
     known: bool = True
 
     @property
     def shown(self) -> str:
-        """up, down, error or unknown, as people see it."""
+        """The displayed state: up, down, error or unknown."""
         return _SHOWN[self.status] if self.known else "unknown"
 
     @property
     def words(self) -> str:
-        """As a sentence has it: the last word, and whether it still counts."""
-        return (self.status or "nothing said yet") + ("" if self.known else ", unknown now")
+        """The state for a sentence: the last report, and whether it is still valid."""
+        return (self.status or "not reported yet") + ("" if self.known else ", unknown now")
 
 
 _SHOWN = {

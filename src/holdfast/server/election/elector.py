@@ -303,8 +303,8 @@ class Elector:
         """What the history says of the last reign is better than a guess: whoever ended it said why."""
         assert not isinstance(kept, int)
         history = self._decoded(kept[0] if kept else None)
-        if history.reigns:
-            last = history.reigns[-1]
+        if history.periods:
+            last = history.periods[-1]
             self._why_vacant = f"{last.name} led before, and that ended because {last.why or _LEFT_OPEN}"
 
     def _value(self) -> bytes:
@@ -364,9 +364,9 @@ class Elector:
     async def _ended(self, term: int, why: str) -> list[Put]:
         """The history with that reign ended; nothing when the history's last reign is another one."""
         history = await self._history()
-        if not history.reigns or history.reigns[-1].term != term:
+        if not history.periods or history.periods[-1].term != term:
             return []
-        ended = history.ended_at(self._around.clock.wall(), why)
+        ended = history.end(self._around.clock.wall(), why)
         return [Put(self._history_key, LEADERSHIP.encode(ended))]
 
     async def _history(self) -> History:
@@ -378,9 +378,9 @@ class Elector:
 
     async def _record(self, effect: RecordHistory) -> None:
         me, history = self._around.me, await self._history()
-        if history.reigns and history.reigns[-1].term == effect.term:
+        if history.periods and history.periods[-1].term == effect.term:
             return  # it is there, and only the answer was lost
-        history = history.begun(LeaderPeriod(me.name, me.host, effect.term, self._since), _LEFT_OPEN)
+        history = history.begin(LeaderPeriod(me.name, me.host, effect.term, self._since), _LEFT_OPEN)
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         await self._store.txn([ours], [Put(self._history_key, LEADERSHIP.encode(history))])
 

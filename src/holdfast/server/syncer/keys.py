@@ -83,7 +83,7 @@ class RegionKeys:
             return True
         kind = self.kind(new.key)
         wanted = kind.decode(new.key, new.value)
-        return not isinstance(wanted, Bad) and kind.says(old.key, old.value, wanted)
+        return not isinstance(wanted, Bad) and kind.equals(old.key, old.value, wanted)
 
     def show(self, key: bytes) -> str:
         """A key as people write it: `endpoint r1-holdfast-w1-eth0`."""

@@ -141,7 +141,7 @@ class Controllers:
         found = self.read(LEADERSHIP.key(self.region, "leadership"))
         history = LEADERSHIP.decode(b"", base64.b64decode(found["value"])) if found else LeaderHistory()
         assert not isinstance(history, Bad)
-        return history.reigns
+        return history.periods
 
     def read(self, key: bytes) -> dict[str, Any] | None:
         """A key as etcd's gateway words it, if it exists."""

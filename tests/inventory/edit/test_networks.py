@@ -8,7 +8,7 @@ from holdfast.inventory.changes import ChangeKind, EditRefused, WantedObject, wa
 from holdfast.inventory.edit.editor import Editor
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.fleet.network import NETWORK, NETWORK_LABEL, Network
-from tests.inventory.things import REGION, endpoint_name
+from tests.inventory.harness import REGION, endpoint_name
 
 
 def network(name: str, *prefixes: str) -> WantedObject:

@@ -16,7 +16,7 @@ from holdfast.model.balancing.backend import BACKEND, Backend
 from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
 from holdfast.testing.real.processes import wait_until
-from tests.inventory.things import REGION, is_waiting
+from tests.inventory.harness import REGION, is_waiting
 
 CHECK = wanted(HEALTH_CHECK, REGION, "http", HealthCheck(type="http"))
 

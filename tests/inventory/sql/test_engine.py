@@ -11,7 +11,7 @@ from holdfast.inventory.edit.editor import Editor
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.real.postgres import Postgres
-from tests.inventory.things import REGION, host
+from tests.inventory.harness import REGION, host
 
 
 def test_a_connection_that_was_opened_while_nothing_could_be_written_is_left(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
 from holdfast.store.api import Deposed
 from holdfast.testing.fakes.inventory import fresh_engine
-from tests.inventory.things import REGION, endpoint, endpoint_key, host
+from tests.inventory.harness import REGION, endpoint, endpoint_key, host
 
 OLD, NEW = Fence("no-region", 1, 70), Fence("no-region", 1, 83)
 AT = datetime(2026, 11, 15, 3, 12, 44, tzinfo=UTC)

@@ -22,7 +22,7 @@ from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fault import fault
 from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import wait_until
-from tests.inventory.things import REGION, host
+from tests.inventory.harness import REGION, host
 
 OLD, NEW = Fence("no-region", 1, 70), Fence("no-region", 1, 83)
 
@@ -121,7 +121,7 @@ def _waits_for_lock(engine: Engine) -> bool:
 @fault(
     "C34",
     without="holdfast.inventory.sql.engine:session_options",
-    by="tests.inventory.removals:sessions_that_may_idle",
+    by="tests.inventory.without_protection:sessions_that_may_idle",
 )
 def test_C34_a_frozen_leader_does_not_hold_the_fence_for_ever(postgres: Postgres) -> None:
     address = postgres.create_database()

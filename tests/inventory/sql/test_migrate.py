@@ -15,7 +15,7 @@ from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.observed import SqlObserved
 from holdfast.model.calico.endpoint import ENDPOINT
-from tests.inventory.things import REGION, endpoint, endpoint_name
+from tests.inventory.harness import REGION, endpoint, endpoint_name
 
 _ROW = "INSERT INTO objects (key, kind, name, doc, revision, host) VALUES (:key, 'endpoint', :name, :doc, 1, 'r1')"
 

@@ -22,7 +22,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.calico.host import HOST, Host, HostSpec
 from holdfast.testing.real.processes import wait_until
-from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, is_waiting, subnet
+from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name, host, is_waiting, subnet
 
 
 def test_an_object_is_created_with_an_outbox_row_of_the_same_revision(editor: Editor, inventory: SqlInventory) -> None:

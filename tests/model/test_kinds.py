@@ -70,7 +70,7 @@ def test_a_value_spelled_differently_is_the_same_object_and_needs_no_rewrite(
     key = kind.key(REGION, name)
     decoded = kind.decode(key, respelled)
     assert kind.encode(decoded) == kind.encode(obj)
-    assert kind.says(key, respelled, obj)
+    assert kind.equals(key, respelled, obj)
 
 
 @every_kind

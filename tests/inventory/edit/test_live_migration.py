@@ -20,7 +20,7 @@ from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
 from holdfast.model.calico.host import HOST
 from holdfast.model.calico.migration import MIGRATION, Migration
-from tests.inventory.things import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
+from tests.inventory.harness import REGION, endpoint, endpoint_key, endpoint_name, host, migration, migration_key
 
 NAME = endpoint_name(1)
 

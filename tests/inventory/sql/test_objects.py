@@ -25,7 +25,7 @@ from holdfast.model.calico.host import HOST
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fault import fault
 from holdfast.testing.real.postgres import Postgres
-from tests.inventory.things import REGION, endpoint, endpoint_key, host, subnet
+from tests.inventory.harness import REGION, endpoint, endpoint_key, host, subnet
 
 FENCE = Fence("no-region", 1, 7)
 
@@ -89,7 +89,7 @@ def test_an_id_is_never_given_again_after_its_row_was_settled(editor: Editor, in
 @fault(
     "C37",
     without="holdfast.inventory.sql.objects:SqlInventory.outbox",
-    by="tests.inventory.removals:outbox_by_position",
+    by="tests.inventory.without_protection:outbox_by_position",
 )
 def test_C37_a_row_that_commits_late_is_seen(postgres_engine: Engine) -> None:
     inventory = SqlInventory(postgres_engine)
