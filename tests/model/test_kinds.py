@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.base import codec
-from holdfast.model.base.bad import GLIMPSE, Bad, BadReason
+from holdfast.model.base.bad import DETAIL_LIMIT, Bad, BadReason
 from holdfast.model.base.kind import Kind
 from holdfast.model.kinds import KINDS, kind_at, kind_named
 from tests.model.strategies import REGION, SAMPLES
@@ -175,7 +175,7 @@ def _is_object_or_bad(kind: Kind[Any, Any], key: bytes, value: bytes) -> None:
         assert decoded.key == key
         assert decoded.detail
         assert decoded.detail.isprintable()
-        assert len(decoded.detail) <= 2 * GLIMPSE + 8
+        assert len(decoded.detail) <= 2 * DETAIL_LIMIT + 8
     else:
         again = kind.encode(decoded)
         assert kind.decode(key, again) == decoded
@@ -240,5 +240,5 @@ def test_a_detail_shows_a_glimpse_of_the_value_only() -> None:
     secret = "s3cret" * 100
     decoded = kind_named("endpoint-status").decode(b"/k", msgspec.json.encode({"status": secret}))
     assert isinstance(decoded, Bad)
-    assert len(decoded.detail) < GLIMPSE + 40
+    assert len(decoded.detail) < DETAIL_LIMIT + 40
     assert decoded.detail.endswith("`$.status`")

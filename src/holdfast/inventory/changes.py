@@ -66,7 +66,7 @@ class Edit:
     thing: Thing | None
     revision: int = 0
     because: str = ""
-    """The reason of an edit that nobody asked for: it follows from another edit of the same request."""
+    """The reason of an edit that was not requested: it follows from another edit of the same batch."""
 
 
 @dataclass(frozen=True, slots=True)

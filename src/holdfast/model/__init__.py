@@ -1,1 +1,1 @@
-"""What exists: one file per kind, with its struct, key, codec and the columns people see. No IO."""
+"""The model: one file per kind of object, with its struct, key, codec and displayed columns. No IO."""

@@ -23,7 +23,7 @@ from holdfast.config.sections.healthcheck import HealthCheck as HealthCheckConfi
 from holdfast.model.balancing.backend import BACKEND
 from holdfast.model.balancing.frontend import FRONTEND
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK
-from holdfast.model.base.bad import Bad, BadReason, glimpse
+from holdfast.model.base.bad import Bad, BadReason, shortened
 from holdfast.model.base.keys import own
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
@@ -65,9 +65,9 @@ def read(region: Region, key: bytes, value: bytes) -> StoreItem | Bad:
         try:
             read_ = msgspec.convert(found, section, from_attributes=True)
         except msgspec.ValidationError as error:
-            return Bad(key, BadReason.WRONG_SHAPE, glimpse(str(error)))
+            return Bad(key, BadReason.WRONG_SHAPE, shortened(str(error)))
         wrong = unfit(read_)
-        return Bad(key, BadReason.WRONG_SHAPE, glimpse(wrong)) if wrong else StoreItem(group, name, read_)
+        return Bad(key, BadReason.WRONG_SHAPE, shortened(wrong)) if wrong else StoreItem(group, name, read_)
     return Bad(key, BadReason.STRANGE_KEY, "nothing of a balancer is kept under such a key")
 
 

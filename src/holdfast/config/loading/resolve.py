@@ -135,12 +135,12 @@ class _Resolver:
             names = [f"{path}{field}" if field else path.removesuffix(".") for field in conflict.fields]
             # A field that could not be read is a problem already; what follows from it is noise.
             if self._unsound.isdisjoint(names):
-                yield self._blame(names, conflict.sentence)
+                yield self._problem(names, conflict.sentence)
         for name, below in children(section):
             yield from self.conflicts(below, f"{path}{name}.")
 
-    def _blame(self, names: list[str], sentence: str) -> ConfigProblem:
-        """Reports the conflict at a value that somebody set: a default cannot be edited."""
+    def _problem(self, names: list[str], sentence: str) -> ConfigProblem:
+        """Reports a conflict at a value that was set explicitly: a default cannot be edited."""
         first = names[0]
         given = next((name for name in names if name in self.origins and self.origins[name].layer), first)
         if given != first and first in VALUES:

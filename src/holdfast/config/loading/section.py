@@ -1,8 +1,8 @@
 """Reads sections from YAML nodes: fields, lists and groups, with every problem at its place.
 
 A value passes its field's reader and its bounds. A field that cannot be read takes its default, and its path is noted
-as unsound: whoever checks what refers to it must not report what follows from that. A list or a group with anything
-wrong in it is unsound as a whole.
+as unsound, so that later checks do not report what follows from it. A list or a group with a problem in it is unsound
+as a whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECRET_WORDS = ("password", "passphrase", "secret", "token")
 
 @dataclass
 class Notes:
-    """Results of reading besides the values. Paths are absolute."""
+    """Problems and positions found while reading. Paths are absolute."""
 
     known: Mapping[str, Field] = field(default_factory=dict)
     """All settings by dotted path: what an unknown key may have been meant to be."""

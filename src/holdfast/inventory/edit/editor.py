@@ -101,13 +101,13 @@ class Editor:
         self, kind: Kind[Any, Any], name: str | None = None, network: str | None = None
     ) -> Sequence[StoredObject]:
         """Lists the objects of a kind in key order: all, the one of a name, or those on a network."""
-        question = select(OBJECTS).where(OBJECTS.c.kind == kind.name).order_by(OBJECTS.c.key)
+        query = select(OBJECTS).where(OBJECTS.c.kind == kind.name).order_by(OBJECTS.c.key)
         if name is not None:
-            question = question.where(OBJECTS.c.name == name)
+            query = query.where(OBJECTS.c.name == name)
         if network is not None:
-            question = question.where(OBJECTS.c.network == network)
+            query = query.where(OBJECTS.c.network == network)
         with reading(self._engine) as connection:
-            rows = connection.execute(question).all()
+            rows = connection.execute(query).all()
         return [StoredObject(row.kind, row.name, row.key, row.doc, row.revision) for row in rows]
 
     def history(self, kind: Kind[Any, Any], name: str, last: int = 20) -> Sequence[PastChange]:

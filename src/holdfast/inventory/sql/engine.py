@@ -79,7 +79,8 @@ def open_engine(url: URL, limits: DatabaseTimeouts | None = None) -> Engine:
 
 
 def session_options(limits: DatabaseTimeouts) -> str:
-    """Session options that end the transaction of a frozen process."""  # protection: C34
+    """Session options that end the transaction of a frozen process."""
+    # protection: C34
     times = {
         "statement_timeout": limits.wait,
         "lock_timeout": limits.wait,

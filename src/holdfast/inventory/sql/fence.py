@@ -42,7 +42,8 @@ def fenced(engine: Engine, fence: Fence) -> Iterator[Connection]:
 
 
 def check(connection: Connection, fence: Fence) -> None:
-    """Locks the fence row until this transaction ends, so that no later term begins before."""  # protection: C28
+    """Locks the fence row until this transaction ends, so that no later term begins before."""
+    # protection: C28
     own = {"region": fence.region, "epoch": fence.epoch, "term": fence.term}
     if connection.execute(_CURRENT_TERM, own).first() is None:
         raise Deposed(f"term {fence.term} is over: the inventory has a later one; nothing was written")

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.model.base.address import AddressRefused
 from holdfast.model.base.name import NameRefused
 
-GLIMPSE = 80
+DETAIL_LIMIT = 80
 """Characters of an error message that are kept; anything quoted in it is shorter still."""
 
 
@@ -44,7 +44,7 @@ class Bad(msgspec.Struct, frozen=True, gc=False):
         return f"{self.key.decode(errors='backslashreplace')}: {self.reason.value} ({self.detail})"
 
 
-def blame(error: Exception) -> BadReason:
+def reason_for(error: Exception) -> BadReason:
     """The reason that an exception of the decoder stands for."""
     cause = error.__cause__ if isinstance(error, msgspec.ValidationError) and error.__cause__ else error
     match cause:
@@ -63,9 +63,9 @@ def blame(error: Exception) -> BadReason:
     return BadReason.WRONG_SHAPE
 
 
-def glimpse(message: str) -> str:
+def shortened(message: str) -> str:
     """The message on one printable line: its text is shortened, the place in the document is kept."""
     text, at, place = message.partition(" - at `")
-    if len(text) > GLIMPSE:
-        text = text[: GLIMPSE - 1] + "…"
-    return "".join(c if c.isprintable() else "?" for c in text + at + place[:GLIMPSE])
+    if len(text) > DETAIL_LIMIT:
+        text = text[: DETAIL_LIMIT - 1] + "…"
+    return "".join(c if c.isprintable() else "?" for c in text + at + place[:DETAIL_LIMIT])

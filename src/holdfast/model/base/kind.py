@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.model.base import codec
-from holdfast.model.base.bad import Bad, BadReason, blame, glimpse
+from holdfast.model.base.bad import Bad, BadReason, reason_for, shortened
 from holdfast.model.base.keys import KeySpace
 from holdfast.model.base.name import NameRefused
 from holdfast.model.base.region import Region
@@ -69,11 +69,12 @@ class Kind(Generic[T, N]):
                 return Bad(key, BadReason.OTHER_KIND, f"keys of this kind begin with {root}")
             name = self.place.read(text[len(root) :])
         except (NameRefused, UnicodeDecodeError) as error:
-            return Bad(key, BadReason.STRANGE_KEY, glimpse(str(error)))
+            return Bad(key, BadReason.STRANGE_KEY, shortened(str(error)))
         return Bad(key, BadReason.OTHER_KIND, f"this is not the key of a {self.name}") if name is None else name
 
     def decode(self, key: bytes, value: bytes) -> T | Bad:
         """The object at a key."""
+        # protection: C13, rubbish is a value and not an exception
         if len(value) > codec.VALUE_LIMIT:
             return Bad(key, BadReason.TOO_LARGE, f"{len(value):,} bytes, the limit is {codec.VALUE_LIMIT:,}")
         try:
@@ -82,7 +83,7 @@ class Kind(Generic[T, N]):
                 raise NameRefused("the name inside the value does not fit its key")
         except (ValueError, RecursionError) as error:
             old = self.legacy(value) if self.legacy is not None else None
-            return Bad(key, blame(error), glimpse(str(error))) if old is None else old
+            return Bad(key, reason_for(error), shortened(str(error))) if old is None else old
         return obj
 
     def encode(self, obj: T, over: bytes | None = None) -> bytes:

@@ -43,7 +43,7 @@ class AgentStatus(msgspec.Struct, frozen=True, gc=False):
         if self.time is None:
             return Unclear.MISSING
         try:
-            return parse_time(self.time)
+            return parse_time(self.time)  # protection: C7, a naive time is UTC
         except ValueError:
             return Unclear.UNPARSEABLE
 
