@@ -1,4 +1,4 @@
-"""`holdfast config check` and `show`: data on stdout, talk on stderr, stable exit codes."""
+"""`holdfast config check` and `show`: data on stdout, messages on stderr, stable exit codes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_file_that_cannot_be_read_checks_with_1(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, f"{tmp_path}/none: cannot be read: No such file or directory\n")
 
 
-def test_a_file_without_sense_checks_with_2_and_names_everything(file: Path) -> None:
+def test_an_invalid_file_checks_with_2_and_all_problems(file: Path) -> None:
     file.write_text("log:\n  level: loud\n  colour: red\n")
     result = run("check", file)
     assert (result.exit_code, result.stdout) == (2, "")

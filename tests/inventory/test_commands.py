@@ -94,7 +94,7 @@ def test_networks_and_frontends_are_applied_shown_and_applied_again_without_effe
 
 
 @pytest.mark.parametrize("text", [FLEET, SITE], ids=["a fleet", "a site"])
-def test_what_get_prints_as_yaml_can_be_applied_again_and_changes_nothing(run: Hand, text: str) -> None:
+def test_applying_the_yaml_of_get_changes_nothing(run: Hand, text: str) -> None:
     assert run("apply", "-f", run.file(text)).exit_code == 0
     kinds = ("hosts", "networks", "subnets", "endpoints", "migrations", "health-checks", "backends", "frontends")
     printed = "".join(run("get", kind, "-o", "yaml").stdout for kind in kinds)
@@ -111,13 +111,13 @@ def broken(run: Hand) -> Hand:
     return run
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_is_printed_as_json(broken: Hand) -> None:
+def test_an_unreadable_object_is_named_and_the_rest_printed_as_json(broken: Hand) -> None:
     shown = broken("get", "hosts", "-o", "json")
     assert [one["name"] for one in json.loads(shown.stdout)] == ["r2"]
     assert (shown.exit_code, shown.stderr) == (0, "host r1 cannot be read, and is left out\n")
 
 
-def test_the_repair_of_what_cannot_be_read_is_shown_as_a_difference(broken: Hand) -> None:
+def test_the_repair_of_an_unreadable_object_is_shown_as_a_difference(broken: Hand) -> None:
     shown = broken("diff", "-f", broken.file(FLEET)).stdout.splitlines()
     assert (shown[0], shown[2]) == ("changed host r1", "  -(it cannot be read)")
 
@@ -129,7 +129,7 @@ MOVE = """
 """
 
 
-def test_a_migration_is_begun_shown_sent_elsewhere_and_cancelled(run: Hand) -> None:
+def test_a_migration_is_started_shown_redirected_and_cancelled(run: Hand) -> None:
     run("apply", "-f", run.file(FLEET))
     begun = run("apply", "-f", run.file(MOVE))
     assert begun.stdout.splitlines()[-1] == "migration holdfast-web-eth0 created", begun.stderr
@@ -164,7 +164,7 @@ def test_an_endpoint_is_moved_by_name(run: Hand) -> None:
     assert nowhere.stderr.startswith("Error: host r9 is not in the inventory")
 
 
-def test_what_ends_a_migration_says_so(run: Hand) -> None:
+def test_a_command_that_ends_a_migration_says_so(run: Hand) -> None:
     run("apply", "-f", run.file(FLEET + MOVE))
     arrived = run.file(FLEET.replace("node: r1", "node: r2"))
     assert "deleted migration holdfast-web-eth0: the endpoint is on r2 now\n" in run("diff", "-f", arrived).stdout
@@ -206,7 +206,7 @@ def test_delete_and_undo(run: Hand) -> None:
     assert found["spec"]["ipNetworks"] == ["10.28.0.7/32"]
 
 
-def test_deleting_what_is_not_there_is_one_sentence(run: Hand) -> None:
+def test_deleting_a_missing_object_is_one_sentence(run: Hand) -> None:
     told = run("delete", "host", "r9")
     assert (told.exit_code, told.stderr) == (1, "Error: there is no host r9 in the inventory, so nothing was deleted\n")
 
@@ -216,7 +216,7 @@ def test_a_kind_that_the_inventory_does_not_hold_is_one_sentence(run: Hand) -> N
     assert "there is no kind 'pod' in the inventory; there are: hosts, networks, subnets, endpoints" in told
 
 
-def test_without_tables_the_command_to_make_them_is_named(tmp_path: Path) -> None:
+def test_without_tables_the_command_that_creates_them_is_named(tmp_path: Path) -> None:
     told = Hand(tmp_path)("get", "hosts")
     assert (told.exit_code, told.stderr.count("\n")) == (1, 1)
     assert "run holdfast inventory init" in told.stderr
@@ -227,7 +227,7 @@ def test_without_an_inventory_the_setting_is_named() -> None:
     assert (told.exit_code, "set inventory.database" in told.stderr) == (1, True)
 
 
-def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> None:
+def test_waiting_without_a_syncer_ends_with_a_sentence(run: Hand) -> None:
     told = run("apply", "-f", run.file(FLEET), "--wait", "--timeout", "0.1")
     assert told.exit_code == 1
     assert "3 changes are not in the store yet: holdfast status tells why" in told.stderr
@@ -272,7 +272,7 @@ def test_waiting_for_a_store_that_nobody_fills_ends_in_a_sentence(run: Hand) -> 
         ("# nothing", "f names no object"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_line(text: str, words: str) -> None:
+def test_every_problem_of_a_manifest_names_its_line(text: str, words: str) -> None:
     with pytest.raises(ManifestRefused) as refused:
         read(text, "f", Region())
     assert words in str(refused.value)

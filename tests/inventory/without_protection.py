@@ -1,4 +1,4 @@
-"""What stands in for a protection that a fault test removes."""
+"""Replacements for protections that fault tests remove."""
 
 from __future__ import annotations
 

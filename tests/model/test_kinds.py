@@ -1,4 +1,4 @@
-"""What holds for every kind: round trips, canonical bytes, unknown fields kept, rubbish named."""
+"""Properties of every kind: round trips, canonical bytes, unknown fields kept, bad values named."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _add_strange_fields(document: dict[str, Any], stranger: object) -> None:
 @every_kind
 @relaxed
 @given(data=st.data())
-def test_a_rewrite_says_the_new_object_and_nothing_of_the_old(kind: Kind[Any, Any], data: st.DataObject) -> None:
+def test_a_rewrite_holds_the_new_object_and_no_field_of_the_old(kind: Kind[Any, Any], data: st.DataObject) -> None:
     _, old = data.draw(SAMPLES[kind.name])
     _, new = data.draw(SAMPLES[kind.name])
     rewritten = kind.encode(new, over=kind.encode(old))
@@ -232,11 +232,11 @@ def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
         kind_named("pod")
 
 
-def test_a_key_of_nobody_has_no_kind() -> None:
+def test_an_unknown_key_has_no_kind() -> None:
     assert kind_at(b"/registry/pods/default/x", REGION) is None
 
 
-def test_a_detail_shows_a_glimpse_of_the_value_only() -> None:
+def test_a_detail_quotes_only_a_few_characters_of_the_value() -> None:
     secret = "s3cret" * 100
     decoded = kind_named("endpoint-status").decode(b"/k", msgspec.json.encode({"status": secret}))
     assert isinstance(decoded, Bad)

@@ -1,4 +1,4 @@
-"""Golden examples of Calico's wire and of our own: exact keys, exact bytes."""
+"""Golden examples of Calico's and our own wire format: exact keys, exact bytes."""
 
 from __future__ import annotations
 
@@ -384,12 +384,12 @@ def test_a_rewrite_keeps_uid_and_creation_time_and_replaces_labels_and_lists() -
     assert decoded.spec == fresh.spec
 
 
-def test_unknown_fields_are_kept_to_the_byte() -> None:
+def test_unknown_fields_are_kept_byte_for_byte() -> None:
     value = VM_VALUE[:-1] + b',"zz":{ "n": 1e400, "big": ' + b"9" * 400 + b"}}"
     assert ENDPOINT.encode(VM, over=value) == value
 
 
-def test_a_field_that_was_taken_away_is_not_brought_back_by_the_old_value() -> None:
+def test_a_removed_field_is_not_restored_from_the_old_value() -> None:
     plain = Endpoint.of(HERE, EndpointSpec(orchestrator="openstack", workload=DEVICE, node="compute-1", endpoint=PORT))
     assert b"qosControls" not in ENDPOINT.encode(plain, over=VM_VALUE)
 
@@ -399,7 +399,7 @@ def test_the_value_of_another_object_is_not_carried_over() -> None:
     assert ENDPOINT.encode(other, over=VM_VALUE) == ENDPOINT.encode(other)
 
 
-def test_a_value_that_says_something_else_needs_a_rewrite() -> None:
+def test_a_different_value_needs_a_rewrite() -> None:
     assert not ENDPOINT.equals(VM_KEY, _changed("spec.mac", "fa:16:3e:00:00:00"), VM)
     assert not ENDPOINT.equals(VM_KEY, b"rubbish", VM)
 
@@ -409,7 +409,7 @@ def test_a_new_uid_alone_is_no_reason_to_rewrite() -> None:
     assert ENDPOINT.equals(VM_KEY, VM_VALUE, again)
 
 
-def test_a_migration_with_another_uid_is_another_one_and_one_without_is_the_same() -> None:
+def test_a_migration_with_another_uid_is_a_new_one_and_one_without_a_uid_is_the_same() -> None:
     move = Migration.of(HERE, NAME, "compute-2")
     key = MIGRATION.key(HERE, move.target)
     first, second = (replace(move, metadata=replace(move.metadata, uid=uid)) for uid in ("one", "two"))
@@ -458,15 +458,17 @@ def test_a_key_of_another_region_belongs_to_another_kind() -> None:
         ("0001-01-01T00:00:00+14:00", Unclear.UNPARSEABLE),
     ],
 )
-def test_C7_a_report_says_when_it_was_made_or_that_it_does_not(time: str | None, meaning: datetime | Unclear) -> None:
+def test_C7_the_time_of_a_report_is_known_or_its_absence_has_a_reason(
+    time: str | None, meaning: datetime | Unclear
+) -> None:
     assert AgentStatus(time).reported == meaning
 
 
-def test_a_report_without_any_field_is_still_a_sign_of_life() -> None:
+def test_a_report_without_any_field_is_valid() -> None:
     assert AGENT_STATUS.decode(b"/k", b"{}") == AgentStatus()
 
 
-def test_the_old_drivers_leader_is_understood() -> None:
+def test_the_leader_value_of_networking_calico_is_read() -> None:
     key = NEUTRON_LEADER.key(HERE, "neutron-leader")
     assert NEUTRON_LEADER.decode(key, b"ctl-1.example:4711") == Leader("ctl-1.example", "ctl-1.example", 4711)
     assert _bad(NEUTRON_LEADER, key, b"gone fishing") is BadReason.NOT_JSON
@@ -495,7 +497,7 @@ def test_a_weight_belongs_to_a_weight_intent_alone() -> None:
         Intent(what=IntentKind.PAUSE, scope=Scope(ScopeKind.BACKEND, "web/b1"), who="a", why="b", since=NOON, weight=3)
 
 
-def test_an_intent_in_anothers_key_is_bad() -> None:
+def test_an_intent_at_the_key_of_another_is_bad() -> None:
     assert (
         _bad(INTENT, b"/holdfast/v1/no-region/intents/pause/agent/r12-08", INTENT.encode(PAUSE)) is BadReason.WRONG_NAME
     )
@@ -516,7 +518,7 @@ def test_an_allowance_is_for_once_or_for_a_time() -> None:
         Allowance(gate="brake", scope=Scope(ScopeKind.SYNCER), revision=1, who="a", why="b", since=NOON)
 
 
-def test_a_report_is_cut_to_its_limits_and_says_so() -> None:
+def test_a_report_is_cut_to_its_limits_and_counts_what_was_dropped() -> None:
     troubles = tuple(ObjectProblem(f"10.0.{i // 256}.{i % 256}/32", "held", "brake " * 30, NOON) for i in range(300))
     cut = fitted(AgentReport(version="1", boot_id="b", troubles=troubles))
     assert 0 < len(cut.troubles) <= TROUBLE_LIMIT

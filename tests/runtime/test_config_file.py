@@ -1,4 +1,4 @@
-"""Finding and reading the file, and reading secrets."""
+"""Finding and reading the configuration file, and reading secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import ConfigRejected, Loaded
-from holdfast.runtime import config_file as configuration
+from holdfast.runtime import config_file
 from holdfast.runtime.config_file import SecretRefused, file_path, load, read_secret, secret_file
 
 
@@ -51,12 +51,12 @@ def test_a_path_goes_before_the_environment(file: Path) -> None:
 
 
 def test_the_default_file_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configuration, "DEFAULT_FILE", str(file))
+    monkeypatch.setattr(config_file, "DEFAULT_FILE", str(file))
     assert level(load(None, {})) == "debug"
 
 
 def test_the_default_file_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configuration, "DEFAULT_FILE", str(tmp_path / "none.yaml"))
+    monkeypatch.setattr(config_file, "DEFAULT_FILE", str(tmp_path / "none.yaml"))
     result = load(None, {})
     assert level(result) == "info"
     assert isinstance(result, Loaded)

@@ -26,7 +26,7 @@ class Numbered:
     def wanted(self, *_asked: object) -> list[bytes]:
         return []
 
-    def touched(self, _kind: str, after: int) -> ChangedKeys:
+    def changed_since(self, _kind: str, after: int) -> ChangedKeys:
         self.asked.append(after)
         return ChangedKeys(self.number)
 

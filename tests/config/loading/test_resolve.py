@@ -1,4 +1,4 @@
-"""Precedence, origins, and all errors at once."""
+"""Precedence and origins of values, and all errors at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENVIRONMENT = {"HOLDFAST_LOG_LEVEL": "error"}
 FLAG = FlagValue("--log-level", "log.level", "debug")
 
 
-def test_without_anything_every_value_is_its_default() -> None:
+def test_without_any_source_every_value_is_its_default() -> None:
     loaded = good()
     assert set(loaded.origins) == set(VALUES)
     assert {origin.layer for origin in loaded.origins.values()} == {Layer.DEFAULT}
@@ -54,7 +54,7 @@ def test_a_flag_overrides_the_environment() -> None:
     assert str(loaded.origins["log.level"]) == "flag --log-level"
 
 
-def test_what_a_later_layer_overrides_is_checked_all_the_same() -> None:
+def test_an_overridden_value_is_still_checked() -> None:
     assert wrong("log:\n  level: loud\n", ENVIRONMENT, FLAG) == [
         "f.yaml:2:10: log.level: is 'loud': write debug, info, warning or error"
     ]
@@ -112,11 +112,11 @@ def test_no_for_a_text_is_the_word_no() -> None:
 
 
 @pytest.mark.parametrize("written", ["0o12", "2026-01-01", "1e3", "true", "12345"])
-def test_a_text_keeps_its_looks(written: str) -> None:
+def test_a_text_is_never_read_as_another_type(written: str) -> None:
     assert good(f"store:\n  region: {written}\n").config.store.region == written
 
 
-def test_null_is_none_where_none_is_possible() -> None:
+def test_null_is_none_in_an_optional_field() -> None:
     loaded = good("store:\n  region: null\n")
     assert loaded.config.store.region is None
     assert loaded.origins["store.region"].layer is Layer.FILE
@@ -177,7 +177,7 @@ def test_an_empty_variable_is_refused() -> None:
     assert said.startswith("environment HOLDFAST_STORE_REGION: store.region: has no value: give it one, or null for")
 
 
-def test_variables_of_the_command_line_are_left_alone() -> None:
+def test_variables_of_the_command_line_are_not_settings() -> None:
     assert good(None, dict.fromkeys(RESERVED, "x")).config == Config()
 
 
@@ -202,19 +202,19 @@ def test_a_key_that_looks_like_a_secret_is_refused_as_one() -> None:
     ]
 
 
-def test_a_file_that_is_no_secret_is_merely_misnamed() -> None:
+def test_a_misnamed_file_field_is_suggested() -> None:
     assert wrong("store:\n  ca: /etc/ca.pem\n") == [
         "f.yaml:2:3: store.ca: is not a known field; did you mean store.ca_file?"
     ]
 
 
-def test_a_path_with_dots_is_not_a_key() -> None:
+def test_a_dotted_key_is_refused_with_the_nested_form() -> None:
     assert wrong("store.region: ams\n") == [
         "f.yaml:1:1: store.region: is written with a dot: write region below store:, indented"
     ]
 
 
-def test_a_conflict_with_a_default_is_shown_where_somebody_wrote() -> None:
+def test_a_conflict_with_a_default_is_reported_at_the_value_that_was_set() -> None:
     assert wrong("runtime:\n  heartbeat_after: 4s\n") == [
         (
             "f.yaml:2:3: runtime.heartbeat_after: does not fit runtime.grace_after (5s), which must be shorter than "
@@ -228,7 +228,7 @@ def test_a_conflict_made_by_the_environment_names_the_variable() -> None:
     assert said.startswith("environment HOLDFAST_RUNTIME_GRACE_AFTER: runtime.grace_after: must be shorter than ")
 
 
-def test_an_unreadable_field_causes_no_conflicts_on_top() -> None:
+def test_an_unreadable_field_causes_no_conflicts() -> None:
     said = wrong("runtime:\n  grace_after: soon\n  heartbeat_after: 4s\n")
     assert [line.split(": ")[1] for line in said] == ["runtime.grace_after"]
 
@@ -238,7 +238,7 @@ def test_every_field_has_a_variable_of_its_own() -> None:
     assert set(VARIABLES).isdisjoint(RESERVED)
 
 
-def test_durations_arrive_as_durations() -> None:
+def test_durations_are_timedeltas() -> None:
     assert good("runtime:\n  stalled_after: 1m30s\n").config.runtime.stalled_after == timedelta(seconds=90)
 
 

@@ -1,4 +1,4 @@
-"""The form of the file: what YAML may do here and what it may not, each refusal at its place."""
+"""YAML: accepted and refused features, each refusal with its line and column."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from holdfast.config.schema.field import fields
 SECTIONS = ", ".join(fields(Config))
 
 
-def complaints(data: bytes | str) -> list[str]:
-    """What is said about a file called `f`, line by line."""
+def problems(data: bytes | str) -> list[str]:
+    """The problems of a file called `f`, one per line."""
     raw = data if isinstance(data, bytes) else data.encode()
     result = resolve(ConfigFile("f", raw), {})
     return str(result).splitlines() if isinstance(result, ConfigRejected) else []
 
 
 @pytest.mark.parametrize(
-    ("file", "said"),
+    ("file", "problem"),
     [
         ("log:\n  level: info\n  level: debug\n", "f:3:3: log.level: is given twice, first on line 2: remove one"),
         ("log: {}\nlog: {}\n", "f:2:1: log: is given twice, first on line 1: remove one"),
@@ -53,22 +53,22 @@ def complaints(data: bytes | str) -> list[str]:
         ("log: info\n", "f:1:6: log: is a section: write its fields below it, indented"),
     ],
 )
-def test_a_form_that_is_refused_gets_one_sentence_at_its_place(file: bytes | str, said: str) -> None:
-    assert complaints(file) == [said]
+def test_invalid_yaml_is_one_problem_with_line_and_column(file: bytes | str, problem: str) -> None:
+    assert problems(file) == [problem]
 
 
 @pytest.mark.parametrize("file", ["# nothing yet\n", "---\n", "log:\n", "log: {}\n", "\ufefflog:\n  level: info\n"])
-def test_a_file_that_only_leaves_things_out_is_fine(file: str) -> None:
-    assert complaints(file) == []
+def test_a_file_without_values_gives_the_defaults(file: str) -> None:
+    assert problems(file) == []
 
 
 def test_an_alias_in_a_list_is_one_problem() -> None:
-    assert complaints("store:\n  endpoints: [*x]\n") == [
+    assert problems("store:\n  endpoints: [*x]\n") == [
         "f:2:15: store.endpoints[0]: is an alias (*): write the value out"
     ]
 
 
-def test_scalars_stay_text_with_their_place() -> None:
+def test_scalars_stay_text_with_their_position() -> None:
     root = parse("a: 1:30\nb: 2026-01-01\nc: 0o12\n").root
     assert isinstance(root, TableNode)
     texts = [(value.text, value.mark.line) for _, value in root.entries if isinstance(value, ScalarNode)]
@@ -76,8 +76,8 @@ def test_scalars_stay_text_with_their_place() -> None:
 
 
 @pytest.mark.parametrize("file", ['log: "\\UFFFFFFFF"', "%YAML 1." + "1" * 5000 + "\n---\nlog: {}\n"])
-def test_numbers_too_large_for_the_parser_are_a_problem_and_no_crash(file: str) -> None:
-    (said,) = complaints(file)
+def test_numbers_too_large_for_the_parser_do_not_crash_it(file: str) -> None:
+    (said,) = problems(file)
     assert said.endswith("is not YAML: after this there is a number or an escape that is too large")
 
 
@@ -106,6 +106,6 @@ YAML_PIECES = st.lists(
 
 @settings(deadline=None)
 @given(YAML_PIECES)
-def test_any_heap_of_yaml_gives_a_configuration_or_problems(file: str) -> None:
+def test_any_yaml_gives_a_configuration_or_problems(file: str) -> None:
     result = resolve(ConfigFile("f", file.encode()), {})
     assert not isinstance(result, ConfigRejected) or all(str(problem).isprintable() for problem in result.problems)

@@ -1,4 +1,4 @@
-"""The configuration in other forms: handed to workers, shown to people, described in the reference."""
+"""Output of the configuration: dump for workers, `config show`, and the reference page."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def loaded(file: str = "log:\n  level: debug\n") -> Loaded:
 
 @settings(deadline=None)
 @given(CONFIGS)
-def test_what_is_dumped_is_restored(config: Config) -> None:
+def test_a_dumped_configuration_is_restored(config: Config) -> None:
     assert restore(dump(config)) == config
 
 
@@ -62,14 +62,14 @@ def test_a_dump_with_fields_of_another_version_is_restored() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"log": {"level": 5}}'])
-def test_what_is_no_dump_is_refused(data: bytes) -> None:
+def test_an_invalid_dump_is_refused(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         restore(data)
 
 
 @settings(deadline=None)
 @given(CONFIGS)
-def test_what_is_shown_as_yaml_is_a_file_for_the_same_configuration(config: Config) -> None:
+def test_the_shown_yaml_gives_the_same_configuration(config: Config) -> None:
     shown = as_yaml(Loaded(config, dict(loaded().origins)), origin=True)
     again = resolve(ConfigFile("again", shown.encode()), {})
     assert isinstance(again, Loaded), str(again)

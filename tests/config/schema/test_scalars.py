@@ -1,4 +1,4 @@
-"""Scalars: what each kind of field takes, and the sentence for what it does not take."""
+"""Scalars: accepted texts of each kind, and the error for all others."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def test_a_choice_suggests_the_nearest_word() -> None:
 
 
 @pytest.mark.parametrize("written", ["two\nlines", "\x1b[31mred", "\udc80"])
-def test_text_that_cannot_be_printed_is_refused_and_escaped(written: str) -> None:
+def test_unprintable_text_is_refused_and_escaped(written: str) -> None:
     assert refusal(scalars.text, written).isprintable()
 
 
 @pytest.mark.parametrize("written", ["relative/path", "~/x", "/a/../b", ""])
-def test_paths_are_absolute_and_without_detours(written: str) -> None:
+def test_paths_are_absolute_and_without_dot_dot(written: str) -> None:
     assert refusal(scalars.path, written).startswith("is '")
 
 
@@ -134,7 +134,7 @@ def test_a_slash_at_the_end_of_an_endpoint_is_dropped() -> None:
         ("http://etcd-1:2379/v3", "nothing may follow the port"),
     ],
 )
-def test_what_is_no_endpoint_is_refused_with_a_sentence(url: str, part: str) -> None:
+def test_an_invalid_endpoint_is_refused_with_a_sentence(url: str, part: str) -> None:
     assert part in refusal(scalars.endpoint, url)
 
 
@@ -164,7 +164,7 @@ def outcome(read: Callable[[str], object], written: str) -> str:
 
 @settings(deadline=None)
 @given(st.text())
-def test_no_reader_raises_anything_but_its_own_refusal(written: str) -> None:
+def test_readers_raise_only_unfit(written: str) -> None:
     for read in (
         scalars.duration,
         scalars.size,

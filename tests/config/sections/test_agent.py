@@ -1,4 +1,4 @@
-"""The agent's section refuses what could not work."""
+"""The agent section: conflicts between its settings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from holdfast.config.sections.agent import AgentDataplaneSettings, AgentSettings
         ),
     ],
 )
-def test_what_does_not_fit_together_is_refused(agent: AgentSettings, blamed: str, part: str) -> None:
+def test_contradicting_settings_are_refused(agent: AgentSettings, blamed: str, part: str) -> None:
     (conflict,) = agent.conflicts()
     assert conflict.fields[0] == blamed
     assert part in conflict.sentence
 
 
-def test_the_defaults_fit_together() -> None:
+def test_the_defaults_have_no_conflicts() -> None:
     assert list(AgentSettings().conflicts()) == []

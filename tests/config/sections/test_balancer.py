@@ -1,4 +1,4 @@
-"""The balancer's section: things by name, lists of things, and what must fit together."""
+"""The balancer section: sections by name, lists of sections, and conflicts between them."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_hyphens_and_underscores_are_the_same_field() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(old: str, new: str, said: str) -> None:
+def test_every_problem_has_its_line_and_column(old: str, new: str, said: str) -> None:
     (sentence,) = changed(old, new)
     assert sentence.startswith(said)
 
@@ -193,7 +193,7 @@ def test_a_frontend_cannot_have_the_address_of_another() -> None:
     ]
 
 
-def test_everything_that_is_wrong_comes_at_once_and_nothing_that_follows_from_it() -> None:
+def test_all_problems_are_reported_at_once_without_their_consequences() -> None:
     both = GOOD.replace("type: http", "type: x").replace("weight: 50", "weight: x")
     assert [line.split(": ")[1] for line in wrong(both)] == [
         "balancer.healthchecks.web.type",
@@ -206,7 +206,7 @@ def test_workers_get_the_same_configuration() -> None:
     assert restore(dump(config)) == config
 
 
-def test_what_is_shown_is_a_file_for_the_same_configuration() -> None:
+def test_the_shown_yaml_gives_the_same_configuration() -> None:
     loaded = good(EXAMPLE.read_text())
     assert good(as_yaml(loaded, origin=True)).config == loaded.config
     assert '"address":"10.0.0.12"' in as_table(loaded, origin=True).replace(" ", "")
@@ -226,7 +226,7 @@ IN_GROUPS = dict(in_groups({path: field for path, field in SETTINGS.items() if f
 
 
 @pytest.mark.parametrize("field", IN_GROUPS.values(), ids=list(IN_GROUPS))
-def test_every_field_of_a_group_says_what_it_does_and_what_goes_wrong(field: Field) -> None:
+def test_every_field_of_a_group_is_documented_with_consequences(field: Field) -> None:
     doc = field.doc
     measured = field.noun in ("duration", "size", "whole number")
     assert doc.what.endswith(".")

@@ -1,4 +1,4 @@
-"""The sections that exist: documented throughout, sound by default, and refusing what does not fit together."""
+"""All sections: complete documentation, valid defaults, and conflicts between settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seconds(value: float) -> timedelta:
 
 
 @pytest.mark.parametrize("field", VALUES.values(), ids=list(VALUES))
-def test_every_field_with_a_measure_has_bounds_and_consequences(field: Field) -> None:
+def test_every_measured_field_has_bounds_and_consequences(field: Field) -> None:
     measured = field.noun in ("duration", "size", "whole number")
     doc = field.doc
     assert doc.what.endswith(".")
@@ -31,7 +31,7 @@ def test_every_default_is_inside_its_bounds(field: Field) -> None:
     assert field.doc.least is None or field.doc.least <= field.default <= field.doc.most
 
 
-def test_the_defaults_fit_together() -> None:
+def test_the_defaults_have_no_conflicts() -> None:
     config = Config()
     for section in (config, config.paths, config.log, config.store, config.runtime):
         assert list(section.conflicts()) == []
@@ -55,7 +55,7 @@ def test_the_defaults_fit_together() -> None:
         ),
     ],
 )
-def test_a_store_that_cannot_work_or_is_not_safe_is_refused(store: StoreSettings, blamed: str, part: str) -> None:
+def test_an_unusable_or_unsafe_store_is_refused(store: StoreSettings, blamed: str, part: str) -> None:
     (conflict,) = store.conflicts()
     assert conflict.fields[0] == blamed
     assert part in conflict.sentence
@@ -71,7 +71,7 @@ def test_a_store_that_cannot_work_or_is_not_safe_is_refused(store: StoreSettings
         StoreSettings(endpoints=("https://a:1",), ca_file="/a", cert_file="/c", key_file="/k"),
     ],
 )
-def test_a_store_that_is_safe_or_wanted_so_is_taken(store: StoreSettings) -> None:
+def test_a_safe_store_is_accepted(store: StoreSettings) -> None:
     assert list(store.conflicts()) == []
 
 
@@ -85,7 +85,7 @@ def test_a_store_that_is_safe_or_wanted_so_is_taken(store: StoreSettings) -> Non
         (PulseSettings(crash_loop_window=seconds(149)), "crash_loop_window"),
     ],
 )
-def test_a_pulse_policy_that_contradicts_itself_is_refused(pulse: PulseSettings, blamed: str) -> None:
+def test_contradicting_supervision_settings_are_refused(pulse: PulseSettings, blamed: str) -> None:
     assert [conflict.fields[0] for conflict in pulse.conflicts()] == [blamed]
 
 

@@ -1,4 +1,4 @@
-"""Frontends with pools and backends in the inventory: taken when every balancer would understand them, else refused."""
+"""Frontends, backends and health checks in the inventory: refused unless they are valid together."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_frontend_is_applied_with_its_pools_and_backends(editor: Editor) -> No
     ],
     ids=["no backend", "no check", "family", "port", "backend in use", "check in use", "taken"],
 )
-def test_what_makes_no_sense_together_is_refused_and_nothing_is_changed(
+def test_contradicting_objects_are_refused_and_nothing_is_changed(
     editor: Editor, wish: list[WantedObject], words: str
 ) -> None:
     editor.change([frontend("web", 1, 2), backend(1), backend(2), CHECK], who="alice")
@@ -62,7 +62,7 @@ def test_what_makes_no_sense_together_is_refused_and_nothing_is_changed(
     assert len(editor.objects(BACKEND)) == 2
 
 
-def test_a_frontend_goes_together_with_what_only_it_uses(editor: Editor) -> None:
+def test_a_frontend_is_deleted_together_with_what_only_it_uses(editor: Editor) -> None:
     editor.change([frontend("web", 1), backend(1), CHECK], who="alice")
     edits = editor.change([WantedObject(FRONTEND, "web"), WantedObject(BACKEND, "web-1")], who="alice", why="moved")
     assert [edit.did for edit in edits] == [ChangeKind.DELETED, ChangeKind.DELETED]
@@ -70,7 +70,7 @@ def test_a_frontend_goes_together_with_what_only_it_uses(editor: Editor) -> None
     assert editor.undo(FRONTEND, "web", who="bob")[0].did is ChangeKind.CREATED
 
 
-def test_two_requests_that_are_right_alone_and_wrong_together_are_one_after_the_other(
+def test_of_two_concurrent_contradicting_batches_one_is_refused(
     postgres_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One puts a backend into a pool while another deletes it; the second waits for the first, and is refused."""

@@ -1,4 +1,4 @@
-"""Changing the inventory: what is created, changed, moved, deleted and undone, and what is refused."""
+"""Edits of the inventory: create, change, move, delete, undo, and refusals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_a_created_object_gets_a_uid_and_keeps_it_when_it_changes(editor: Editor
     assert thing.spec.ipv4_gateway == "10.0.0.254"
 
 
-def test_asking_for_what_is_there_changes_nothing_and_wakes_nobody(editor: Editor, inventory: SqlInventory) -> None:
+def test_requesting_a_stored_object_changes_nothing_and_wakes_no_syncer(
+    editor: Editor, inventory: SqlInventory
+) -> None:
     editor.change([host(1)], who="alice")
     before = inventory.outbox(10)
     (edit,) = editor.change([host(1)], who="alice")
@@ -56,7 +58,7 @@ def test_asking_for_what_is_there_changes_nothing_and_wakes_nobody(editor: Edito
     assert inventory.outbox(10) == before
 
 
-def test_a_move_is_one_change_that_names_the_key_before(editor: Editor, inventory: SqlInventory) -> None:
+def test_a_move_is_one_change_that_names_the_old_key(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1, on="r1")], who="alice")
     (edit,) = editor.change([endpoint(1, on="r2")], who="alice")
     assert edit.did is ChangeKind.MOVED
@@ -72,7 +74,7 @@ def test_a_delete_leaves_an_outbox_row(editor: Editor, inventory: SqlInventory) 
     assert inventory.read_keys([endpoint_key(1)]) == []
 
 
-def test_an_address_that_another_has_is_refused_by_name(editor: Editor, inventory: SqlInventory) -> None:
+def test_a_taken_address_is_refused_with_its_owner(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1)], who="alice")
     with pytest.raises(EditRefused, match=r"holdfast-w2-eth0 cannot have 10\.0\.0\.1: .* endpoint holdfast-w1-eth0"):
         editor.change([endpoint(3), endpoint(2, address="10.0.0.1/32")], who="alice")
@@ -90,7 +92,7 @@ def test_one_request_cannot_give_an_address_to_two(editor: Editor) -> None:
         editor.change([endpoint(1, address="10.0.0.9/32"), endpoint(2, address="10.0.0.9")], who="alice")
 
 
-def test_two_at_once_do_not_get_the_same_address(editor: Editor) -> None:
+def test_concurrent_edits_cannot_take_the_same_address(editor: Editor) -> None:
     outcomes: list[str] = []
 
     def take(number: int) -> None:
@@ -108,7 +110,7 @@ def test_two_at_once_do_not_get_the_same_address(editor: Editor) -> None:
     assert sorted(outcomes) == ["created", "refused", "refused", "refused"]
 
 
-def test_a_host_does_not_go_before_its_endpoints(editor: Editor) -> None:
+def test_a_host_with_endpoints_cannot_be_deleted(editor: Editor) -> None:
     editor.change([host(1), endpoint(1, on="r1")], who="alice")
     with pytest.raises(EditRefused, match=r"host r1 has endpoints \(holdfast-w1-eth0\): move or delete them first"):
         editor.change([WantedObject(HOST, "r1")], who="alice")
@@ -116,7 +118,7 @@ def test_a_host_does_not_go_before_its_endpoints(editor: Editor) -> None:
     assert [edit.did for edit in done] == [ChangeKind.DELETED, ChangeKind.DELETED]
 
 
-def test_undo_brings_a_deleted_object_back(editor: Editor, inventory: SqlInventory) -> None:
+def test_undo_restores_a_deleted_object(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([endpoint(1)], who="alice")
     (before,) = inventory.read_keys([endpoint_key(1)])
     editor.change([WantedObject(ENDPOINT, endpoint_name(1))], who="bob", why="a slip")
@@ -139,7 +141,7 @@ def test_undo_of_what_never_changed_is_refused(editor: Editor) -> None:
         editor.undo(HOST, "r9", who="alice")
 
 
-def test_history_says_who_and_why_newest_first(editor: Editor) -> None:
+def test_history_has_who_and_why_newest_first(editor: Editor) -> None:
     editor.change([host(1)], who="alice", why="rack 12")
     editor.change([WantedObject(HOST, "r1")], who="bob", why="decommission r12")
     assert [(past.who, past.why, past.new is None) for past in editor.history(HOST, "r1")] == [
@@ -148,7 +150,7 @@ def test_history_says_who_and_why_newest_first(editor: Editor) -> None:
     ]
 
 
-def test_a_dry_run_tells_and_changes_nothing(editor: Editor, inventory: SqlInventory) -> None:
+def test_a_dry_run_shows_edits_and_changes_nothing(editor: Editor, inventory: SqlInventory) -> None:
     (edit,) = editor.change([host(1)], who="alice", dry_run=True)
     assert edit.did is ChangeKind.CREATED
     assert inventory.outbox(10) == []
@@ -161,13 +163,13 @@ def test_many_objects_are_one_transaction(editor: Editor, inventory: SqlInventor
     assert len(inventory.outbox(5_000)) == 1_200
 
 
-def test_a_host_of_a_named_region_says_whose_it_is() -> None:
+def test_a_host_of_a_named_region_has_the_region_label() -> None:
     wish = wanted(HOST, Region("ams"), "r1", Host.of("r1", HostSpec()))
     assert isinstance(wish.thing, Host)
     assert wish.thing.metadata.labels == {"holdfast/region": "ams"}
 
 
-def test_a_delete_that_waited_for_a_change_deletes_what_that_made(
+def test_a_delete_that_waited_for_a_change_deletes_its_result(
     postgres_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was passed by in silence: the row that it had waited for was another one by then."""
@@ -191,7 +193,7 @@ def test_a_delete_that_waited_for_a_change_deletes_what_that_made(
     assert editor.objects(ENDPOINT) == []
 
 
-def test_many_who_change_the_same_objects_at_once_all_succeed(editor: Editor) -> None:
+def test_concurrent_changes_of_the_same_objects_all_succeed(editor: Editor) -> None:
     def change(turn: int) -> ChangeKind:
         numbers = range(20) if turn % 2 else range(19, -1, -1)
         return editor.change([endpoint(n, gateway=f"10.9.9.{turn}") for n in numbers], who=f"user {turn}")[0].did
@@ -200,7 +202,7 @@ def test_many_who_change_the_same_objects_at_once_all_succeed(editor: Editor) ->
         assert ChangeKind.UNCHANGED not in list(pool.map(change, range(12)))
 
 
-def test_undo_does_not_undo_what_somebody_else_did_meanwhile(editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undo_does_not_revert_a_concurrent_change(editor: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
     editor.change([host(1)], who="alice")
     seen = editor.history(HOST, "r1", last=1)
     editor.change([host(1, last=7)], who="bob")
@@ -238,7 +240,7 @@ def test_an_object_does_not_move_into_another_region(engine: Engine, editor: Edi
     assert [*editor.objects(ENDPOINT), *editor.objects(HOST)] == before
 
 
-def test_what_the_store_would_never_take_is_refused(editor: Editor) -> None:
+def test_an_object_that_the_store_cannot_accept_is_refused(editor: Editor) -> None:
     labels = {f"l{number}": "x" * 1_000 for number in range(DOCUMENT_LIMIT // 1_000)}
     with pytest.raises(EditRefused, match=r"host r1 has 1,\d{3},\d{3} bytes, and the store accepts 1,048,576"):
         editor.change([wanted(HOST, REGION, "r1", Host.of("r1", HostSpec(), labels=labels))], who="alice")
@@ -247,9 +249,7 @@ def test_what_the_store_would_never_take_is_refused(editor: Editor) -> None:
         editor.change([wanted(HOST, REGION, name, Host.of(name, HostSpec()))], who="alice")
 
 
-def test_what_a_newer_version_wrote_into_a_document_survives_a_change_by_this_one(
-    engine: Engine, editor: Editor
-) -> None:
+def test_unknown_fields_of_a_newer_version_survive_a_change(engine: Engine, editor: Editor) -> None:
     editor.change([host(1)], who="alice")
     (held,) = editor.objects(HOST)
     newer = msgspec.json.encode({**msgspec.json.decode(held.doc), "fromTheFuture": 1})

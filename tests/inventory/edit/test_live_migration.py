@@ -1,4 +1,4 @@
-"""Live migrations in the inventory: what begins one, what ends it, and what is refused."""
+"""Live migrations in the inventory: their start, their end, and refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def told(edits: Sequence[Edit]) -> list[tuple[str, str, str]]:
     return [(edit.kind.name, edit.did.value, edit.because) for edit in edits]
 
 
-def test_a_migration_begins_where_its_endpoint_is(editor: Editor, inventory: SqlInventory) -> None:
+def test_a_migration_starts_on_the_host_of_its_endpoint(editor: Editor, inventory: SqlInventory) -> None:
     (edit,) = editor.change([migration(1, to="r2")], who="alice")
     assert edit.did is ChangeKind.CREATED
     assert under_way(editor) == {NAME: ("r1", "r2")}
@@ -62,14 +62,14 @@ def test_a_migration_begins_where_its_endpoint_is(editor: Editor, inventory: Sql
     assert inventory.outbox(10)[-1][1:] == (migration_key(1, to="r2"), None)
 
 
-def test_a_migration_begins_where_the_same_request_puts_its_endpoint(editor: Editor) -> None:
+def test_a_migration_starts_where_the_same_batch_puts_its_endpoint(editor: Editor) -> None:
     editor.change([migration(1, to="r2"), endpoint(1, on="r3")], who="alice")
     assert under_way(editor) == {NAME: ("r3", "r2")}
     editor.change([endpoint(2, on="r1"), migration(2, to="r3"), host(4), migration(1, to="r4")], who="alice")
     assert under_way(editor) == {NAME: ("r3", "r4"), endpoint_name(2): ("r1", "r3")}
 
 
-def test_asking_for_a_migration_that_is_under_way_changes_nothing(editor: Editor) -> None:
+def test_requesting_a_running_migration_changes_nothing(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     assert editor.change([migration(1, to="r2"), endpoint(1, on="r1")], who="alice")[0].did is ChangeKind.UNCHANGED
 
@@ -93,7 +93,7 @@ def test_another_source_is_another_migration(editor: Editor) -> None:
     assert uid(editor) != first, "whoever was told that the first has arrived is told of this one, too"
 
 
-def test_an_endpoint_that_is_not_there_does_not_migrate(editor: Editor) -> None:
+def test_a_missing_endpoint_cannot_migrate(editor: Editor) -> None:
     with pytest.raises(
         EditRefused, match=r"endpoint holdfast-w2-eth0 is not in the inventory, so .*: apply it as well"
     ):
@@ -110,7 +110,7 @@ def test_no_endpoint_migrates_to_the_host_that_it_is_on(editor: Editor) -> None:
         editor.change([endpoint(1, on="r2"), migration(1, to="r2")], who="alice")
 
 
-def test_no_endpoint_migrates_to_a_host_that_is_not_there(editor: Editor) -> None:
+def test_no_endpoint_migrates_to_a_missing_host(editor: Editor) -> None:
     words = r"migration holdfast-w1-eth0 goes to host r9, which is not in the inventory: apply that host as well"
     with pytest.raises(EditRefused, match=words):
         editor.change([migration(1, to="r9")], who="alice")
@@ -120,7 +120,7 @@ def test_no_endpoint_migrates_to_a_host_that_is_not_there(editor: Editor) -> Non
     assert under_way(editor) == {NAME: ("r1", "r9")}
 
 
-def test_a_host_does_not_go_while_a_migration_goes_there(editor: Editor) -> None:
+def test_the_target_of_a_migration_cannot_be_deleted(editor: Editor) -> None:
     editor.change([endpoint(2), migration(1, to="r2"), migration(2, to="r2")], who="alice")
     words = r"host r2 is the target of migrations \(holdfast-w1-eth0 and 1 more\): delete or redirect them first"
     with pytest.raises(EditRefused, match=words):
@@ -145,7 +145,7 @@ def test_a_migration_ends_when_its_endpoint_arrives(editor: Editor, inventory: S
     assert (last.new, last.who, last.why) == (None, "bob", "the endpoint is on r2 now; cut over")
 
 
-def test_a_moved_endpoint_is_as_it_was_on_another_host_and_its_migration_ends(editor: Editor) -> None:
+def test_moving_an_endpoint_changes_only_its_host_and_ends_its_migration(editor: Editor) -> None:
     editor.change([endpoint(1, on="r1", gateway="10.0.0.254"), migration(1, to="r2")], who="alice")
     edits = editor.move(NAME, "r2", who="bob", why="cut over")
     assert told(edits) == [("endpoint", "moved", ""), ("migration", "deleted", "the endpoint is on r2 now")]
@@ -156,7 +156,7 @@ def test_a_moved_endpoint_is_as_it_was_on_another_host_and_its_migration_ends(ed
     assert under_way(editor) == {}
 
 
-def test_a_moved_endpoint_is_the_same_individual_with_the_same_labels(editor: Editor) -> None:
+def test_a_moved_endpoint_keeps_its_uid_and_labels(editor: Editor) -> None:
     spec = EndpointSpec(
         orchestrator="holdfast", workload="w7", node="r1", endpoint="eth0", ip_networks=("10.9.9.9/32",)
     )
@@ -171,13 +171,13 @@ def test_a_moved_endpoint_is_the_same_individual_with_the_same_labels(editor: Ed
     assert replace(new.metadata, name=old.metadata.name) == old.metadata
 
 
-def test_moving_to_where_it_is_changes_nothing_and_a_dry_run_moves_nothing(editor: Editor) -> None:
+def test_moving_to_the_same_host_or_in_a_dry_run_changes_nothing(editor: Editor) -> None:
     assert told(editor.move(NAME, "r1", who="bob")) == [("endpoint", "unchanged", "")]
     assert told(editor.move(NAME, "r2", who="bob", dry_run=True)) == [("endpoint", "moved", "")]
     assert [held.key for held in editor.objects(ENDPOINT, NAME)] == [endpoint_key(1, on="r1")]
 
 
-def test_nothing_moves_that_is_not_there_nor_to_where_nothing_is(editor: Editor) -> None:
+def test_a_move_needs_an_existing_endpoint_and_host(editor: Editor) -> None:
     with pytest.raises(EditRefused, match="there is no endpoint holdfast-w9-eth0 in the inventory"):
         editor.move(endpoint_name(9), "r2", who="bob")
     with pytest.raises(
@@ -186,27 +186,27 @@ def test_nothing_moves_that_is_not_there_nor_to_where_nothing_is(editor: Editor)
         editor.move(NAME, "r9", who="bob")
 
 
-def test_a_migration_is_overtaken_when_its_endpoint_goes_elsewhere(editor: Editor) -> None:
+def test_a_migration_ends_when_its_endpoint_moves_elsewhere(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     (_, edit) = editor.change([endpoint(1, on="r3")], who="bob")
     assert edit.because == "the endpoint is on r3 now, so it no longer migrates to r2"
     assert under_way(editor) == {}
 
 
-def test_a_migration_ends_with_its_endpoint(editor: Editor) -> None:
+def test_a_migration_ends_when_its_endpoint_is_deleted(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     edits = editor.change([WantedObject(ENDPOINT, NAME)], who="bob")
     assert told(edits) == [("endpoint", "deleted", ""), ("migration", "deleted", "the endpoint is gone")]
     assert under_way(editor) == {}
 
 
-def test_a_host_goes_together_with_the_arrival_of_its_last_endpoint(editor: Editor) -> None:
+def test_a_host_can_be_deleted_in_the_batch_that_moves_its_last_endpoint(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     editor.change([endpoint(1, on="r2"), WantedObject(HOST, "r1")], who="alice")
     assert under_way(editor) == {}
 
 
-def test_an_endpoint_that_changes_where_it_is_keeps_its_migration(editor: Editor) -> None:
+def test_an_endpoint_that_changes_on_its_host_keeps_its_migration(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     before = uid(editor)
     (edit,) = editor.change([endpoint(1, on="r1", gateway="10.0.0.254")], who="bob")
@@ -226,7 +226,7 @@ def of_old(editor: Editor, monkeypatch: pytest.MonkeyPatch) -> Editor:
 
 
 @pytest.mark.parametrize(("gateway", "did"), [("", "unchanged"), ("10.0.0.254", "changed")])
-def test_what_an_older_version_left_behind_ends_with_the_next_word_about_its_endpoint(
+def test_a_migration_that_an_older_version_left_ends_with_the_next_edit_of_its_endpoint(
     of_old: Editor, gateway: str, did: str
 ) -> None:
     edits = of_old.change([endpoint(1, on="r2", gateway=gateway)], who="bob")
@@ -234,14 +234,14 @@ def test_what_an_older_version_left_behind_ends_with_the_next_word_about_its_end
     assert under_way(of_old) == {}
 
 
-def test_a_dry_run_tells_what_would_end_and_ends_nothing(editor: Editor) -> None:
+def test_a_dry_run_shows_ending_migrations_and_ends_none(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     edits = editor.change([endpoint(1, on="r2")], who="bob", dry_run=True)
     assert [edit.kind for edit in edits] == [ENDPOINT, MIGRATION]
     assert under_way(editor) == {NAME: ("r1", "r2")}
 
 
-def test_an_undone_move_brings_no_migration_back_and_asking_for_it_does(editor: Editor) -> None:
+def test_undoing_a_move_does_not_restore_the_migration_but_undoing_its_end_does(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     first = uid(editor)
     editor.change([endpoint(1, on="r2")], who="alice")
@@ -252,21 +252,21 @@ def test_an_undone_move_brings_no_migration_back_and_asking_for_it_does(editor: 
     assert uid(editor) != first, "it begins anew"
 
 
-def test_a_migration_that_has_arrived_is_not_brought_back(editor: Editor) -> None:
+def test_an_arrived_migration_is_not_restored(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     editor.change([endpoint(1, on="r2")], who="alice")
     with pytest.raises(EditRefused, match="holdfast-w1-eth0 is on r2, so it cannot migrate there"):
         editor.undo(MIGRATION, NAME, who="bob")
 
 
-def test_a_migration_that_was_overtaken_is_brought_back_from_where_the_endpoint_is_today(editor: Editor) -> None:
+def test_a_restored_migration_starts_where_the_endpoint_is_now(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     editor.change([endpoint(1, on="r3")], who="alice")
     editor.undo(MIGRATION, NAME, who="bob")
     assert under_way(editor) == {NAME: ("r3", "r2")}
 
 
-def test_an_undone_move_ends_the_migration_that_was_begun_after_it(editor: Editor) -> None:
+def test_undoing_a_move_ends_a_migration_that_started_after_it(editor: Editor) -> None:
     editor.change([endpoint(1, on="r2")], who="alice")
     editor.change([migration(1, to="r3")], who="alice")
     edits = editor.undo(ENDPOINT, NAME, who="bob")
@@ -274,7 +274,7 @@ def test_an_undone_move_ends_the_migration_that_was_begun_after_it(editor: Edito
     assert under_way(editor) == {}
 
 
-def test_undo_of_a_beginning_cancels_and_of_a_cancellation_begins_again(editor: Editor) -> None:
+def test_undo_of_a_start_cancels_and_undo_of_a_cancellation_starts_again(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     editor.undo(MIGRATION, NAME, who="bob")
     assert under_way(editor) == {}
@@ -289,7 +289,7 @@ def test_undo_of_another_target_goes_back_to_the_first(editor: Editor) -> None:
     assert under_way(editor) == {NAME: ("r1", "r2")}
 
 
-def test_an_endpoint_that_comes_back_is_not_on_its_way(editor: Editor) -> None:
+def test_a_restored_endpoint_has_no_migration(editor: Editor) -> None:
     editor.change([migration(1, to="r2")], who="alice")
     editor.change([WantedObject(ENDPOINT, NAME)], who="alice")
     editor.undo(ENDPOINT, NAME, who="bob")
@@ -303,7 +303,7 @@ def test_a_migration_of_another_region_is_refused(editor: Editor) -> None:
         editor.change([abroad], who="alice")
 
 
-def test_of_those_who_begin_and_end_it_at_once_none_leaves_a_migration_without_its_endpoint(editor: Editor) -> None:
+def test_concurrent_edits_never_leave_a_migration_without_its_endpoint(editor: Editor) -> None:
     """Two that are right alone and wrong together are made one after the other."""
 
     def begin(turn: int) -> bool:
@@ -355,7 +355,7 @@ requests = st.lists(wishes, min_size=1, max_size=4, unique_by=lambda wish: (wish
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(requests | undone, max_size=12))
-def test_whatever_is_asked_for_a_migration_starts_where_its_endpoint_is(
+def test_after_any_requests_a_migration_starts_on_the_host_of_its_endpoint(
     editor: Editor, asked: list[list[WantedObject] | tuple[Kind[Any, Any], int]]
 ) -> None:
     for one in asked:

@@ -1,4 +1,4 @@
-"""Networks: an endpoint is on one that is there, with addresses that lie within it."""
+"""Networks: an endpoint needs an existing network that contains its addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_network_and_its_endpoints_are_applied_together(editor: Editor) -> Non
     assert held.key == b"/holdfast/v1/no-region/networks/red"
 
 
-def test_an_endpoint_on_a_network_that_is_not_there_is_refused(editor: Editor) -> None:
+def test_an_endpoint_on_a_missing_network_is_refused(editor: Editor) -> None:
     with pytest.raises(EditRefused, match="is on network red, which is not in the inventory"):
         editor.change([on("red", 1, "10.28.0.7")], who="alice")
 
@@ -43,7 +43,7 @@ def test_an_endpoint_outside_of_its_network_is_refused(editor: Editor) -> None:
         editor.change([on("red", 2, "10.29.0.7")], who="alice")
 
 
-def test_a_network_does_not_go_before_its_endpoints(editor: Editor) -> None:
+def test_a_network_with_endpoints_cannot_be_deleted(editor: Editor) -> None:
     editor.change([network("red", "10.28.0.0/16"), *(on("red", n, f"10.28.0.{n}") for n in (1, 2, 3))], who="alice")
     with pytest.raises(EditRefused, match=r"network red has endpoints \(holdfast-w1-eth0 and 2 more\)"):
         editor.change([WantedObject(NETWORK, "red")], who="alice")
@@ -59,7 +59,7 @@ def test_a_network_is_not_narrowed_below_its_endpoints(editor: Editor) -> None:
     assert edit.did is ChangeKind.CHANGED
 
 
-def test_what_was_done_to_a_network_is_undone(editor: Editor) -> None:
+def test_a_change_of_a_network_is_undone(editor: Editor) -> None:
     editor.change([network("red", "10.28.0.0/16")], who="alice")
     editor.change([network("red", "10.28.0.0/15")], who="alice")
     assert editor.undo(NETWORK, "red", who="bob")[0].did is ChangeKind.CHANGED

@@ -1,4 +1,4 @@
-"""Connections to the database: what they do not inherit from the moment or the server that they were opened at."""
+"""Connections to the database do not depend on the state of file or server at the time they were opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.testing.real.postgres import Postgres
 from tests.inventory.harness import REGION, host
 
 
-def test_a_connection_that_was_opened_while_nothing_could_be_written_is_left(tmp_path: Path) -> None:
+def test_a_connection_opened_on_a_read_only_file_is_dropped(tmp_path: Path) -> None:
     with fresh_engine(f"sqlite:///{tmp_path}/inventory.db") as engine:
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA query_only=ON")  # as SQLite has it for a file without the right to write
@@ -25,7 +25,7 @@ def test_a_connection_that_was_opened_while_nothing_could_be_written_is_left(tmp
         assert SqlInventory(engine).waiting() == 1
 
 
-def test_a_database_without_an_encoding_serves_as_well(postgres: Postgres) -> None:
+def test_a_database_without_an_encoding_works(postgres: Postgres) -> None:
     name = "ascii"
     postgres.query("postgres", f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0")
     with fresh_engine(f"postgresql+psycopg://holdfast@/{name}?host={postgres.home}") as engine:

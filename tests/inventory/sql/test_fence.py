@@ -1,4 +1,4 @@
-"""The SQL fence: a deposed leader's write fails, on both databases; nobody holds the fence for ever."""
+"""The SQL fence on both databases: a deposed leader's write fails, and no session holds the fence for ever."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened(address: str, limits: DatabaseTimeouts) -> Iterator[Engine]:
         engine.dispose()
 
 
-def test_a_term_that_the_fence_does_not_know_yet_is_not_deposed_by_an_earlier_one(inventory: SqlInventory) -> None:
+def test_a_new_term_is_not_deposed_by_an_earlier_fence(inventory: SqlInventory) -> None:
     inventory.raise_fence(OLD)
     inventory.settle(NEW, [])
     assert inventory.epoch("no-region") == 1
@@ -49,7 +49,7 @@ def test_an_earlier_term_cannot_raise_the_fence(inventory: SqlInventory) -> None
         inventory.raise_fence(OLD)
 
 
-def test_the_same_leader_may_come_again(inventory: SqlInventory, engine: Engine) -> None:
+def test_the_same_term_can_raise_the_fence_again(inventory: SqlInventory, engine: Engine) -> None:
     inventory.raise_fence(NEW)
     inventory.raise_fence(NEW)
     assert current(engine, "no-region") == NEW
@@ -141,7 +141,7 @@ def test_C34_a_frozen_leader_does_not_hold_the_fence_for_ever(postgres: Postgres
         assert current(engine, "no-region") == NEW
 
 
-def test_a_fence_that_is_held_says_by_which_term(address: str) -> None:
+def test_a_held_fence_names_the_term_that_holds_it(address: str) -> None:
     with fresh_engine(address) as engine, opened(address, DatabaseTimeouts(wait=seconds(1))) as short_of_time:
         inventory = SqlInventory(engine)
         inventory.raise_fence(OLD)

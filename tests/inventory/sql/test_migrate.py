@@ -1,4 +1,4 @@
-"""An inventory of the first version is brought up to date with everything that is in it."""
+"""Schema migrations keep all content of an inventory of the first version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.inventory.harness import REGION, endpoint, endpoint_name
 _ROW = "INSERT INTO objects (key, kind, name, doc, revision, host) VALUES (:key, 'endpoint', :name, :doc, 1, 'r1')"
 
 
-def test_objects_of_the_first_version_stay_and_are_on_no_network(address: str) -> None:
+def test_objects_of_the_first_schema_stay_without_a_network(address: str) -> None:
     engine = open_engine(database_url(address))
     wish = endpoint(1)
     assert wish.thing is not None
@@ -38,7 +38,7 @@ def test_objects_of_the_first_version_stay_and_are_on_no_network(address: str) -
         engine.dispose()
 
 
-def test_what_was_observed_stays_and_can_be_written_on(address: str) -> None:
+def test_observed_rows_survive_the_migration(address: str) -> None:
     engine, fence = open_engine(database_url(address)), Fence("r", 1, 1)
     at = datetime(2026, 11, 1, 12, tzinfo=UTC)
     try:
@@ -58,7 +58,7 @@ def test_what_was_observed_stays_and_can_be_written_on(address: str) -> None:
         engine.dispose()
 
 
-def test_tables_of_an_earlier_version_are_waited_for_with_the_command_that_mends_them(address: str) -> None:
+def test_tables_of_an_earlier_version_raise_database_away_with_the_fix(address: str) -> None:
     engine = open_engine(database_url(address))
     try:
         migrate(engine, to="0001")
@@ -68,7 +68,7 @@ def test_tables_of_an_earlier_version_are_waited_for_with_the_command_that_mends
         engine.dispose()
 
 
-def test_tables_of_a_newer_version_are_left_alone_and_that_is_said(engine: Engine) -> None:
+def test_tables_of_a_newer_version_are_not_changed(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(EditRefused, match=r"the tables are from a newer version, so nothing was changed: .*9999"):

@@ -1,4 +1,4 @@
-"""The leader's side: snapshots of one moment, the outbox without a position, what the tables are, how changes wake."""
+"""The leader's side of the inventory: snapshots, the outbox without a position, the schema, and wake-ups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.inventory.harness import REGION, endpoint, endpoint_key, host, subnet
 FENCE = Fence("no-region", 1, 7)
 
 
-def test_a_snapshot_stays_at_its_moment_while_others_change(editor: Editor, inventory: SqlInventory) -> None:
+def test_a_snapshot_does_not_see_later_changes(editor: Editor, inventory: SqlInventory) -> None:
     editor.change([host(number) for number in range(1, 5)], who="alice")
     snapshot = inventory.snapshot()
     first = snapshot.read(None, 2)
@@ -54,7 +54,7 @@ def test_keys_come_in_the_order_of_their_bytes(editor: Editor, inventory: SqlInv
     assert keys == sorted(keys)
 
 
-def test_a_database_without_tables_is_waited_for_and_says_what_to_do(address: str) -> None:
+def test_a_database_without_tables_raises_database_away_with_the_fix(address: str) -> None:
     engine = open_engine(database_url(address))
     with pytest.raises(DatabaseAway, match="run holdfast inventory init"):
         SqlInventory(engine).outbox(1)
@@ -63,13 +63,13 @@ def test_a_database_without_tables_is_waited_for_and_says_what_to_do(address: st
     engine.dispose()
 
 
-def test_migrating_twice_is_migrating_once_and_gives_the_schema(engine: Engine) -> None:
+def test_migrating_twice_gives_the_schema(engine: Engine) -> None:
     migrate(engine)
     with reading(engine) as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
 
 
-def test_settling_forgets_exactly_those_rows(editor: Editor, inventory: SqlInventory) -> None:
+def test_settling_removes_exactly_those_rows(editor: Editor, inventory: SqlInventory) -> None:
     inventory.raise_fence(FENCE)
     editor.change([host(1), host(2), host(3)], who="alice")
     first, second, third = inventory.outbox(10)
@@ -78,7 +78,7 @@ def test_settling_forgets_exactly_those_rows(editor: Editor, inventory: SqlInven
     assert inventory.waiting() == 1
 
 
-def test_an_id_is_never_given_again_after_its_row_was_settled(editor: Editor, inventory: SqlInventory) -> None:
+def test_the_id_of_a_settled_row_is_never_reused(editor: Editor, inventory: SqlInventory) -> None:
     inventory.raise_fence(FENCE)
     (first,) = editor.change([host(1)], who="alice")
     inventory.settle(FENCE, [first.revision])
@@ -104,7 +104,7 @@ def test_C37_a_row_that_commits_late_is_seen(postgres_engine: Engine) -> None:
     assert [one.key for one in inventory.outbox(10)] == [b"early"]
 
 
-def test_an_inventory_gets_its_fleet_once(inventory: SqlInventory) -> None:
+def test_the_fleet_id_is_set_once(inventory: SqlInventory) -> None:
     inventory.raise_fence(FENCE)
     assert inventory.fleet() is None
     inventory.name_fleet(FENCE, "f1")
@@ -112,7 +112,7 @@ def test_an_inventory_gets_its_fleet_once(inventory: SqlInventory) -> None:
     assert inventory.fleet() == "f1"
 
 
-def test_tidying_forgets_old_history_and_nothing_else(editor: Editor, inventory: SqlInventory) -> None:
+def test_pruning_deletes_old_history_and_nothing_else(editor: Editor, inventory: SqlInventory) -> None:
     inventory.raise_fence(FENCE)
     editor.change([host(1)], who="alice")
     inventory.prune_history(FENCE, datetime.now(UTC) - timedelta(days=1))
@@ -122,7 +122,7 @@ def test_tidying_forgets_old_history_and_nothing_else(editor: Editor, inventory:
     assert len(editor.objects(HOST)) == 1
 
 
-def test_a_change_wakes_whoever_waits(editor: Editor, engine: Engine) -> None:
+def test_a_change_wakes_the_waiter(editor: Editor, engine: Engine) -> None:
     async def scenario() -> float:
         ear = waker(engine)
         await ear.wait(Duration(milliseconds=300))  # listens from here on
@@ -138,7 +138,7 @@ def test_a_change_wakes_whoever_waits(editor: Editor, engine: Engine) -> None:
     assert asyncio.run(scenario()) < 30, "long before the poll"
 
 
-def test_waiting_ends_by_itself(engine: Engine) -> None:
+def test_waiting_ends_after_its_timeout(engine: Engine) -> None:
     async def scenario() -> None:
         ear = waker(engine)
         async with asyncio.timeout(30):
@@ -148,7 +148,7 @@ def test_waiting_ends_by_itself(engine: Engine) -> None:
     asyncio.run(scenario())
 
 
-def test_an_ear_on_a_file_that_cannot_be_opened_waits_for_it(tmp_path: Path) -> None:
+def test_a_waker_waits_for_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
     """A server starts all the same, and says what it waits for."""
     (tmp_path / "file").write_text("no folder")
     engine = open_engine(database_url(f"sqlite:///{tmp_path}/file/inventory.db"))
@@ -164,14 +164,14 @@ def test_an_ear_on_a_file_that_cannot_be_opened_waits_for_it(tmp_path: Path) -> 
         SqlInventory(engine).fleet()
 
 
-def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_raises_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "inventory.db").write_bytes(b"rubbish" * 1_000)
     engine = open_engine(database_url(f"sqlite:///{tmp_path}/inventory.db"))
     with pytest.raises(DatabaseAway, match="file is not a database"):
         SqlInventory(engine).fleet()
 
 
-def test_a_database_that_only_lets_us_read_is_waited_for(postgres: Postgres) -> None:
+def test_a_read_only_database_raises_database_away(postgres: Postgres) -> None:
     with fresh_engine(postgres.create_database()) as engine:
         with engine.begin() as connection:
             connection.execute(text(f"ALTER DATABASE {engine.url.database} SET default_transaction_read_only = on"))
@@ -180,7 +180,7 @@ def test_a_database_that_only_lets_us_read_is_waited_for(postgres: Postgres) -> 
             Editor(engine, REGION).change([host(1)], who="alice")
 
 
-def test_a_database_in_which_we_may_do_nothing_is_waited_for(postgres: Postgres) -> None:
+def test_a_database_without_privileges_raises_database_away(postgres: Postgres) -> None:
     address = postgres.create_database()
     with fresh_engine(address) as engine, engine.begin() as connection:
         connection.execute(text("CREATE ROLE mortal LOGIN"))
@@ -190,7 +190,7 @@ def test_a_database_in_which_we_may_do_nothing_is_waited_for(postgres: Postgres)
     engine.dispose()
 
 
-def test_a_lost_session_costs_a_snapshot_and_no_more(postgres_engine: Engine) -> None:
+def test_a_lost_session_ends_only_the_snapshot(postgres_engine: Engine) -> None:
     inventory = SqlInventory(postgres_engine, DatabaseTimeouts())
     Editor(postgres_engine, REGION).change([endpoint(1)], who="alice")
     snapshot = inventory.snapshot()

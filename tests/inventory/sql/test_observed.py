@@ -1,4 +1,4 @@
-"""What is really up, in the database: read in pages, written under the fence, on both databases."""
+"""Observed state in the database: read in pages, written under the fence, on both databases."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def rows(observed: SqlObserved, prefix: bytes = b"/a/") -> dict[bytes, bytes]:
     return {seen.key: seen.doc for seen in observed.read("agent", prefix, None, 100)}
 
 
-def test_what_was_written_is_read_with_its_time(observed: SqlObserved) -> None:
+def test_a_written_row_is_read_with_its_time(observed: SqlObserved) -> None:
     observed.write(OLD, "agent", {b"{}": [b"/a/1"]}, [], AT)
     assert observed.read("agent", b"/a/", None, 10) == [ObservedRow(b"/a/1", b"{}", AT)]
 
 
-def test_a_row_that_is_there_is_replaced_and_one_that_is_gone_goes(observed: SqlObserved) -> None:
+def test_an_existing_row_is_replaced_and_a_gone_one_deleted(observed: SqlObserved) -> None:
     observed.write(OLD, "agent", {b"1": [b"/a/1"], b"2": [b"/a/2"], b"3": [b"/b/1"]}, [], AT)
     observed.write(OLD, "agent", {b"one": [b"/a/1"]}, [b"/a/2"], AT)
     assert rows(observed) == {b"/a/1": b"one"}
     assert rows(observed, b"/b/") == {b"/b/1": b"3"}
 
 
-def test_many_rows_that_say_the_same_are_written_whether_they_are_there_or_new(observed: SqlObserved) -> None:
+def test_many_rows_with_the_same_document_are_written_whether_they_exist_or_not(observed: SqlObserved) -> None:
     keys = [f"/a/{number:03}".encode() for number in range(90)]
     observed.write(OLD, "agent", {b"up": keys[:50]}, [], AT)
     later = AT + timedelta(seconds=7)
@@ -58,7 +58,7 @@ def test_many_rows_that_say_the_same_are_written_whether_they_are_there_or_new(o
     assert {seen.at for seen in observed.read("agent", b"/a/", None, 100)} == {later}
 
 
-def test_one_new_row_among_more_than_a_statement_takes_is_written_with_the_others(observed: SqlObserved) -> None:
+def test_a_new_row_among_more_rows_than_fit_one_statement_is_written(observed: SqlObserved) -> None:
     keys = [f"/a/{number:05}".encode() for number in range(2_000)]
     observed.write(OLD, "agent", {b"up": [*keys[:950], *keys[951:]]}, [], AT)
     later = AT + timedelta(seconds=7)
@@ -117,7 +117,7 @@ def test_rows_of_another_kind_under_the_same_prefix_are_not_read(observed: SqlOb
     assert rows(observed) == {b"/a/1": b"1"}
 
 
-def test_a_file_that_breaks_off_while_it_is_read_is_a_database_that_is_away(tmp_path: Path) -> None:
+def test_a_database_file_that_ends_early_raises_database_away(tmp_path: Path) -> None:
     address = tmp_path / "inventory.db"
     with fresh_engine(f"sqlite:///{address}") as engine:
         SqlInventory(engine).raise_fence(OLD)

@@ -1,4 +1,4 @@
-"""Addresses, names, regions and wall-clock times: canonical forms, order, and what is refused."""
+"""Addresses, names, regions and timestamps: canonical forms, order, and refusals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_spelling_of_an_address_becomes_the_same(number: int) -> None:
 
 
 @given(st.text("0123456789abcdef:./", max_size=24))
-def test_what_is_accepted_is_an_address_and_canonical(text: str) -> None:
+def test_an_accepted_text_is_a_canonical_address(text: str) -> None:
     try:
         accepted = address(text)
     except AddressRefused:
@@ -57,12 +57,12 @@ def test_a_prefix_from_the_wire_loses_its_host_bits(text: str, length: int) -> N
     assert interface(f"{text}/{length}") == f"{text}/{length}"
 
 
-def test_host_bits_of_a_prefix_are_refused_with_what_was_meant() -> None:
+def test_host_bits_of_a_prefix_are_refused_with_a_suggestion() -> None:
     with pytest.raises(AddressRefused, match=r"did you mean 10\.28\.0\.0/16\?"):
         prefix("10.28.0.7/16")
 
 
-def test_an_address_alone_is_a_prefix_of_one() -> None:
+def test_an_address_alone_is_a_host_prefix() -> None:
     assert (prefix("10.0.0.1"), prefix("fd5f::1")) == ("10.0.0.1/32", "fd5f::1/128")
 
 
@@ -117,7 +117,7 @@ def test_a_short_prefix_comes_before_a_longer_one_at_the_same_address() -> None:
     assert sorted(texts, key=prefix_order) == ["9.0.0.0/24", "10.0.0.0/8", "10.0.0.0/16", "10.0.0.0", "::/0"]
 
 
-def test_names_with_numbers_sort_as_people_count() -> None:
+def test_names_with_numbers_sort_numerically() -> None:
     assert sorted(["r10", "r2", "r2-b10", "r2-b9", "a"], key=natural_order) == ["a", "r2", "r2-b9", "r2-b10", "r10"]
 
 
@@ -127,7 +127,7 @@ def test_names_that_differ_never_sort_as_equal(one: str, other: str) -> None:
 
 
 @given(st.lists(parts, min_size=1, max_size=5))
-def test_joined_names_come_apart_again(names: list[str]) -> None:
+def test_joined_names_can_be_split(names: list[str]) -> None:
     assert split(join(names), len(names)) == names
 
 
@@ -141,7 +141,7 @@ def test_a_name_that_can_be_split_is_what_joining_gives(name: str, count: int) -
 
 
 @pytest.mark.parametrize("part", ["-a", "a-", "-", "", "a/b", "a\nb", "\0", "\ud800"])
-def test_a_part_that_could_not_be_read_back_is_refused(part: str) -> None:
+def test_an_ambiguous_part_is_refused(part: str) -> None:
     with pytest.raises(NameRefused):
         join(["x", part])
 
@@ -173,13 +173,13 @@ def test_empty_segments_are_refused() -> None:
     ("region", "piece", "namespace"),
     [(Region(), "no-region", "openstack"), (Region("ams-1"), "region-ams-1", "openstack-region-ams-1")],
 )
-def test_a_region_names_its_share_of_keys_and_its_namespace(region: Region, piece: str, namespace: str) -> None:
+def test_a_region_has_a_key_segment_and_a_namespace(region: Region, piece: str, namespace: str) -> None:
     assert (region.segment, region.namespace) == (piece, namespace)
     assert Region.of_segment(piece) == Region.of_namespace(namespace) == region
 
 
 @pytest.mark.parametrize("name", ["Ams", "-a", "a-", "a/b", "a b", "a" * 47, "ä"])
-def test_a_region_that_no_namespace_could_carry_is_refused(name: str) -> None:
+def test_a_region_too_long_for_a_namespace_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"^region "):
         Region(name)
 
@@ -200,6 +200,6 @@ def test_a_written_time_is_read_back_in_utc(moment: datetime) -> None:
     assert parse_time(text).tzinfo is UTC
 
 
-def test_a_naive_time_of_our_own_is_refused() -> None:
+def test_a_naive_time_is_refused_inside_holdfast() -> None:
     with pytest.raises(ValueError, match="has no time zone"):
         utc(datetime(2026, 11, 15))  # noqa: DTZ001

@@ -1,8 +1,8 @@
 """Live migrations in the inventory: the source of a new one, and the end of a running one.
 
 A request names the target host; the source is the host that the endpoint is on. A migration ends in the transaction
-that moves its endpoint to any host or deletes it: it has arrived, or it is obsolete. It is never restored: moving the
-endpoint back does not start it again.
+that moves its endpoint to any host or deletes it: it has arrived, or it is obsolete. It does not start again by itself
+when the endpoint moves back.
 """
 
 from __future__ import annotations
