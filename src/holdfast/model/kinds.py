@@ -8,9 +8,7 @@ from holdfast.model.balancing.backend import BACKEND
 from holdfast.model.balancing.frontend import FRONTEND
 from holdfast.model.balancing.healthcheck import HEALTH_CHECK
 from holdfast.model.base.address import shown
-from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
-from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS
 from holdfast.model.calico.cluster import CLUSTER, FELIX_CONFIGURATION
 from holdfast.model.calico.endpoint import ENDPOINT
@@ -65,8 +63,3 @@ def kind_named(word: str) -> Kind[Any, Any]:
         known = ", ".join(kind.name for kind in KINDS)
         raise ValueError(f"there is no kind {shown(word)}; known are {known}")
     return kind
-
-
-def kind_at(key: bytes, region: Region) -> Kind[Any, Any] | None:
-    """The kind whose keys have this form, if any."""
-    return next((kind for kind in KINDS if not isinstance(kind.parse(key, region), Bad)), None)

@@ -108,13 +108,6 @@ def prefix_order(text: str) -> tuple[int, int, int]:
     return parsed.version, int(parsed), _length(text, head, tail) if slash else _BITS[parsed.version]
 
 
-def natural_order(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key of a name with numbers in it: r2 before r10. Names that differ never compare equal."""
-    pieces = re.split(r"([0-9]{1,18})", text)
-    numbered = tuple((1, int(piece), piece) if i % 2 else (0, 0, piece) for i, piece in enumerate(pieces))
-    return (*numbered, (0, 0, text))
-
-
 def _parse(text: str) -> IPv4Address | IPv6Address:
     try:
         parsed = ip_address(text)

@@ -37,23 +37,3 @@ class Region(msgspec.Struct, frozen=True, order=True, gc=False):
     def namespace(self) -> str:
         """The namespace of Calico's resources: `openstack` or `openstack-region-ams`."""
         return f"{_NAMESPACE}-{_SEGMENT}{self.name}" if self.name else _NAMESPACE
-
-    @classmethod
-    def of_segment(cls, segment: str) -> Region:
-        """The region of a segment in a key. Raises ValueError with a sentence."""
-        if segment == _NO_REGION:
-            return cls()
-        return cls._named(segment, segment.removeprefix(_SEGMENT))
-
-    @classmethod
-    def of_namespace(cls, namespace: str) -> Region:
-        """The region of a Calico namespace. Raises ValueError with a sentence."""
-        if namespace == _NAMESPACE:
-            return cls()
-        return cls._named(namespace, namespace.removeprefix(f"{_NAMESPACE}-{_SEGMENT}"))
-
-    @classmethod
-    def _named(cls, text: str, name: str) -> Region:
-        if not name or name == text:
-            raise ValueError(f"{shown(text)} names no region")
-        return cls(name)

@@ -18,9 +18,6 @@ from holdfast.model.base.name import segment
 from holdfast.model.base.region import Region
 from holdfast.model.calico.resource import Metadata, Resource, carry_identity, full_name
 
-GROUP = "ossg.default."
-"""Prefix of the name of a security group's policy."""
-
 Protocol = Annotated[int, msgspec.Meta(ge=0, le=255)] | str
 Octet = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)] | str
