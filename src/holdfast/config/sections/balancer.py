@@ -42,8 +42,8 @@ class BalancerDataplaneSettings(Section, frozen=True, kw_only=True):
     table_size: Annotated[
         TableSize,
         FieldDoc(
-            "Number of Maglev buckets per frontend. With 100 buckets per backend, shares differ by about 1 %. A change "
-            "of the size moves every flow that is not established."
+            "Number of Maglev buckets per frontend. With 100 buckets per backend, the shares of backends of equal "
+            "weight differ by 1 % at most. A change of the size moves every flow that is not established."
         ),
     ] = 65537
     table: Annotated[

@@ -15,8 +15,8 @@ class LogSettings(Section, frozen=True, kw_only=True):
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
         FieldDoc(
-            "Lowest level that is logged. `info` logs every decision; `debug` adds every read of the store, too much "
-            "for daily use; above `info` decisions are only in the decision log."
+            "Lowest level that is logged. `info` logs every decision; `debug` adds failed attempts that are retried, "
+            "and holds that need no attention; above `info` decisions are only in the decision log."
         ),
     ] = "info"
     format: Annotated[

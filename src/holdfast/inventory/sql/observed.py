@@ -98,7 +98,7 @@ def _upsert(connection: Connection, kind: str, rows: Mapping[bytes, Sequence[byt
         return
     written = at.astimezone(UTC).strftime(_SQLITE_TIME)  # the format of SQLAlchemy
     left = sorted(itertools.chain.from_iterable(_not_updated(connection, *row, written) for row in rows.items()))
-    # Many rows per statement: the driver hands the GIL to the event loop's thread after each statement.
+    # Many rows per statement: between two statements the driver would let the event loop's thread run.
     for batch in _batches(left, _ROWS):
         values = ", ".join(["(?, ?, ?, ?)"] * len(batch))
         made = tuple(value for key, doc in batch for value in (key, kind, doc, written))

@@ -42,7 +42,7 @@ class Server(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     warm: bool = False
     """Its mirrors are complete, so that it can take over at once."""
     stands: bool = True
-    """It stands for election: it is neither paused nor waiting after a hand-over."""
+    """It stands for election: it is neither paused nor resting after it stepped down."""
     workers: Mapping[str, WorkerHealth] = {}
 
     def __post_init__(self) -> None:

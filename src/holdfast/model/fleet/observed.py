@@ -31,7 +31,7 @@ class AgentSeen(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ObservedState(StrEnum):
-    """State of an endpoint, in the words of Neutron."""
+    """State of an endpoint, in the words of the inventory."""
 
     ACTIVE = "ACTIVE"
     DOWN = "DOWN"
