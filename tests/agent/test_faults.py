@@ -12,8 +12,8 @@ from holdfast.store.api import Put
 from holdfast.testing import World, simulate
 from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.fault import fault
-from tests.agent.site import REGION, Ids, Site, another_store
-from tests.agent.test_keeper import P1, on_a_site, peer
+from tests.agent.harness import REGION, Ids, Site, another_store
+from tests.agent.test_reconciler import P1, on_a_site, peer
 from tests.sim.peers import SwallowingIds
 
 
@@ -44,7 +44,11 @@ def test_N1_what_was_deleted_while_the_agent_was_down_goes_when_it_is_back(tmp_p
     on_a_site(scene, tmp_path, others=(ids,))
 
 
-@fault("N4", without="holdfast.runtime.reconciler.loop:Reconciler._still_wanted", by="tests.agent.removals:as_planned")
+@fault(
+    "N4",
+    without="holdfast.runtime.reconciler.loop:Reconciler._still_wanted",
+    by="tests.agent.without_protection:as_planned",
+)
 def test_N4_a_host_that_is_back_while_the_prune_walks_its_list_is_left_alone(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -82,7 +86,7 @@ def _when_removing(site: Site, then: Callable[[], Awaitable[None]]) -> Callable[
     return pause
 
 
-@fault("N5", without="holdfast.agent.target:is_over", by="tests.agent.removals:tried_once")
+@fault("N5", without="holdfast.agent.target:is_over", by="tests.agent.without_protection:tried_once")
 def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> None:
     ids = Ids()
 
@@ -112,7 +116,7 @@ def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> 
 @fault(
     "N8",
     without="holdfast.agent.desired.ownership:ClaimOwners._withdraw",
-    by="tests.agent.removals:with_all_its_claims",
+    by="tests.agent.without_protection:with_all_its_claims",
 )
 def test_N8_an_address_that_has_a_new_owner_stays_when_the_old_one_goes(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:

@@ -13,7 +13,7 @@ from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.store.api import Put
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
-from tests.agent.site import ME, REGION, Fleet
+from tests.agent.harness import ME, REGION, Fleet
 
 CONFIG = msgspec.structs.replace(Config(), agent=msgspec.structs.replace(Config().agent, host=ME))
 

@@ -11,9 +11,8 @@ from holdfast.agent.journal import Journal
 from holdfast.agent.target import JournaledTarget
 from holdfast.reconcile import Change, Op, Owned
 from holdfast.testing.fakes.kernel import FakeKernel
-from tests.agent.conformance import tunnel
-from tests.agent.site import BOOT
-from tests.agent.turns import turns_of_others
+from tests.agent.dataplane.conformance import tunnel
+from tests.agent.harness import BOOT, turns_of_others
 
 PEERS = 40
 MANY = 8_000

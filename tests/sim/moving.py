@@ -13,7 +13,7 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.calico.host import Host
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.store.api import Delete, Operation
-from tests.agent.site import ME, REGION, Fleet
+from tests.agent.harness import ME, REGION, Fleet
 from tests.sim.truth import Truth
 
 Operations = Sequence[Operation]

@@ -39,7 +39,7 @@ from holdfast.store.api import Delete, Operation, Put
 from holdfast.store.mirror import mirror
 from holdfast.testing import World
 from holdfast.testing.fakes.kernel import FakeKernel
-from tests.agent.site import ME, REGION, Fleet, Ids, Site, another_store
+from tests.agent.harness import ME, REGION, Fleet, Ids, Site, another_store
 from tests.sim.judge import Broken
 from tests.sim.moving import Operations, arrive, set_out, steps, turn_back
 from tests.sim.truth import KINDS, Object, Truth, wants

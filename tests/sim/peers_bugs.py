@@ -26,7 +26,7 @@ from holdfast.agent.target import JournaledTarget
 from holdfast.reconcile import Owned, SyncGate
 from holdfast.runtime.cooperative import at_once
 from holdfast.runtime.reconciler import Reconciler
-from tests.agent import removals
+from tests.agent import without_protection
 
 Bug = Callable[[], contextlib.AbstractContextManager[object]]
 
@@ -93,11 +93,11 @@ def _kernel_alone() -> Any:
 
 BUGS: Final[Mapping[str, Bug]] = {
     "no sync gate": _replaced(SyncGate, "judge", _open),
-    "liveness is looked at once for the batch": _replaced(Reconciler, "_still_wanted", removals.as_planned),
-    "a failed delete is tried once": lambda: patch("holdfast.agent.target.is_over", removals.tried_once),
+    "liveness is looked at once for the batch": _replaced(Reconciler, "_still_wanted", without_protection.as_planned),
+    "a failed delete is tried once": lambda: patch("holdfast.agent.target.is_over", without_protection.tried_once),
     "additions are not journalled": _replaced(JournaledTarget, "_journal", _without_additions),
     "a deletion is forgotten when it is begun": _replaced(JournaledTarget, "_journal", _forgets_intents),
-    "a claim goes with its first owner": _replaced(ClaimOwners, "_withdraw", removals.with_all_its_claims),
+    "a claim goes with its first owner": _replaced(ClaimOwners, "_withdraw", without_protection.with_all_its_claims),
     "a nexthop goes before its routes": _replaced(DependentsGate, "judge", _open),
     "half a list is taken over": _replaced(SourceWatcher, "catch_up", _half_a_list),
     "a value that cannot be read is absent": _replaced(following, "unreadable_keys", lambda _mirrors: []),
@@ -106,6 +106,6 @@ BUGS: Final[Mapping[str, Bug]] = {
     "only the kernel is asked what is there": _kernel_alone,
     "a workload seen on a second host has moved": _replaced(arrivals, "doubtful", lambda _demand, _touched: {}),
     "a migration that is gone was cancelled": _replaced(SourceClaims, "_is_in_question", lambda _self, _by: False),
-    "nothing is recalled of who has arrived": _replaced(SourceClaims, "recall", removals.nothing_recalled),
+    "nothing is recalled of who has arrived": _replaced(SourceClaims, "recall", without_protection.nothing_recalled),
     "a lower source takes over what an unheard one owns": _replaced(PrecedenceGate, "judge", _open),
 }

@@ -30,7 +30,7 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName
 from holdfast.model.calico.host import HOST, Host
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.testing import FakeStore, StoreWrite
-from tests.agent.site import ME, REGION
+from tests.agent.harness import ME, REGION
 
 Object = Host | Endpoint | Migration
 Objects = Mapping[bytes, tuple[int, Object]]

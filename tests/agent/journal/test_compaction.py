@@ -16,8 +16,8 @@ from holdfast.agent.journal import Journal, compaction
 from holdfast.agent.journal.frames import EntryKind, JournalEntry
 from holdfast.agent.journal.journal import JournalUnwritable
 from holdfast.agent.journal.replay import JournalCondition
-from tests.agent.journal.disks import FailingDisk, FullDisk
-from tests.agent.journal.samples import BOOT, inline, told_by, turn
+from tests.agent.journal.failing_files import FailingDisk, FullDisk
+from tests.agent.journal.harness import BOOT, inline, told_by, turn
 
 KEYS = [b"%02d" % number for number in range(12)]
 EVENTS = st.lists(

@@ -13,8 +13,8 @@ from holdfast.agent.journal import Journal
 from holdfast.agent.journal.frames import EntryKind, JournalEntry, pack
 from holdfast.agent.journal.replay import JournalCondition
 from holdfast.testing.fault import fault
-from tests.agent.journal.disks import CountingDisk
-from tests.agent.journal.samples import BOOT, ENTRIES, FRAMES, WHOLE, inline, told_by, turn
+from tests.agent.journal.failing_files import CountingDisk
+from tests.agent.journal.harness import BOOT, ENTRIES, FRAMES, WHOLE, inline, told_by, turn
 
 KNOWN = {b"%d" % number: b"via 192.0.2.%d" % number for number in range(5)}
 ONE_LIFE = """
@@ -34,7 +34,9 @@ def left_by_an_earlier_run(path: Path) -> None:
     journal.close()
 
 
-@fault("N2", without="holdfast.agent.journal.open:what_counts", by="tests.agent.journal.removals:only_this_run")
+@fault(
+    "N2", without="holdfast.agent.journal.open:what_counts", by="tests.agent.journal.without_protection:only_this_run"
+)
 def test_N2_a_stop_before_the_sync_forgets_nothing(path: Path) -> None:
     left_by_an_earlier_run(path)
     journal = Journal.open(path, BOOT)
@@ -43,7 +45,9 @@ def test_N2_a_stop_before_the_sync_forgets_nothing(path: Path) -> None:
     assert Journal.open(path, BOOT).live == KNOWN
 
 
-@fault("N3", without="holdfast.agent.journal.open:what_counts", by="tests.agent.journal.removals:only_this_run")
+@fault(
+    "N3", without="holdfast.agent.journal.open:what_counts", by="tests.agent.journal.without_protection:only_this_run"
+)
 def test_N3_the_first_event_after_a_start_forgets_nothing(path: Path) -> None:
     left_by_an_earlier_run(path)
     journal = Journal.open(path, BOOT)
@@ -79,7 +83,11 @@ def test_N7_behind_a_torn_tail_the_journal_goes_on_as_if_it_had_never_been(path:
         assert again.live == {**KNOWN, b"later": b"y"}
 
 
-@fault("N11", without="holdfast.agent.journal.segment:Segment.write", by="tests.agent.journal.removals:written_later")
+@fault(
+    "N11",
+    without="holdfast.agent.journal.segment:Segment.write",
+    by="tests.agent.journal.without_protection:written_later",
+)
 def test_N11_killed_right_after_an_add_the_object_is_known(path: Path) -> None:
     command = [sys.executable, "-c", ONE_LIFE, str(path), BOOT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
@@ -89,7 +97,11 @@ def test_N11_killed_right_after_an_add_the_object_is_known(path: Path) -> None:
     assert Journal.open(path, BOOT).live == {b"10.0.0.9/32": b"via 192.0.2.9"}
 
 
-@fault("N15", without="holdfast.agent.journal.compaction:walk_over", by="tests.agent.journal.removals:all_at_once")
+@fault(
+    "N15",
+    without="holdfast.agent.journal.compaction:walk_over",
+    by="tests.agent.journal.without_protection:all_at_once",
+)
 def test_N15_no_event_waits_for_more_than_a_slice_of_a_compaction(path: Path) -> None:
     """Counted in bytes between two events, not in time: 2 MB in all, of which an event waits for a few."""
     disk = CountingDisk()

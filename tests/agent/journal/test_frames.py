@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.agent.journal import frames
 from holdfast.agent.journal.frames import Damage, EntryKind, FoundEntry, JournalEntry, NewerFrame, TooLong, pack, scan
 from holdfast.agent.journal.replay import JournalCondition, judge, recall
-from tests.agent.journal.samples import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, state, told_by
+from tests.agent.journal.harness import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, state, told_by
 
 NOISE = st.binary(max_size=60).filter(lambda noise: not any(isinstance(found, FoundEntry) for found in scan(noise)))
 """Anything but a frame with a checksum that fits: that is no noise."""

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.agent.journal import Journal
 from holdfast.agent.journal.frames import JournalEntry
-from tests.agent.journal.samples import BOOT, ENTRIES, told_by
-from tests.agent.journal.victim import CALLS, FOUND
+from tests.agent.journal.harness import BOOT, ENTRIES, told_by
+from tests.agent.journal.killed_process import CALLS, FOUND
 
 BEFORE: dict[str, tuple[JournalEntry, ...]] = {
     "absent": (),
@@ -30,7 +30,7 @@ def may_be_known(scene: str, returned: int) -> list[tuple[dict[bytes, bytes], di
 
 @pytest.mark.parametrize("scene", sorted(FOUND))
 def test_killed_at_every_step_nothing_that_may_be_in_the_kernel_is_forgotten(scene: str, folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "tests.agent.journal.victim", folder, scene], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "tests.agent.journal.killed_process", folder, scene], check=True, timeout=120)
     places = sorted(folder.iterdir())
     assert len(places) > 100
     for place in places:

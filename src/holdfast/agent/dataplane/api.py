@@ -3,7 +3,7 @@
 What a dataplane holds carries our tag and outlives the agent. It tells what is there, whole or not at all; it changes
 exactly what it is told to, in the order it is told, with one answer for each; it sees and touches nothing that is not
 ours (N14). It knows nothing of sources, gates or journals. `holdfast.testing.fakes.kernel` has one in memory, and
-`tests/agent/conformance.py` the cases that every dataplane must pass.
+`tests/agent/dataplane/conformance.py` the cases that every dataplane must pass.
 """
 
 from __future__ import annotations

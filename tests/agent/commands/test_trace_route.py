@@ -1,0 +1,97 @@
+"""`explain route`: from an address to the endpoint that has it, and every object of the kernel on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.commands.control import AgentCommands
+from holdfast.cli.explain.route import told
+from holdfast.runtime.control import Declined
+from tests.agent.commands.test_control import Asked, play
+from tests.agent.harness import ME
+
+
+async def explained(asked: Asked, address: str) -> list[str]:
+    found = await asked("explain", kind="route", name=address)
+    return list(told({**found, "name": address, "decisions": []}))
+
+
+def test_a_remote_workload_is_traced_through_the_tunnel_to_its_host(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        await asked.start()
+        head, _, owner, *steps = await explained(asked, "10.65.0.1")
+        assert head == "From me, packets to 10.65.0.1 go through the tunnel to 192.0.2.1."
+        assert owner == "ROUTE     10.65.0.1/32 is endpoint a-holdfast-w-eth0 on host a's"
+        assert [step.split()[1] for step in steps] == ["route", "nexthop", "neighbour", "forwarding"]
+        assert all(step.endswith("programmed") for step in steps)
+
+    play(scene, tmp_path)
+
+
+def test_the_longest_prefix_counts(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        fleet = asked.site.fleet()
+        fleet.write(fleet.joins("b", 2), fleet.runs("net", "b", "10.65.0.0/24"))
+        await asked.start()
+        assert (await explained(asked, "10.65.0.1"))[0].endswith("to 192.0.2.1.")
+        assert (await explained(asked, "10.65.0.2"))[0].endswith("to 192.0.2.2.")
+
+    play(scene, tmp_path)
+
+
+def test_a_workload_of_this_host_is_at_its_interface(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        fleet = asked.site.fleet()
+        fleet.write(fleet.runs("mine", ME, "10.65.0.9/32", interface="tap9"))
+        await asked.start()
+        assert (await explained(asked, "10.65.0.9"))[0] == "From me, packets to 10.65.0.9 go to interface tap9."
+
+    play(scene, tmp_path)
+
+
+def test_what_the_kernel_refuses_is_told_at_its_object(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        asked.site.kernel.refuse = lambda change: "no room" if change.new is not None else None
+        asked.site.start()
+        await asyncio.sleep(5)
+        asked.commands = AgentCommands(asked.site.running, ME, "boot-1", asked.site.node.clock)
+        lines = await explained(asked, "10.65.0.1")
+        assert lines[0].endswith("go through the tunnel to 192.0.2.1 once all of this is as wanted.")
+        assert any("route 10.65.0.1/32" in line and "no room" in line for line in lines)
+
+    play(scene, tmp_path)
+
+
+def test_an_address_that_nobody_has_and_a_word_that_is_none(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        await asked.start()
+        assert await explained(asked, "10.99.99.99") == [
+            "me has no route of ours to 10.99.99.99: no endpoint that it knows has this address."
+        ]
+        with pytest.raises(Declined, match="'nonsense' is not an IP address"):
+            await explained(asked, "nonsense")
+
+    play(scene, tmp_path)
+
+
+def test_a_workload_that_arrives_here_is_traced_to_where_it_is_and_said_to_be_on_its_way(tmp_path: Path) -> None:
+    async def scene(asked: Asked) -> None:
+        fleet = asked.site.fleet()
+        asked.site.kernel.interfaces = set()
+        await asked.start()
+        fleet.write(fleet.migrates("w", "a", ME))
+        await asyncio.sleep(5)
+        head, _, _, step, *_ = await explained(asked, "10.65.0.1")
+        assert head.startswith("From me, packets to 10.65.0.1 go through the tunnel to 192.0.2.1")
+        assert step.endswith("its workload arrives here by migration from a")
+        asked.site.kernel.interfaces = None
+        asked.site.kernel.flap()
+        await asyncio.sleep(5)
+        head, _, _, step = await explained(asked, "10.65.0.1")
+        assert head == "From me, packets to 10.65.0.1 go to interface tap-w."
+        assert step.endswith("programmed; its workload arrives here by migration from a")
+
+    play(scene, tmp_path)

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.agent.dataplane.linux import LinuxDataplane
+from holdfast.testing.real.netns import NamespaceNetwork
+from tests.agent.dataplane.linux.harness import Site
+
+
+@pytest.fixture
+def site(namespaces: NamespaceNetwork) -> Site:
+    return Site(namespaces)
+
+
+@pytest.fixture
+def dataplane(site: Site) -> Iterator[LinuxDataplane]:
+    with site.dataplane() as made:
+        yield made

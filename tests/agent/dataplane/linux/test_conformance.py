@@ -1,0 +1,35 @@
+"""What every dataplane of the agent must do, on the real kernel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.testing.fixtures import or_skip
+from holdfast.testing.real.netns import network
+from tests.agent.dataplane.conformance import CASES, Case, Ground
+from tests.agent.dataplane.linux.harness import Site
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Site]:
+    """One host for all cases: each ends with removing what is ours."""
+    with or_skip(network()) as net:
+        site = Site(net)
+        site.interface("tap1")
+        site.interface("tap2")
+        yield site
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_it_conforms(shared: Site, case: Case) -> None:
+    async def prove() -> None:
+        with shared.dataplane() as dataplane:
+            await case(Ground(dataplane, absent="tap9", direct="10.0.0.201", direct6="fd00::201"))
+
+    try:
+        asyncio.run(prove())
+    finally:
+        shared.clear()

@@ -1,0 +1,444 @@
+"""The kernel is not ours alone: what others have there stays, and what they do to ours is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from holdfast.agent.claims import (
+    ClaimKey,
+    ClaimKind,
+    LocalRoute,
+    Mode,
+    NexthopEntry,
+    RemoteRoute,
+    Shape,
+    nexthop,
+    route,
+)
+from holdfast.agent.dataplane.linux import LinuxDataplane
+from holdfast.config.sections.linux import LinuxSettings
+from holdfast.netlink.netns import inside
+from tests.agent.dataplane.linux.harness import Site, creates, deletes, direct_peer, replace, vxlan_peer
+
+PATIENCE_S = 20
+
+
+async def disturbed(dataplane: LinuxDataplane) -> Collection[ClaimKey] | None:
+    return await asyncio.wait_for(dataplane.disturbed(), PATIENCE_S)
+
+
+async def programmed(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]) -> None:
+    """All of it is there, and nothing is left that was heard on the way."""
+    assert not any(await dataplane.apply(creates(wanted)))
+    assert await dataplane.read() == wanted
+
+
+def test_N14_what_others_have_is_neither_seen_nor_touched(site: Site, dataplane: LinuxDataplane) -> None:
+    site.ip("route add 10.28.0.7/32 via 10.0.0.254 proto static")
+    site.ip("route add 10.30.0.0/16 via 10.0.0.254 proto 175")
+    site.ip("route add 10.31.0.0/16 via 10.0.0.254 table 7500 proto static")
+    site.ip("nexthop add id 750000000 via 10.0.0.254 dev", site.uplink, "proto static")
+    site.ip("neighbour add 10.0.0.77 lladdr 02:00:00:00:00:77 dev", site.uplink, "nud permanent")
+    site.ip("rule add priority 19000 table 7500")
+    foreign = _everything(site)
+
+    async def scene() -> None:
+        wanted = {**vxlan_peer(7), **direct_peer(9)}
+        assert await dataplane.read() == {}
+        await programmed(dataplane, wanted)
+        assert not any(await dataplane.apply(deletes(wanted)))
+
+    asyncio.run(scene())
+    assert _everything(site) == foreign
+
+
+def test_N14_a_route_of_somebody_else_in_our_table_refuses_ours_and_stays(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
+    site.ip("route add 10.28.0.7/32 via 10.0.0.254 table 7500 proto static")
+
+    async def scene() -> None:
+        wanted = vxlan_peer(7)
+        changes = creates(wanted)
+        answers = dict(zip([change.key for change in changes], await dataplane.apply(changes), strict=True))
+        assert answers.pop(route("10.28.0.7/32")) == (
+            "something that is not ours is at this place in the kernel: remove it, or change what is wanted"
+        )
+        assert not any(answers.values())
+        assert not any(await dataplane.apply(deletes(wanted)))
+
+    asyncio.run(scene())
+    assert "10.28.0.7 via 10.0.0.254" in site.ip("route show table 7500 proto static")
+
+
+def test_a_device_of_somebody_else_with_our_name_is_left_alone(site: Site, dataplane: LinuxDataplane) -> None:
+    site.ip("link add holdfast4 type vxlan id 7500 dstport 4789 local 10.0.0.1")
+    site.ip("link set holdfast4 up")
+
+    async def scene() -> None:
+        wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
+        answers = await dataplane.apply(creates(wanted))
+        assert set(answers) == {
+            "device holdfast4 is not Holdfast's: rename it, or choose another name for ours",
+            "its nexthop is not in the kernel",
+        }
+
+    asyncio.run(scene())
+
+
+def test_N14_neighbours_of_others_on_our_tunnel_are_not_ours(site: Site, dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        wanted = vxlan_peer(7)
+        await programmed(dataplane, wanted)
+        site.ip("neighbour add 10.9.0.8 lladdr 02:00:00:00:00:08 dev holdfast4 nud permanent protocol static")
+        site.ip("neighbour add 10.9.0.9 lladdr 02:00:00:00:00:09 dev holdfast4 nud permanent")
+        assert await dataplane.read() == wanted
+        assert not any(await dataplane.apply(deletes(wanted)))
+
+    asyncio.run(scene())
+    left = site.ip("-4 neighbour show dev holdfast4 nud permanent").splitlines()
+    assert sorted(line.split()[0] for line in left) == ["10.9.0.8", "10.9.0.9"]
+
+
+def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(site: Site, dataplane: LinuxDataplane) -> None:
+    site.ip("link add calico type vxlan id 7500 dstport 4789")
+
+    async def scene() -> None:
+        direct = direct_peer(9)
+        changes = creates({**direct, **vxlan_peer(7)})
+        answers = dict(zip([change.key for change in changes], await dataplane.apply(changes), strict=True))
+        assert not any(answers[key] for key in direct)
+        assert answers[nexthop("10.9.0.7")] == (
+            "device holdfast4 cannot be made: A VXLAN device with the specified VNI already exists"
+        )
+
+    asyncio.run(scene())
+
+
+def test_a_tunnel_that_is_not_as_it_has_to_be_is_made_anew(site: Site, dataplane: LinuxDataplane) -> None:
+    wanted = vxlan_peer(7)
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        site.ip("link set holdfast4 address 02:00:00:00:00:99")
+        assert await disturbed(dataplane) is None
+        there = await dataplane.read()
+        missing = {key: shape for key, shape in wanted.items() if there.get(key) != shape}
+        assert not any(await dataplane.apply(creates(missing)))
+        there = await dataplane.read()
+        assert not any(await dataplane.apply(creates({k: s for k, s in wanted.items() if k not in there})))
+        assert await dataplane.read() == wanted
+        assert "02:00:00:00:00:99" not in site.ip("link show holdfast4")
+
+    asyncio.run(scene())
+
+
+def test_a_tunnel_whose_mac_nobody_knows_yet_is_left_as_it_is(site: Site, dataplane: LinuxDataplane) -> None:
+    """Before its source has spoken, an agent does not know under which MAC the others know it."""
+    wanted = vxlan_peer(7)
+    asyncio.run(programmed(dataplane, wanted))
+    ignorant = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: None))
+    assert asyncio.run(ignorant.read()) == wanted
+    ignorant.close()
+
+
+@pytest.mark.parametrize("device", ["holdfast4", "holdfast6"])
+def test_a_tunnel_of_another_size_is_resized_in_place(site: Site, dataplane: LinuxDataplane, device: str) -> None:
+    wanted = vxlan_peer(7) | vxlan_peer(8)
+
+    async def scene(dataplane: LinuxDataplane, size: int) -> None:
+        there = await dataplane.read()
+        (key,) = [key for key in wanted if there[key] != wanted[key]]
+        assert there == {**wanted, key: LocalRoute(f"{device} with an MTU of {size}")}
+        assert not any(await dataplane.apply([replace(key, there[key], wanted[key])]))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(programmed(dataplane, wanted))
+    number, usual = _number(site, device), _mtu(site, device)
+    site.ip(f"link set {device} mtu 1400")
+    asyncio.run(scene(dataplane, 1400))
+    with site.dataplane(LinuxSettings(underlay_mtu=1450)) as larger:
+        other = [key for key, shape in asyncio.run(larger.read()).items() if shape != wanted[key]]
+        assert {key.sort for key in other} == {ClaimKind.NEIGHBOUR}
+        assert len(other) == 2
+        assert not any(asyncio.run(larger.apply(creates({key: wanted[key] for key in other}))))
+        assert asyncio.run(larger.read()) == wanted
+    assert (_number(site, device), _mtu(site, device)) == (number, usual - 50)
+
+
+def test_a_tunnel_that_is_resized_by_somebody_is_noticed(site: Site, dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        await programmed(dataplane, vxlan_peer(7))
+        await quiet(dataplane)
+        site.ip("link set holdfast4 mtu 1400")
+        assert await disturbed(dataplane) is None
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("route del 10.28.0.7/32 table 7500", route("10.28.0.7/32")),
+        ("-6 route del fd00:28::7/128 table 7500", route("fd00:28::7/128")),
+    ],
+)
+def test_a_deleted_route_is_named(site: Site, dataplane: LinuxDataplane, words: str, key: ClaimKey) -> None:
+    wanted = vxlan_peer(7)
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        site.ip(words)
+        assert await disturbed(dataplane) == {key}
+        assert await dataplane.read([key]) == {}
+        assert not any(await dataplane.apply(creates({key: wanted[key]})))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "link set holdfast4 down",
+        "link del holdfast6",
+        "nexthop flush proto 175",
+        "rule del priority 20000",
+        "neighbour flush dev holdfast4 nud permanent",
+    ],
+)
+def test_what_others_break_is_noticed_and_can_be_made_again(site: Site, dataplane: LinuxDataplane, words: str) -> None:
+    wanted = {**vxlan_peer(7), **dataplane.describe().own}
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        site.ip(words)
+        await disturbed(dataplane)
+        there = await dataplane.read()
+        assert there != wanted
+        missing = {key: shape for key, shape in wanted.items() if there.get(key) != shape}
+        assert not any(await dataplane.apply(creates(missing)))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+
+
+def test_an_uplink_that_flaps_is_noticed_and_what_it_took_can_be_made_again(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
+    wanted = {key: shape for key, shape in direct_peer(9).items() if key.family == 4}
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        site.ip("link set", site.uplink, "down")
+        site.ip("link set", site.uplink, "up")
+        assert await disturbed(dataplane) is None
+        there = await dataplane.read()
+        assert not any(await dataplane.apply(creates({k: s for k, s in wanted.items() if k not in there})))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+
+
+def test_who_waits_hears_also_what_a_reader_has_noticed_first(site: Site, dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        await programmed(dataplane, vxlan_peer(7))
+        waiting = asyncio.create_task(disturbed(dataplane))
+        for _ in range(10):  # until it waits
+            await asyncio.sleep(0)
+        site.ip("nexthop flush proto 175")
+        await dataplane.read([])
+        assert await waiting is None
+
+    asyncio.run(scene())
+
+
+def test_our_own_doing_disturbs_nobody(dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        wanted = {**vxlan_peer(7), **vxlan_peer(8)}
+        assert not any(await dataplane.apply(creates(wanted)))
+        while dataplane.is_disturbed():  # our tunnel devices have come up meanwhile
+            await disturbed(dataplane)
+        assert not any(await dataplane.apply(deletes(wanted)))
+        assert not any(await dataplane.apply(creates(wanted)))
+        assert not dataplane.is_disturbed()
+
+    asyncio.run(scene())
+
+
+def test_an_interface_that_comes_and_goes_is_an_obstacle_that_is_told(site: Site, dataplane: LinuxDataplane) -> None:
+    key, shape = route("10.28.0.5/32"), LocalRoute("tap1")
+
+    async def until(obstacle: str | None) -> None:
+        while dataplane.obstacle(key, shape) != obstacle:
+            assert key in (await disturbed(dataplane) or {key})
+
+    async def scene() -> None:
+        await until("interface tap1 does not exist")
+        site.interface("tap1")
+        await until(None)
+        assert await dataplane.apply(creates({key: shape})) == [None]
+        site.ip("link set tap1-w down")
+        await until("interface tap1 has no carrier")
+        site.ip("link del tap1")
+        await until("interface tap1 does not exist")
+        assert await dataplane.read([key]) == {}
+
+    asyncio.run(scene())
+
+
+def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, dataplane: LinuxDataplane) -> None:
+    key, shape = nexthop("10.77.0.9"), NexthopEntry(Mode.DIRECT)
+
+    async def scene() -> None:
+        assert dataplane.obstacle(key, shape) == "10.77.0.9 is on no network of this host"
+        site.ip("address add 10.77.0.1/24 dev", site.uplink)
+        while dataplane.obstacle(key, shape) is not None:
+            await disturbed(dataplane)
+        wanted: dict[ClaimKey, Shape] = {key: shape, route("10.28.0.9/32"): RemoteRoute("10.77.0.9")}
+        assert not any(await dataplane.apply(creates(wanted)))
+
+    asyncio.run(scene())
+
+
+def test_a_direct_peer_follows_its_network_to_another_device(site: Site, dataplane: LinuxDataplane) -> None:
+    """A renamed, bonded or bridged uplink: the old device stays, and nobody is behind it any more."""
+    key, shape = nexthop("10.0.0.9"), NexthopEntry(Mode.DIRECT)
+    wanted: dict[ClaimKey, Shape] = {key: shape, route("10.29.0.9/32"): RemoteRoute("10.0.0.9")}
+    site.interface("bond0")
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        await quiet(dataplane)
+        site.ip("address del 10.0.0.1/24 dev", site.uplink)
+        site.ip("address add 10.0.0.1/24 dev bond0")
+        assert await disturbed(dataplane) is None
+        assert (await dataplane.read())[key] == LocalRoute(site.uplink)
+        assert not any(await dataplane.apply(creates({key: shape})))
+        assert await dataplane.read() == wanted
+        assert "dev bond0" in site.ip("nexthop show")
+
+    asyncio.run(scene())
+
+
+def test_routes_that_went_with_the_last_address_of_an_interface_are_missed(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
+    key = route("10.28.0.5/32")
+    site.interface("tap1")
+    site.ip("address add 169.254.1.1/32 dev tap1")
+
+    async def scene() -> None:
+        await programmed(dataplane, {key: LocalRoute("tap1")})
+        await quiet(dataplane)
+        site.ip("address del 169.254.1.1/32 dev tap1")
+        assert key in (await disturbed(dataplane) or {key})
+        assert await dataplane.read([key]) == {}
+
+    asyncio.run(scene())
+
+
+def test_a_second_nexthop_for_a_gateway_goes_when_no_route_leads_through_it(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
+    wanted = {**vxlan_peer(7), route("10.28.0.77/32"): RemoteRoute("10.9.0.7")}
+    key, strayed = nexthop("10.9.0.7"), route("10.28.0.77/32")
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        _second_nexthop(site, "10.28.0.77/32")
+        there = await dataplane.read()
+        assert there[strayed] == LocalRoute("nexthop 760000000")
+        assert await dataplane.apply([replace(key, there[key], wanted[key])]) == [
+            "routes lead through a second nexthop for it: they move first, then it is deleted"
+        ]
+        assert await dataplane.apply([replace(strayed, there[strayed], wanted[strayed])]) == [None]
+        assert await dataplane.apply([replace(key, there[key], wanted[key])]) == [None]
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+    assert "760000000" not in site.ip("nexthop show")
+
+
+def test_a_gateway_that_goes_takes_its_second_nexthop_with_it(site: Site, dataplane: LinuxDataplane) -> None:
+    async def scene() -> None:
+        await programmed(dataplane, vxlan_peer(7))
+        site.ip("nexthop add id 760000000 via 10.9.0.7 dev holdfast4 onlink proto 175")
+        assert not any(await dataplane.apply(deletes(vxlan_peer(7))))
+        assert await dataplane.read() == {}
+
+    asyncio.run(scene())
+    assert site.ip("nexthop show") == ""
+
+
+@pytest.mark.parametrize("priority", [19_000, 20_000])
+def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: Site, priority: int) -> None:
+    for each in (19_000, 20_000):
+        site.ip(f"rule add priority {each} table 7500 protocol 175")
+
+    async def scene(dataplane: LinuxDataplane) -> None:
+        wanted = {key: shape for key, shape in dataplane.describe().own.items() if key.family == 4}
+        assert await dataplane.read() != wanted
+        assert not any(await dataplane.apply(creates(wanted)))
+        assert await dataplane.read() == wanted
+        assert not any(await dataplane.apply(deletes(wanted)))
+
+    with site.dataplane(LinuxSettings(priority=priority)) as made:
+        asyncio.run(scene(made))
+    assert "7500" not in site.ip("rule show")
+
+
+def test_a_tunnel_whose_mac_others_know_otherwise_since_now_is_made_anew(site: Site) -> None:
+    macs = {"mac": "02:00:00:00:00:11"}
+    dataplane = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: macs["mac"]))
+    wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
+    entries = {key: shape for key, shape in wanted.items() if key.sort is ClaimKind.FORWARDING}
+
+    async def scene() -> None:
+        await programmed(dataplane, wanted)
+        await quiet(dataplane)
+        macs["mac"] = "02:00:00:00:00:22"
+        assert await dataplane.read(entries) == {}
+        assert not any(await dataplane.apply(creates(entries)))
+        assert await disturbed(dataplane) is None
+        there = await dataplane.read()
+        assert not any(await dataplane.apply(creates({k: s for k, s in wanted.items() if there.get(k) != s})))
+        assert await dataplane.read() == wanted
+
+    asyncio.run(scene())
+    dataplane.close()
+    assert "02:00:00:00:00:22" in site.ip("link show holdfast4")
+
+
+async def quiet(dataplane: LinuxDataplane) -> None:
+    """Until nothing is left that was heard."""
+    while dataplane.is_disturbed():
+        await disturbed(dataplane)
+
+
+def _second_nexthop(site: Site, prefix: str) -> None:
+    """Of ours, for a gateway that has one; and a route that leads through it."""
+    site.ip("nexthop add id 760000000 via 10.9.0.7 dev holdfast4 onlink proto 175")
+    site.ip(f"route replace {prefix} nhid 760000000 table 7500 proto 175")
+
+
+def _number(site: Site, device: str) -> int:
+    return int(site.ip(f"-oneline link show {device}").partition(":")[0])
+
+
+def _mtu(site: Site, device: str) -> int:
+    return int(site.ip(f"-oneline link show {device}").partition(" mtu ")[2].split()[0])
+
+
+def _everything(site: Site) -> list[str]:
+    """All that the kernel holds but our own tunnel devices, which stay once they are made."""
+    shown = [
+        site.ip("route show table all"),
+        site.ip("nexthop show"),
+        site.ip("neighbour show dev", site.uplink, "nud permanent"),
+        site.ip("rule show"),
+    ]
+    return sorted(line for text in shown for line in text.splitlines() if "holdfast" not in line)

@@ -1,0 +1,84 @@
+"""What tests of migrating workloads share: a fleet in which w sets out from a, and what becomes of its route."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.agent.claims import LocalRoute, RemoteRoute, Shape
+from holdfast.agent.commands.control import AgentCommands
+from holdfast.model.base.kind import Kind
+from holdfast.model.calico.endpoint_status import EndpointState
+from holdfast.store.api import Operation, Put
+from tests.agent.harness import ME, REGION, Fleet, Site
+from tests.agent.test_reconciler import P1
+
+HERE, THERE, ELSEWHERE = LocalRoute("tap-w"), RemoteRoute("10.99.0.1"), RemoteRoute("10.99.0.2")
+PREFIX, SECOND, THIRD = "10.65.0.1/32", "10.65.0.2/32", "10.65.0.3/32"
+ROTTEN = b'{"kind": "LiveMigration", '
+
+
+async def on_a(site: Site) -> list[Shape | None]:
+    """w is on a, and b is there as well; what becomes of its route from now on."""
+    fleet = site.fleet()
+    fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+    site.start()
+    await site.settled()
+    return seen(site)
+
+
+async def begun(site: Site, to: str = ME) -> list[Shape | None]:
+    """w is on a, on its way to a host; what becomes of its route from now on."""
+    fleet = site.fleet()
+    fleet.write(fleet.joins(ME, 7), fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+    site.start()
+    await site.settled()
+    assert site.shapes[P1] == THERE
+    fleet.write(fleet.migrates("w", "a", to))
+    await asyncio.sleep(5)
+    return seen(site)
+
+
+def seen(site: Site) -> list[Shape | None]:
+    """What becomes of the workload's route from now on."""
+    shapes: list[Shape | None] = []
+    site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
+    return shapes
+
+
+def steps(fleet: Fleet, to: str = ME) -> Sequence[Operation]:
+    """A move, in the order in which it is written."""
+    return fleet.runs("w", to, PREFIX), fleet.ends("w", "a"), fleet.arrived("w", to)
+
+
+def mute(site: Site, kind: Kind[Any, Any]) -> None:
+    site.clients["region"].link.mute_watches(kind.prefix(REGION))
+
+
+def statuses(site: Site) -> dict[str, EndpointState]:
+    found = AgentCommands(site.running, ME, "boot-1", site.node.clock).endpoints()
+    assert found is not None
+    return {str(name): state for name, state in found.items()}
+
+
+async def under_way_to_b(site: Site, source: str) -> list[Shape | None]:
+    """As Calico's driver writes it, with an endpoint at the target; what becomes of the route from now on."""
+    fleet = site.fleet()
+    fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", source, PREFIX))
+    site.start()
+    await site.settled()
+    shapes = seen(site)
+    fleet.write(fleet.migrates("w", source, "b"), fleet.runs("w", "b", PREFIX))
+    await asyncio.sleep(5)
+    return shapes
+
+
+async def restarted_among(site: Site, rotten: Sequence[str], to: str) -> None:
+    """A new life of the agent that cannot read these."""
+    fleet = site.fleet()
+    keys = {"source": fleet.runs("w", "a", PREFIX).key, "migration": fleet.migrates("w", "a", to).key}
+    site.node.kill()
+    fleet.write(*(Put(keys[one], ROTTEN) for one in rotten))
+    site.start()
+    await asyncio.sleep(30)

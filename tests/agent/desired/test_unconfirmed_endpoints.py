@@ -1,0 +1,265 @@
+"""Who has an address keeps it until the store has said that another place of his workload may take it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.claims import RemoteRoute, Shape
+from holdfast.model.calico.endpoint import ENDPOINT
+from holdfast.model.calico.migration import MIGRATION
+from holdfast.testing.store.link import Fate
+from tests.agent.desired.harness import (
+    ELSEWHERE,
+    HERE,
+    PREFIX,
+    SECOND,
+    THERE,
+    THIRD,
+    mute,
+    on_a,
+    seen,
+    under_way_to_b,
+)
+from tests.agent.harness import ME, Site
+from tests.agent.test_reconciler import P1, P2, on_a_site
+
+
+def test_of_two_migrations_of_one_workload_the_one_that_turns_back_takes_nothing_from_the_one_that_arrived(
+    tmp_path: Path,
+) -> None:
+    """The source is gone, so only who arrived first can lose; that the other is gone is heard late."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+        fleet.write(fleet.migrates("w", "a", ME), fleet.runs("w", ME, PREFIX))
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        site.start()
+        await site.settled()
+        fleet.write(fleet.ends("w", "a"), fleet.arrived("w", ME))
+        await asyncio.sleep(10)
+        assert site.shapes[P1] == HERE
+        shapes = seen(site)
+        mute(site, ENDPOINT)
+        fleet.write(fleet.ends("w", "b"), fleet.arrived("w", "b"))
+        await asyncio.sleep(30)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_is_here_is_not_doubted_because_another_place_of_him_is_written_at_the_same_time(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", ME, PREFIX))
+        site.start()
+        await site.settled()
+        shapes = seen(site)
+        fleet.write(fleet.runs("w", ME, PREFIX, "10.65.0.2/32"), fleet.runs("w", "a", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_was_doubted_and_has_it_since_is_not_doubted_any_more_when_another_place_of_him_comes(
+    tmp_path: Path,
+) -> None:
+    """Of all these migrations nothing is heard."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await on_a(site)
+        mute(site, MIGRATION)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(5)
+        fleet.write(fleet.ends("w", "a"))
+        await asyncio.sleep(5)
+        assert shapes == [ELSEWHERE]
+        fleet.write(fleet.migrates("w", "b", "a"), fleet.runs("w", "a", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == [ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
+async def only_expected_on_b(site: Site, *more: str) -> list[Shape | None]:
+    """w is on a, on its way to b, with more addresses there; of the migration nothing is heard. What becomes of its
+    route from now on."""
+    fleet = site.fleet()
+    fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.joins("c", 3), fleet.runs("w", "a", PREFIX))
+    site.start()
+    await site.settled()
+    shapes = seen(site)
+    mute(site, MIGRATION)
+    fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX, *more))
+    await asyncio.sleep(5)
+    assert shapes == []
+    return shapes
+
+
+@pytest.mark.parametrize("claimed_by", ["w", "v"])
+def test_who_has_one_address_is_still_doubted_about_the_others(tmp_path: Path, claimed_by: str) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await only_expected_on_b(site, SECOND)
+        assert site.shapes[P2] == ELSEWHERE
+        written = fleet.runs("w", "b", PREFIX, SECOND, THIRD) if claimed_by == "w" else fleet.runs("v", "c", SECOND)
+        fleet.write(written)
+        await asyncio.sleep(700)  # an audit, too
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_host_that_leaves_and_comes_back_has_its_workloads_again(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await only_expected_on_b(site)
+        fleet.write(fleet.leaves("a"))
+        await asyncio.sleep(2)
+        fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(20)
+        assert (shapes[-1], site.shapes[P1]) == (THERE, THERE)
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_who_was_believed_once_and_has_lost_since_is_asked_again(tmp_path: Path, anew: bool) -> None:
+    """Something is left of w on b; then it goes there again, and that it only goes is not heard."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await on_a(site)
+        for host in "b", "a":
+            fleet.write(fleet.runs("w", host, PREFIX))
+            await asyncio.sleep(10)
+        assert shapes == [ELSEWHERE, THERE]
+        for kind in (ENDPOINT, MIGRATION) if anew else (MIGRATION,):
+            mute(site, kind)
+        if anew:
+            fleet.write(fleet.ends("w", "b"))
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(1)
+        site.clients["region"].link.heal()
+        mute(site, MIGRATION)
+        await asyncio.sleep(10)
+        assert shapes == [ELSEWHERE, THERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_is_here_stays_here_while_it_is_asked_whether_he_has_arrived_and_an_older_place_of_him_is_reached(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "b", PREFIX))
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        shapes = seen(site)
+        fleet.write(fleet.runs("w", ME, PREFIX))
+        await asyncio.sleep(0.2)
+        fleet.write(fleet.joins("b", 2))
+        await asyncio.sleep(10)
+        assert shapes == [HERE]
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("why", ["restart", "join"])
+def test_who_is_doubted_about_one_address_keeps_the_others(tmp_path: Path, why: str) -> None:
+    """w is on b, and something older with one more address is left of it on a. Then w has that on b as well."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("b", 2), fleet.runs("w", "a", PREFIX, SECOND))
+        fleet.write(fleet.runs("w", "b", PREFIX), *([fleet.joins("a", 1)] if why == "restart" else []))
+        site.start()
+        await asyncio.sleep(10)
+        if why == "restart":
+            site.node.kill()
+            site.start()
+        else:
+            fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(10)
+        assert (site.shapes[P1], site.shapes[P2]) == (ELSEWHERE, THERE)
+        shapes = seen(site)
+        fleet.write(fleet.runs("w", "b", PREFIX, SECOND))
+        await asyncio.sleep(10)
+        assert (site.shapes[P2], shapes) == (ELSEWHERE, [])
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_is_doubted_because_somebody_else_let_go_of_an_address_keeps_the_others(tmp_path: Path) -> None:
+    """And the store does not answer."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("b", 2), fleet.joins("c", 3), fleet.runs("w", "a", PREFIX, SECOND))
+        fleet.write(fleet.runs("w", "b", PREFIX, SECOND))
+        fleet.write(fleet.runs("v", "c", SECOND))
+        site.start()
+        await asyncio.sleep(10)
+        fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(10)
+        assert (site.shapes[P1], site.shapes[P2]) == (ELSEWHERE, RemoteRoute("10.99.0.3"))
+        shapes = seen(site)
+        site.clients["region"].link.next_calls(Fate.REQUEST_LOST, count=500, of="txn")
+        fleet.write(fleet.ends("v", "c"))
+        await asyncio.sleep(700)  # an audit, too
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["called off", "host left"])
+def test_who_was_believed_and_lost_without_a_question_is_asked_when_he_comes_again(tmp_path: Path, how: str) -> None:
+    """Something is left of w on b; that it only goes there again is not heard."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await under_way_to_b(site, "a")
+        fleet.write(fleet.arrived("w", "b"))
+        if how == "host left":
+            await asyncio.sleep(40)
+            assert shapes == [ELSEWHERE]
+            fleet.write(fleet.leaves("b"))
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        await asyncio.sleep(100)
+        fleet.write(fleet.joins("b", 2))
+        await asyncio.sleep(100)
+        assert site.shapes[P1] == THERE
+        shapes.clear()
+        mute(site, MIGRATION)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_start_takes_nothing_from_who_is_here_because_an_older_place_of_him_and_another_claim_it(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        for host, who in (("a", "w"), ("b", "v"), (ME, "w")):
+            fleet.write(fleet.runs(who, host, PREFIX))
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2))
+        site.start()
+        await asyncio.sleep(10)
+        assert site.shapes[P1] == HERE
+        shapes = seen(site)
+        site.node.kill()
+        site.start()
+        await asyncio.sleep(60)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)

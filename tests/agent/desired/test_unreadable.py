@@ -1,0 +1,290 @@
+"""Values that cannot be read after a start: what is remembered of them counts until they are mended or gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.base.time import seconds
+from holdfast.model.calico.migration import MIGRATION
+from holdfast.store.api import Put
+from holdfast.testing.fault import fault
+from tests.agent.desired.harness import (
+    ELSEWHERE,
+    HERE,
+    PREFIX,
+    ROTTEN,
+    SECOND,
+    THERE,
+    begun,
+    mute,
+    on_a,
+    restarted_among,
+    seen,
+    statuses,
+    steps,
+    under_way_to_b,
+)
+from tests.agent.harness import ME, Ids, Site
+from tests.agent.test_reconciler import P1, P2, on_a_site
+
+rotten_ones = pytest.mark.parametrize("rotten", [("source",), ("source", "migration")], ids=" and ".join)
+
+
+def test_a_migration_that_cannot_be_read_after_a_start_takes_nothing_from_who_arrives(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        site.node.kill()
+        fleet.write(Put(fleet.migrates("w", "a", ME).key, ROTTEN))
+        site.start()
+        await site.settled()
+        await asyncio.sleep(10)
+        assert shapes == []
+        for step in steps(fleet):
+            fleet.write(step)
+            await asyncio.sleep(5)
+        assert (shapes, site.shapes[P1]) == ([], HERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_start_recalls_who_has_what_is_programmed_here_and_not_another_place_of_the_same_workload(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.runs("w", "0", "10.65.0.2/32"), fleet.joins("0", 4))
+        shapes = await begun(site)
+        site.node.kill()
+        fleet.write(Put(fleet.migrates("w", "a", ME).key, ROTTEN))
+        site.start()
+        await asyncio.sleep(10)
+        site.kernel.flush([P1])
+        await asyncio.sleep(5)
+        assert shapes == [None, HERE]
+
+    on_a_site(scene, tmp_path)
+
+
+@rotten_ones
+def test_who_arrives_stays_programmed_while_nobody_can_read_where_he_comes_from(
+    tmp_path: Path, rotten: Sequence[str]
+) -> None:
+    async def scene(site: Site) -> None:
+        shapes = await begun(site)
+        await restarted_among(site, rotten, ME)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+@rotten_ones
+@fault("C39", without="holdfast.agent.desired.source_claims:SourceClaims._recall", returns=[])
+def test_C39_nobody_routes_to_where_a_workload_is_only_expected_because_its_place_cannot_be_read(
+    tmp_path: Path, rotten: Sequence[str]
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site, "b")
+        fleet.write(fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(5)
+        await restarted_among(site, rotten, "b")
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("to", ["b", ME])
+def test_what_cannot_be_read_after_a_start_has_what_it_had_until_it_is_gone(tmp_path: Path, to: str) -> None:
+    """Before that, w was somewhere else, and something was left of it there."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", to, PREFIX))
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        site.start()
+        await asyncio.sleep(10)
+        assert site.shapes[P1] == THERE
+        shapes = seen(site)
+        await restarted_among(site, ["source"], "b")
+        assert shapes == []
+        fleet.write(fleet.ends("w", "a"))
+        await asyncio.sleep(10)
+        assert shapes == [HERE if to == ME else ELSEWHERE]
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_cannot_be_read_and_is_deleted_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        await restarted_among(site, ["source"], "b")
+        assert site.shapes[P1] == THERE
+        fleet.write(fleet.ends("w", "a"))
+        await asyncio.sleep(10)
+        assert P1 not in site.shapes
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("who", ["u", "w"])
+def test_what_cannot_be_read_is_as_old_as_what_is_remembered_of_it(tmp_path: Path, who: str) -> None:
+    """While the agent is down the address goes elsewhere, and what had it is written anew as nobody can read it."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        site.node.kill()
+        fleet.write(fleet.ends("w", "a"), fleet.runs(who, "b", PREFIX))
+        await restarted_among(site, ["source"], "b")
+        assert site.shapes[P1] == ELSEWHERE
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_cannot_be_read_after_a_start_and_is_mended_is_what_it_says_then(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
+        site.start()
+        await site.settled()
+        site.node.kill()
+        fleet.write(Put(fleet.runs("w", "a", PREFIX).key, ROTTEN))
+        site.start()
+        await asyncio.sleep(10)
+        assert site.shapes[P1] == THERE
+        fleet.write(fleet.runs("w", "a", "10.65.0.2/32"))
+        await site.settled()
+        assert (site.shapes.get(P1), site.shapes[P2]) == (None, THERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_sets_out_from_a_place_that_cannot_be_read_has_not_arrived_because_his_migration_is_heard_late(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await on_a(site)
+        site.node.kill()
+        fleet.write(Put(fleet.runs("w", "a", PREFIX).key, ROTTEN))
+        site.start()
+        await asyncio.sleep(10)
+        mute(site, MIGRATION)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_came_back_unreadable_where_a_workload_left_takes_nothing_from_where_it_is(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await under_way_to_b(site, "a")
+        fleet.write(fleet.ends("w", "a"))
+        await asyncio.sleep(5)
+        assert site.shapes[P1] == ELSEWHERE
+        shapes = seen(site)
+        await restarted_among(site, ["source"], "b")
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_arrives_stays_programmed_when_only_where_he_comes_from_can_be_read_again(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        await restarted_among(site, ["source", "migration"], ME)
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        await asyncio.sleep(10)
+        assert shapes == []
+        for step in steps(fleet):
+            fleet.write(step)
+            await asyncio.sleep(5)
+        assert (shapes, site.shapes[P1]) == ([], HERE)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_who_comes_here_from_where_nothing_can_be_read_stays_here_when_he_is_also_expected_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        shapes = await begun(site)
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.runs("w", "b", PREFIX))
+        await asyncio.sleep(5)
+        await restarted_among(site, ["source"], ME)
+        assert shapes == []
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_a_start_kept_for_a_migration_is_forgotten_with_it(tmp_path: Path) -> None:
+    """Much later something of nobody's concern cannot be read."""
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        await begun(site)
+        await restarted_among(site, ["migration"], ME)
+        fleet.write(fleet.migrates("w", "a", ME))
+        await asyncio.sleep(5)
+        fleet.write(fleet.arrived("w", ME))
+        await asyncio.sleep(40)
+        fleet.write(fleet.runs("w", "b", PREFIX), fleet.ends("w", "a"))
+        await asyncio.sleep(60)
+        assert site.shapes[P1] == ELSEWHERE
+        shapes = seen(site)
+        fleet.write(Put(fleet.runs("x", "a", "10.65.9.9/32").key, ROTTEN))
+        await asyncio.sleep(60)
+        assert (shapes, statuses(site)) == ([], {})
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("who", ["v", "w"])
+def test_who_is_written_anew_as_he_was_wins_over_what_is_only_remembered(tmp_path: Path, who: str) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs(who, "b", PREFIX))
+        fleet.write(fleet.runs("w", "a", PREFIX))
+        site.start()
+        await asyncio.sleep(10)
+        await restarted_among(site, ["source"], "b")
+        assert site.shapes[P1] == THERE
+        fleet.write(fleet.runs(who, "b", PREFIX))
+        await asyncio.sleep(20)
+        assert site.shapes[P1] == ELSEWHERE
+
+    on_a_site(scene, tmp_path, audit=seconds(3000))
+
+
+@pytest.mark.parametrize("left", [(), (PREFIX,)], ids=["all", "one address"])
+def test_what_was_being_removed_is_not_recalled(tmp_path: Path, left: Sequence[str]) -> None:
+    """A handler has not let go of it yet when the agent starts anew and cannot read whose it was."""
+    clinging = Ids()
+    clinging.refuse = lambda change: "no" if change.new is None else None
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX, SECOND))
+        site.start()
+        await site.settled()
+        fleet.write(fleet.runs("w", "a", *left) if left else fleet.ends("w", "a"))
+        await asyncio.sleep(10)
+        assert P2 not in site.shapes
+        await restarted_among(site, ["source"], "b")
+        assert (P1 in site.shapes, P2 in site.shapes) == (bool(left), False)
+
+    on_a_site(scene, tmp_path, others=(clinging,))

@@ -1,0 +1,286 @@
+"""A simulated host with the shipped agent on it: a store, a kernel that outlives the agent, and a folder that does too.
+
+The agent lives in a node of the simulation, so it can be killed between any two steps, and its kernel takes time for
+each change. `Fleet` writes hosts and endpoints into a store as the syncer would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast.agent.claims import Claim, ClaimKey, Shape
+from holdfast.agent.dataplane.api import ClaimChange, Handler
+from holdfast.agent.desired.peers import Encapsulation, LocalHost
+from holdfast.agent.desired.watcher import SourceWatcher
+from holdfast.agent.gates.identity import StoreIdentityGate
+from holdfast.agent.journal import Journal
+from holdfast.agent.reconciler import AgentReconciler, ReconcilerSettings
+from holdfast.agent.target import JournaledTarget
+from holdfast.model.base.region import Region
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, EndpointSpec
+from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
+from holdfast.model.calico.migration import MIGRATION, Migration
+from holdfast.model.control.allowance import ALLOWANCE, Allowance
+from holdfast.model.control.identity import IDENTITY, Identity
+from holdfast.model.control.scope import Scope, ScopeKind
+from holdfast.reconcile import BrakeLimits
+from holdfast.runtime.daemon.context import Context
+from holdfast.runtime.daemon.vitals import Vitals
+from holdfast.runtime.decision_log import DecisionLog
+from holdfast.runtime.metrics import WorkerMetrics
+from holdfast.runtime.reconciler.place import LoopTimings
+from holdfast.runtime.store_memory import StoreMemory
+from holdfast.store.api import Delete, Operation, Put, Store
+from holdfast.testing import FakeStore, Node, World
+from holdfast.testing.fakes.kernel import FakeKernel
+from holdfast.testing.store.client import FakeClient
+from holdfast.testing.store.world_time import world_time
+
+REGION = Region()
+ME = "me"
+BOOT = "boot-1"
+UNLIMITED = BrakeLimits(count=10**9, small=10**9)
+"""A brake that never closes: for what is not about the brake, in fleets of a few hosts."""
+INVENTORY = "inventory"
+
+
+async def inline(work: Callable[[], None]) -> None:
+    work()
+
+
+@dataclass
+class Fleet:
+    """What the inventory says, as it stands in one store."""
+
+    store: FakeStore
+    region: Region = REGION
+
+    def name_it(self, fleet: str = "fleet-1", epoch: int = 1) -> None:
+        self.write(Put(IDENTITY.key(self.region, "identity"), IDENTITY.encode(Identity(fleet, epoch))))
+
+    def write(self, *operations: Operation) -> None:
+        """All of it at one revision."""
+        self.store.apply(INVENTORY, (), operations)
+
+    def joins(self, name: str, number: int, *, uid: str = "", tunnel: int | None = None, mac: int | None = None) -> Put:
+        """A host whose underlay, tunnel address and MAC have that number, unless they have another."""
+        return Put(HOST.key(self.region, name), HOST.encode(host(name, number, uid=uid, tunnel=tunnel, mac=mac)))
+
+    def leaves(self, name: str) -> Delete:
+        return Delete(HOST.key(self.region, name))
+
+    def runs(self, workload: str, on: str, *prefixes: str, interface: str = "") -> Put:
+        """A workload on a host."""
+        spec = _spec(workload, on, prefixes, interface or f"tap-{workload}")
+        made = Endpoint.of(self.region, spec)
+        return Put(ENDPOINT.key(self.region, made.name), ENDPOINT.encode(made))
+
+    def ends(self, workload: str, on: str) -> Delete:
+        return Delete(ENDPOINT.key(self.region, EndpointName(on, "holdfast", workload, "eth0")))
+
+    def migrates(self, workload: str, source: str, to: str) -> Put:
+        made = Migration.of(self.region, EndpointName(source, "holdfast", workload, "eth0"), to)
+        return Put(MIGRATION.key(self.region, made.target), MIGRATION.encode(made))
+
+    def arrived(self, workload: str, to: str) -> Delete:
+        return Delete(MIGRATION.key(self.region, EndpointName(to, "holdfast", workload, "eth0")))
+
+    def allows(self, revision: int) -> Put:
+        """An operator opened the syncer's brake, having looked at that revision."""
+        made = Allowance(
+            gate="brake",
+            scope=Scope(ScopeKind.SYNCER),
+            revision=revision,
+            who="alice",
+            why="the row is gone",
+            since=datetime(2026, 1, 1, tzinfo=UTC),
+            once=True,
+        )
+        return Put(ALLOWANCE.key(self.region, made.name), ALLOWANCE.encode(made))
+
+
+def host(name: str, number: int, *, uid: str = "", tunnel: int | None = None, mac: int | None = None) -> Host:
+    spec = HostSpec(
+        bgp=Bgp(ipv4_address=f"192.0.2.{number}/32"),
+        tunnel_ipv4=f"10.99.0.{number if tunnel is None else tunnel}",
+        tunnel_mac=f"66:00:00:00:00:{number if mac is None else mac:02x}",
+    )
+    return Host.of(name, spec, uid=uid or f"uid-{name}")
+
+
+def _spec(workload: str, on: str, prefixes: Sequence[str], interface: str) -> EndpointSpec:
+    return EndpointSpec(
+        orchestrator="holdfast",
+        workload=workload,
+        node=on,
+        endpoint="eth0",
+        interface_name=interface,
+        ip_networks=tuple(prefixes),
+    )
+
+
+@dataclass
+class Ids:
+    """A handler that nobody can read back: only what the agent remembers can ever be taken from it."""
+
+    name: str = "ids"
+    held: dict[ClaimKey, Claim] = field(default_factory=dict)
+    waits_for: str | None = None
+    refuse: Callable[[ClaimChange], str | None] = lambda _change: None
+    pause: Callable[[], Awaitable[None]] | None = None
+
+    def ready(self) -> str | None:
+        return self.waits_for
+
+    async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
+        if self.pause is not None:
+            await self.pause()
+        return [self._applied(change) for change in changes]
+
+    def _applied(self, change: ClaimChange) -> str | None:
+        refusal = self.refuse(change)
+        if refusal is None and change.new is not None:
+            self.held[change.key] = change.new.value
+        elif refusal is None:
+            self.held.pop(change.key, None)
+        return refusal
+
+
+@dataclass
+class Site:
+    """One host. What is here outlives its agent."""
+
+    world: World
+    folder: Path
+    kernel: FakeKernel = field(default_factory=FakeKernel)
+    others: tuple[Handler, ...] = ()
+    stores: Mapping[str, FakeStore] = field(default_factory=dict)
+    """Source → store, in order of precedence; nothing given is the world's own store as `region`."""
+    unreachable: set[str] = field(default_factory=set)
+    """Sources that cannot be reached when the agent starts; `heal` ends it."""
+    limits: BrakeLimits = UNLIMITED
+    audit: Duration = seconds(300)
+    batch: int = 1_000
+    hold_down: Duration = seconds(30)
+    path: Callable[[], Sequence[str]] = tuple
+    encapsulation: Encapsulation = Encapsulation.ALWAYS
+    keeper: AgentReconciler | None = None
+    clients: dict[str, FakeClient] = field(default_factory=dict)
+    journals: list[Journal] = field(default_factory=list)
+    decisions: list[DecisionLog] = field(default_factory=list)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        if not self.stores:
+            self.stores = {"region": self.world.store}
+
+    @property
+    def node(self) -> Node:
+        return self.world.node(ME)
+
+    @property
+    def running(self) -> AgentReconciler:
+        assert self.keeper is not None
+        return self.keeper
+
+    @property
+    def shapes(self) -> Mapping[ClaimKey, Shape]:
+        return self.kernel.objects
+
+    def fleet(self, source: str = "region") -> Fleet:
+        return Fleet(self.stores[source])
+
+    def start(self) -> asyncio.Task[None]:
+        """A new life of the agent, with the next boot of nothing: the kernel and the folder are as they were."""
+        self.keeper = None
+        self.kernel.reattach()
+        self.stopping = asyncio.Event()
+        return self.node.run(self._life())
+
+    async def stop(self) -> None:
+        """A clean stop, unless somebody kills it first."""
+        life = self.node.life
+        self.stopping.set()
+        await self.world.until(lambda: self.keeper is None or self.node.life is not life or not self.node.alive)
+        if self.node.life is life:
+            self.node.kill()
+
+    def close(self) -> None:
+        for journal in self.journals:
+            journal.close()
+        for decisions in self.decisions:
+            decisions.close()
+
+    async def settled(self, within: Duration = seconds(120)) -> None:
+        """Until the agent has looked at everything once more and nothing waits any more."""
+        await self.world.until(lambda: self.keeper is not None and self.keeper.reconciler.passes > 0, within=within)
+        keeper = self.running
+        # What was written is on its way, and what it touches is gathered: a moment is enough when nothing is wrong.
+        await asyncio.sleep(0.5)
+        await self.world.until(lambda: not keeper.reconciler.backlog(), within=within)
+
+    async def _life(self) -> None:
+        clock = self.node.clock
+        journal = Journal.open(self.folder / "journal", BOOT)
+        self.journals.append(journal)
+        here = LocalHost(ME, self.encapsulation)
+        followings = [SourceWatcher(name, self._client(name), REGION, here, clock) for name in self.stores]
+        self.decisions.append(decisions := DecisionLog(self.folder / "decisions", "agent"))
+        context = Context(clock, Vitals(clock), decisions, WorkerMetrics())
+        memories = {name: StoreMemory(self.folder, name) for name in self.stores}
+        settings = ReconcilerSettings(
+            self.limits, self.hold_down, LoopTimings(audit=self.audit, batch=self.batch), self.path
+        )
+        belonging = StoreIdentityGate(memories, inline)
+        self.keeper = AgentReconciler(
+            ME, followings, JournaledTarget(journal, self.kernel, self.others), belonging, context, settings, inline
+        )
+        await self.keeper.run(self.stopping)
+        self.keeper = None
+
+    def _client(self, source: str) -> Store:
+        client = self.node.store() if self.stores[source] is self.world.store else self._client_of(self.stores[source])
+        self.clients[source] = client
+        if source in self.unreachable:
+            client.link.cut()
+        return client
+
+    def _client_of(self, store: FakeStore) -> FakeClient:
+        assert self.node.life is not None
+        client = store.client(self.node.life.name)
+        client.link.latency = self.world.usual_latency
+        self.node.life.clients.append(client)
+        return client
+
+    def heal(self) -> None:
+        self.unreachable.clear()
+        for client in self.clients.values():
+            client.link.heal()
+
+
+def another_store() -> FakeStore:
+    """A second source's store, on the clock of the simulation."""
+    return FakeStore(now=world_time)
+
+
+@asynccontextmanager
+async def turns_of_others() -> AsyncIterator[list[None]]:
+    """A list that grows by one with each turn that another task gets while something long runs."""
+    turns: list[None] = []
+
+    async def other() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns.append(None)
+
+    beside = asyncio.create_task(other())
+    try:
+        yield turns
+    finally:
+        beside.cancel()

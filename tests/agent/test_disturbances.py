@@ -1,0 +1,75 @@
+"""A kernel that somebody else keeps changing: what is broken is repaired at once, and a fight has a bounded price."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from holdfast.agent.claims import ClaimKey, Shape, nexthop, route
+from holdfast.model.base.time import seconds
+from holdfast.testing import World, simulate
+from tests.agent.harness import Site
+
+PREFIX = route("10.65.0.1/32")
+FIGHT_S = 10
+
+
+def on_a_site(scene: Callable[[Site], Awaitable[None]], folder: Path) -> None:
+    async def scenario(world: World) -> None:
+        site = Site(world, folder, audit=seconds(3_600))
+        fleet = site.fleet()
+        fleet.name_it()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        try:
+            site.start()
+            await site.settled()
+            await scene(site)
+        finally:
+            site.close()
+
+    simulate(1, scenario)
+
+
+def test_what_somebody_removes_is_back_at_once_and_not_at_the_next_verification(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        site.kernel.flush([PREFIX])
+        await asyncio.sleep(0.1)
+        assert PREFIX in site.shapes
+
+    on_a_site(scene, tmp_path)
+
+
+def test_whoever_removes_a_route_as_soon_as_it_is_made_gets_ten_repairs_a_second(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        await _fight(site, [PREFIX])
+        repairs = len(site.kernel.calls)
+        assert 9 * FIGHT_S <= repairs <= 10 * FIGHT_S + 1
+
+    on_a_site(scene, tmp_path)
+
+
+def test_whoever_flushes_nexthops_without_end_gets_ten_comparisons_a_second(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        passes = site.running.reconciler.passes
+        await _fight(site, None)
+        assert 5 * FIGHT_S <= site.running.reconciler.passes - passes <= 10 * FIGHT_S + 1
+
+    on_a_site(scene, tmp_path)
+
+
+async def _fight(site: Site, keys: list[ClaimKey] | None) -> None:
+    """For a while, these objects (None: all that leads through the links) go whenever the route is made."""
+    site.kernel.calls.clear()
+    loop = asyncio.get_running_loop()
+
+    def again(key: ClaimKey, shape: Shape | None) -> None:
+        if key == PREFIX and shape is not None:
+            loop.call_soon(site.kernel.flap if keys is None else lambda: site.kernel.flush(keys))
+
+    site.kernel.seen.append(again)
+    site.kernel.flush([PREFIX if keys is None else keys[0]])
+    await asyncio.sleep(FIGHT_S)
+    site.kernel.seen.remove(again)
+    await site.settled()
+    assert {PREFIX, nexthop("10.99.0.1")} <= set(site.shapes)

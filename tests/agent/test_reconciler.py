@@ -1,0 +1,589 @@
+"""The agent's place on the one loop: what it does with a fleet that changes, a kernel that forgets, and a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.claims import LocalRoute, RemoteRoute, RoutingRule, forwarding, neighbour, nexthop, route, rule
+from holdfast.model.base.time import seconds
+from holdfast.reconcile import BrakeLimits
+from holdfast.runtime.decision_log import history
+from holdfast.testing import World, simulate
+from holdfast.testing.fakes.kernel import FakeKernel
+from tests.agent.dataplane.conformance import tunnel
+from tests.agent.harness import Ids, Site, another_store
+from tests.agent.journal.failing_files import FullDisk
+
+P1, P2 = route("10.65.0.1/32"), route("10.65.0.2/32")
+
+
+def peer(number: int) -> dict[object, object]:
+    """What the host with that number occupies."""
+    return dict(tunnel(f"10.99.0.{number}", f"66:00:00:00:00:{number:02x}", f"192.0.2.{number}"))
+
+
+def on_a_site(scene: Callable[[Site], Awaitable[None]], folder: Path, **site: object) -> None:
+    async def scenario(world: World) -> None:
+        here = Site(world, folder, **site)  # type: ignore[arg-type]
+        for name in here.stores:
+            here.fleet(name).name_it()
+        try:
+            await scene(here)
+        finally:
+            here.close()
+
+    simulate(1, scenario)
+
+
+def test_a_host_and_its_workload_are_programmed(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        site.start()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        await site.settled()
+        assert site.shapes == {**peer(1), P1: RemoteRoute("10.99.0.1")}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_host_that_leaves_takes_all_of_it_with_it(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        fleet.write(fleet.leaves("a"), fleet.ends("w", "a"))
+        await site.settled()
+        assert site.shapes == peer(2)
+        assert not site.running.kernel.journal.going
+        assert len(site.running.kernel.journal.live) == 3
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_local_workload_waits_for_its_interface_and_goes_with_it(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("me", 7), fleet.runs("w", "me", "10.65.0.1/32", interface="tap-w"))
+        site.start()
+        await asyncio.sleep(30)
+        assert site.shapes == {}
+        site.kernel.appear("tap-w")
+        await site.settled()
+        assert site.shapes == {P1: LocalRoute("tap-w")}
+        site.kernel.disappear("tap-w")
+        fleet.write(fleet.ends("w", "me"))
+        await site.settled()
+        assert site.shapes == {}
+
+    on_a_site(scene, tmp_path, kernel=FakeKernel(interfaces=set()))
+
+
+def test_a_restart_changes_nothing_in_the_kernel(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"), fleet.runs("v", "a", "10.65.0.2/32"))
+        site.start()
+        await site.settled()
+        calls = len(site.kernel.calls)
+        site.node.kill()
+        site.start()
+        await site.settled()
+        assert len(site.kernel.calls) == calls
+        assert len(site.shapes) == 5
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_lost_journal_is_made_again_from_the_kernels_tags_without_touching_it(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        calls = len(site.kernel.calls)
+        await site.stop()
+        (tmp_path / "journal").unlink()
+        site.start()
+        await site.settled()
+        assert len(site.kernel.calls) == calls
+        assert len(site.running.kernel.journal.live) == 4
+        fleet.write(fleet.leaves("a"), fleet.ends("w", "a"))
+        await site.settled()
+        assert site.shapes == {}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_host_that_changes_its_address_keeps_its_routes_throughout(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        gone: list[object] = []
+        site.kernel.seen.append(lambda key, shape: gone.append(key) if shape is None else None)
+        fleet.write(fleet.joins("a", 5))
+        await site.settled()
+        assert site.shapes == {**peer(5), P1: RemoteRoute("10.99.0.5")}
+        assert P1 not in gone
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_brake_on_routes_is_not_evaded_by_removing_what_they_lean_on(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        many = [fleet.runs(f"w{n}", "a", f"10.65.1.{n}/32") for n in range(30)]
+        hosts = [fleet.joins(f"h{n}", 100 + n) for n in range(30)]
+        fleet.write(fleet.joins("a", 1), *hosts, *many, fleet.runs("x", "h1", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        fleet.write(fleet.leaves("a"), *[fleet.ends(f"w{n}", "a") for n in range(30)])
+        await asyncio.sleep(20)
+        assert len(site.shapes) == 31 * 3 + 31
+        assert {story.closed.gate for story in site.running.reconciler.ledger if story.closed} == {"brake", "footing"}
+        brake = site.running.reconciler.place.brake
+        assert brake is not None
+        brake.allow()
+        site.running.reconciler.dirty.mark_all()
+        await site.settled()
+        assert len(site.shapes) == 30 * 3 + 1
+
+    on_a_site(scene, tmp_path, limits=BrakeLimits())
+
+
+def test_what_somebody_flushed_is_made_again_at_once(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        site.kernel.flush([P1])
+        await site.settled()
+        assert P1 in site.shapes
+        site.kernel.flap()
+        await site.settled()
+        assert site.shapes == {**peer(1), P1: RemoteRoute("10.99.0.1")}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_was_flushed_without_an_event_is_made_again_by_the_audit(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1))
+        site.start()
+        await site.settled()
+        site.kernel.flush([neighbour("10.99.0.1")], silently=True)
+        await site.world.until(lambda: len(site.shapes) == 3, within=seconds(70))
+
+    on_a_site(scene, tmp_path, audit=seconds(60))
+
+
+def test_an_interrupted_dump_prunes_nothing_and_is_read_again(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1))
+        site.start()
+        await site.settled()
+        site.kernel.interruptions = 4
+        site.kernel.flap()
+        await site.settled()
+        assert site.shapes == peer(1)
+        assert site.kernel.interruptions == 0
+
+    on_a_site(scene, tmp_path)
+
+
+def test_what_the_dataplane_needs_itself_is_kept_like_a_route(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        site.start()
+        await site.settled()
+        assert site.shapes == {rule(4, 100): RoutingRule(100)}
+        site.kernel.flush([rule(4, 100)])
+        await site.settled()
+        assert rule(4, 100) in site.shapes
+
+    on_a_site(scene, tmp_path, kernel=FakeKernel(own={rule(4, 100): RoutingRule(100)}))
+
+
+def test_the_first_source_that_wants_a_claim_has_it_and_the_next_one_after_it(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        first, second = site.fleet("region"), site.fleet("region-b")
+        first.write(first.joins("a", 1, mac=1))
+        second.write(second.joins("z", 1, mac=9))
+        site.start()
+        await site.settled()
+        assert site.shapes[neighbour("10.99.0.1")].mac == "66:00:00:00:00:01"  # type: ignore[union-attr]
+        first.write(first.leaves("a"))
+        await site.settled()
+        assert site.shapes[neighbour("10.99.0.1")].mac == "66:00:00:00:00:09"  # type: ignore[union-attr]
+        assert forwarding(4, "66:00:00:00:00:01") not in site.shapes
+
+    async def with_two(world: World) -> None:
+        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
+        for name in site.stores:
+            site.fleet(name).name_it()
+        try:
+            await scene(site)
+        finally:
+            site.close()
+
+    simulate(1, with_two)
+
+
+def test_the_owner_of_a_claim_keeps_it_from_a_lower_source_until_it_has_spoken(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
+        first, second = site.fleet("region"), site.fleet("region-b")
+        first.name_it()
+        second.name_it()
+        first.write(first.joins("a", 1, mac=1))
+        site.start()
+        await site.settled()
+        site.node.kill()
+        second.write(second.joins("z", 1, mac=9))
+        site.unreachable.add("region")
+        site.start()
+        await asyncio.sleep(100)
+        assert site.shapes[neighbour("10.99.0.1")].mac == "66:00:00:00:00:01"  # type: ignore[union-attr]
+        assert site.running.sources.complete == {"region-b"}
+        site.heal()
+        await site.settled()
+        assert site.shapes[neighbour("10.99.0.1")].mac == "66:00:00:00:00:01"  # type: ignore[union-attr]
+        site.close()
+
+    simulate(1, scenario)
+
+
+def test_two_live_owners_of_a_claim_are_named_and_the_newer_one_has_it(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1))
+        fleet.write(fleet.joins("b", 2, tunnel=1))
+        site.start()
+        await site.settled()
+        assert site.shapes[neighbour("10.99.0.1")].mac == "66:00:00:00:00:02"  # type: ignore[union-attr]
+        said = site.running.sources.disputes()
+        assert said[0] == ("neighbour 10.99.0.1 is claimed by host b and also by host a; the newest object wins")
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_migrating_workload_is_programmed_where_it_goes_and_routed_to_where_it_is(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("me", 7), fleet.joins("a", 1), fleet.joins("b", 2))
+        fleet.write(fleet.runs("w", "a", "10.65.0.1/32"), fleet.runs("v", "a", "10.65.0.2/32"))
+        site.start()
+        await site.settled()
+        fleet.write(fleet.migrates("w", "a", "b"), fleet.migrates("v", "a", "me"))
+        fleet.write(fleet.runs("w", "b", "10.65.0.1/32"), fleet.runs("v", "me", "10.65.0.2/32"))
+        await site.settled()
+        assert site.shapes[P1] == RemoteRoute("10.99.0.1")
+        assert site.shapes[P2] == LocalRoute("tap-v")
+        assert site.running.sources.disputes() == []
+        fleet.write(fleet.ends("w", "a"), fleet.arrived("w", "b"))
+        await site.settled()
+        assert site.shapes[P1] == RemoteRoute("10.99.0.2")
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_handler_that_nobody_can_read_hears_of_every_claim_again_after_a_crash(tmp_path: Path) -> None:
+    ids = Ids()
+
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1))
+        ids.refuse = lambda _change: "not now"
+        site.start()
+        await asyncio.sleep(1)
+        assert len(site.shapes) == 3
+        assert not ids.held
+        site.node.kill()
+        ids.refuse = lambda _change: None
+        site.start()
+        await site.settled()
+        assert set(ids.held) == set(peer(1))
+
+    on_a_site(scene, tmp_path, others=(ids,))
+
+
+def test_what_was_done_to_a_claim_and_why_is_in_the_history(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        fleet.write(fleet.ends("w", "a"))
+        await site.settled()
+        told = history(tmp_path / "decisions", "route 10.65.0.1/32")
+        assert [one.op for one in told][-1:] == ["delete"]
+        assert told[-1].sentence == "deleted: last wanted by region@3, no longer wanted"
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_store_of_another_fleet_changes_nothing(tmp_path: Path, epoch: int) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1))
+        site.start()
+        await site.settled()
+        fleet.name_it("somebody-elses", 1 + epoch)
+        await asyncio.sleep(6)
+        fleet.write(fleet.joins("b", 2), fleet.leaves("a"))
+        await asyncio.sleep(60)
+        assert site.shapes == peer(1)
+        assert set(site.running.reconciler.held()) == {"identity"}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_nexthop_in_use_waits_for_its_routes(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        site.kernel.refuse = lambda change: "busy" if change.key == P1 and change.new is None else None
+        fleet.write(fleet.leaves("a"), fleet.ends("w", "a"))
+        await asyncio.sleep(10)
+        assert P1 in site.shapes
+        assert nexthop("10.99.0.1") in site.shapes
+        site.kernel.refuse = lambda _change: None
+        await site.settled()
+        assert site.shapes == {}
+
+    on_a_site(scene, tmp_path)
+
+
+@pytest.mark.parametrize(("later", "left"), [(False, 10), (True, 40)])
+def test_what_was_allowed_at_the_syncer_passes_here_up_to_the_revision_that_was_looked_at(
+    tmp_path: Path, later: bool, left: int
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(*[fleet.joins(f"h{n}", n) for n in range(1, 41)])
+        site.start()
+        await site.settled()
+        seen = site.world.store.revision
+        fleet.write(*[fleet.leaves(f"h{n}") for n in range(1, 31)])
+        await asyncio.sleep(10)
+        assert len(site.shapes) == 40 * 3
+        fleet.write(fleet.allows(seen if later else site.world.store.revision))
+        await asyncio.sleep(10)
+        assert len(site.shapes) == left * 3
+
+    on_a_site(scene, tmp_path, limits=BrakeLimits())
+
+
+def test_what_a_source_wanted_that_was_given_up_goes_behind_the_brake(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()}, limits=BrakeLimits())
+        first, second = site.fleet("region"), site.fleet("region-b")
+        first.name_it()
+        second.name_it()
+        first.write(*[first.joins(f"h{n}", n) for n in range(1, 31)])
+        second.write(*[second.joins(f"z{n}", 100 + n) for n in range(1, 4)])
+        site.start()
+        await site.settled()
+        site.node.kill()
+        site.unreachable.add("region-b")
+        site.start()
+        await asyncio.sleep(300)
+        assert site.running.kept() == {"region": 30, "region-b": 3}
+        site.running.sync.forget("region-b")
+        site.running.reconciler.dirty.mark_all()
+        await site.settled()
+        assert site.running.kept() == {"region": 30}
+        site.close()
+
+    simulate(1, scenario)
+
+
+def test_a_source_that_is_not_configured_any_more_counts_as_empty_behind_the_brake(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        both = {"region": world.store, "region-b": another_store()}
+        site = Site(world, tmp_path, stores=both, limits=BrakeLimits())
+        first, second = site.fleet("region"), site.fleet("region-b")
+        first.name_it()
+        second.name_it()
+        first.write(*[first.joins(f"h{n}", n) for n in range(1, 11)])
+        second.write(*[second.joins(f"z{n}", 100 + n) for n in range(1, 31)])
+        site.start()
+        await site.settled()
+        site.node.kill()
+        site.stores = {"region": world.store}
+        site.start()
+        await asyncio.sleep(300)
+        assert site.running.kept() == {"region": 10, "region-b": 30}
+        assert set(site.running.reconciler.held()) == {"brake", "footing"}
+        brake = site.running.reconciler.place.brake
+        assert brake is not None
+        brake.allow(until=site.node.clock.now() + seconds(3600))
+        site.running.reconciler.dirty.mark_all()
+        await site.settled()
+        assert site.running.kept() == {"region": 10}
+        site.close()
+
+    simulate(1, scenario)
+
+
+def test_a_host_that_is_back_as_another_with_the_same_addresses_changes_only_the_journal(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1, uid="first"))
+        site.start()
+        await site.settled()
+        calls = len(site.kernel.calls)
+        fleet.write(fleet.joins("a", 1, uid="second"))
+        await site.settled()
+        assert len(site.kernel.calls) == calls
+        assert {owned.value.owner.incarnation for owned in site.running.present.claims.values()} == {"second"}
+        assert all(b"second" in body for body in site.running.kernel.journal.live.values())
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_journal_that_cannot_be_written_to_leaves_the_kernel_alone(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        site.start()
+        await site.settled()
+        full = FullDisk(0)
+        site.running.kernel.journal._segment._files = full
+        fleet.write(fleet.joins("a", 1))
+        await asyncio.sleep(30)
+        assert site.shapes == {}
+        assert site.running._vitals.state == "waiting: journal"
+        full.room = 1 << 20
+        await site.settled()
+        assert site.shapes == peer(1)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_nothing_is_deleted_because_a_store_was_restored_until_an_operator_has_looked(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet, store = site.fleet(), site.world.store
+        fleet.write(fleet.joins("a", 1))
+        backup = store.revision
+        fleet.write(fleet.joins("b", 2))
+        site.start()
+        await site.settled()
+        await asyncio.sleep(6)
+        store.restore(backup)
+        await asyncio.sleep(60)
+        assert site.shapes == {**peer(1), **peer(2)}
+        assert set(site.running.reconciler.held()) == {"identity"}
+        fleet.name_it(epoch=2)
+        await asyncio.sleep(10)
+        assert site.shapes == peer(1)
+
+    on_a_site(scene, tmp_path)
+
+
+def test_another_fleets_store_in_the_place_of_ours_changes_nothing_however_far_its_revisions_are(
+    tmp_path: Path,
+) -> None:
+    async def scene(site: Site) -> None:
+        fleet, store = site.fleet(), site.world.store
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2))
+        site.start()
+        await site.settled()
+        await asyncio.sleep(6)
+        seen = store.revision
+        store.wipe()
+        fleet.name_it("fleet-2")
+        while store.revision <= seen:
+            fleet.write(fleet.joins("b", 2))
+        calls = len(site.kernel.calls)
+        await asyncio.sleep(60)
+        assert site.shapes == {**peer(1), **peer(2)}
+        assert len(site.kernel.calls) == calls
+        assert set(site.running.reconciler.held()) == {"identity"}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_an_owner_or_interface_with_an_absurd_name_is_refused_and_its_neighbours_are_not(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        absurd = fleet.runs("w", "me", "10.65.0.1/32", interface="x" * 1_200_000)
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2, uid="x" * 200_000), absurd)
+        site.start()
+        await asyncio.sleep(5)
+        assert site.shapes == peer(1)
+        errors = {story.error for story in site.running.reconciler.ledger}
+        assert errors == {"the name of its owner or its interface is too long to be written down in the journal"}
+
+    on_a_site(scene, tmp_path)
+
+
+def test_a_stop_before_a_source_has_spoken_changes_nothing_of_what_is_remembered(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        await site.stop()
+        before = (tmp_path / "journal").read_bytes()
+        calls = len(site.kernel.calls)
+        site.unreachable.add("region")
+        for end in (site.stop, _killed(site)):
+            site.start()
+            await asyncio.sleep(30)
+            await end()
+        assert (tmp_path / "journal").read_bytes() == before
+        assert len(site.kernel.calls) == calls
+
+    on_a_site(scene, tmp_path)
+
+
+def _killed(site: Site) -> Callable[[], Awaitable[None]]:
+    async def kill() -> None:
+        site.node.kill()
+
+    return kill
+
+
+def test_the_gauges_tell_peers_claims_journal_and_what_cannot_be_removed(tmp_path: Path) -> None:
+    async def scene(site: Site) -> None:
+        fleet = site.fleet()
+        fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "me", "10.65.0.1/32"))
+        site.start()
+        await site.settled()
+        site.kernel.refuse = lambda change: "busy" if change.new is None else None
+        fleet.write(fleet.leaves("a"), fleet.joins("c", 3, tunnel=2))
+        await asyncio.sleep(60)
+        site.running.measure(site.node.clock.now())
+        told = site.running.metrics
+        values = {
+            "wanted": told.peers.labels(state="wanted")._value.get(),
+            "programmed": told.peers.labels(state="programmed")._value.get(),
+            "routes": told.claims.labels(sort="route")._value.get(),
+            "journal": told.journal_bytes._value.get(),
+            "pending": told.pending_deletes._value.get(),
+            "disputes": told.disputes._value.get(),
+            "synced": told.source_synced.labels(source="region")._value.get(),
+        }
+        assert values == {
+            "wanted": 2,
+            "programmed": 3,
+            "routes": 1,
+            "journal": site.running.kernel.journal.size,
+            "pending": 1,
+            "disputes": 2,
+            "synced": 1,
+        }
+        assert 59 < told.oldest_delete._value.get() < 61
+
+    on_a_site(scene, tmp_path)
