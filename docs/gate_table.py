@@ -124,8 +124,8 @@ GATES: Mapping[str, GateText] = {
 }
 """In the order of the table."""
 
-_SOON = {"footing": "dependents", "ready": "handler_ready", "obstacle": "interface", "vip": "vip_programmed"}
-"""Labels that the agent and the balancer are about to rename; delete this with the last of them."""
+_SOON = {"vip": "vip_programmed"}
+"""Label that the balancer is about to rename; delete this then."""
 
 
 def reasons() -> dict[str, list[Reason]]:

@@ -31,8 +31,8 @@ from bench.parts import started
 from bench.server import scratch
 from holdfast.agent.claims import KINDS, Claim, ClaimKey
 from holdfast.agent.desired.peers import Encapsulation, LocalHost, peer
-from holdfast.agent.desired.sources import PrecedenceGate
 from holdfast.agent.gates.dependents import DependentsGate
+from holdfast.agent.gates.precedence import PrecedenceGate
 from holdfast.agent.gates.readiness import HandlerReadyGate, InterfaceGate
 from holdfast.agent.gates.store_path import StorePathGate as PathGate
 from holdfast.agent.journal import Journal
@@ -175,7 +175,7 @@ async def restart(told: Restart) -> AsyncIterator[Restarted]:
     resident = resident_mb()
     known = len(journal.live)
     if known != CLAIMS * told.nodes:
-        raise Unmeasurable(f"{known:,} objects of {told.nodes:,} nodes were remembered: {journal.opening.sentence}")
+        raise Unmeasurable(f"{known:,} objects of {told.nodes:,} nodes were remembered: {journal.opened.sentence}")
     dataplane.objects = {key: claim.shape for host in hosts(told.nodes) for key, claim in peer(host, HERE).claims()}
     have = await _read(kernel)
     journal.close()
@@ -206,7 +206,7 @@ def _pruned(kernel: JournaledTarget, have: Run) -> float:
 
 def _going(planned: Plan[ClaimKey, Claim]) -> int:
     """What is to go now, or when nothing leans on it any more."""
-    held = [closed for _, closed in planned.held if closed.gate == "footing"]
+    held = [closed for _, closed in planned.held if closed.gate == "dependents"]
     return len(held) + sum(change.op is Op.DELETE for change in planned.ready)
 
 

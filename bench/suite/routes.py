@@ -123,7 +123,7 @@ async def _apply(dataplane: LinuxDataplane, changes: Sequence[ClaimChange]) -> N
 
 
 def _verify(wanted: Mapping[ClaimKey, Shape]) -> float:
-    remembered = {key: Owned(shape, "bench", 1) for key, shape in wanted.items() if key.sort is ClaimKind.ROUTE}
+    remembered = {key: Owned(shape, "bench", 1) for key, shape in wanted.items() if key.kind is ClaimKind.ROUTE}
     want = [(key, remembered[key]) for key in sorted(remembered)]
     kernel, settings = Netlink(socket.NETLINK_ROUTE), LinuxSettings()
     devices = Devices(kernel, settings, partial(tunnel_mac, gethostname()))

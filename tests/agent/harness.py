@@ -7,6 +7,7 @@ each change. `Fleet` writes hosts and endpoints into a store as the syncer would
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from holdfast.agent.claims import Claim, ClaimKey, Shape
 from holdfast.agent.dataplane.api import ClaimChange, Handler
 from holdfast.agent.desired.peers import Encapsulation, LocalHost
 from holdfast.agent.desired.watcher import SourceWatcher
-from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
 from holdfast.agent.reconciler import AgentReconciler, ReconcilerSettings
 from holdfast.agent.target import JournaledTarget
@@ -170,7 +170,7 @@ class Site:
     hold_down: Duration = seconds(30)
     path: Callable[[], Sequence[str]] = tuple
     encapsulation: Encapsulation = Encapsulation.ALWAYS
-    keeper: AgentReconciler | None = None
+    reconciler: AgentReconciler | None = None
     clients: dict[str, FakeClient] = field(default_factory=dict)
     journals: list[Journal] = field(default_factory=list)
     decisions: list[DecisionLog] = field(default_factory=list)
@@ -186,8 +186,8 @@ class Site:
 
     @property
     def running(self) -> AgentReconciler:
-        assert self.keeper is not None
-        return self.keeper
+        assert self.reconciler is not None
+        return self.reconciler
 
     @property
     def shapes(self) -> Mapping[ClaimKey, Shape]:
@@ -198,7 +198,7 @@ class Site:
 
     def start(self) -> asyncio.Task[None]:
         """A new life of the agent, with the next boot of nothing: the kernel and the folder are as they were."""
-        self.keeper = None
+        self.reconciler = None
         self.kernel.reattach()
         self.stopping = asyncio.Event()
         return self.node.run(self._life())
@@ -207,7 +207,7 @@ class Site:
         """A clean stop, unless somebody kills it first."""
         life = self.node.life
         self.stopping.set()
-        await self.world.until(lambda: self.keeper is None or self.node.life is not life or not self.node.alive)
+        await self.world.until(lambda: self.reconciler is None or self.node.life is not life or not self.node.alive)
         if self.node.life is life:
             self.node.kill()
 
@@ -217,32 +217,45 @@ class Site:
         for decisions in self.decisions:
             decisions.close()
 
+    def programmed_peers(self) -> Mapping[str, int]:
+        """Peers with objects in the kernel, by source."""
+        owners = {(owned.source, owned.value.owner.host) for owned in self.running.present.claims.values()}
+        return Counter(source for source, host in owners if host != ME)
+
     async def settled(self, within: Duration = seconds(120)) -> None:
         """Until the agent has looked at everything once more and nothing waits any more."""
-        await self.world.until(lambda: self.keeper is not None and self.keeper.reconciler.passes > 0, within=within)
-        keeper = self.running
+        await self.world.until(lambda: self.reconciler is not None and self.reconciler.loop.passes > 0, within=within)
+        reconciler = self.running
         # What was written is on its way, and what it touches is gathered: a moment is enough when nothing is wrong.
         await asyncio.sleep(0.5)
-        await self.world.until(lambda: not keeper.reconciler.backlog(), within=within)
+        await self.world.until(lambda: not reconciler.loop.backlog(), within=within)
 
     async def _life(self) -> None:
         clock = self.node.clock
         journal = Journal.open(self.folder / "journal", BOOT)
         self.journals.append(journal)
-        here = LocalHost(ME, self.encapsulation)
-        followings = [SourceWatcher(name, self._client(name), REGION, here, clock) for name in self.stores]
+        here, target = LocalHost(ME, self.encapsulation), JournaledTarget(journal, self.kernel, self.others)
+        watchers = [
+            SourceWatcher(
+                name,
+                self._client(name),
+                REGION,
+                here,
+                clock,
+                obstacle=self.kernel.obstacle,
+                owner_of=target.owner_of,
+            )
+            for name in self.stores
+        ]
         self.decisions.append(decisions := DecisionLog(self.folder / "decisions", "agent"))
         context = Context(clock, Vitals(clock), decisions, WorkerMetrics())
         memories = {name: StoreMemory(self.folder, name) for name in self.stores}
         settings = ReconcilerSettings(
             self.limits, self.hold_down, LoopTimings(audit=self.audit, batch=self.batch), self.path
         )
-        belonging = StoreIdentityGate(memories, inline)
-        self.keeper = AgentReconciler(
-            ME, followings, JournaledTarget(journal, self.kernel, self.others), belonging, context, settings, inline
-        )
-        await self.keeper.run(self.stopping)
-        self.keeper = None
+        self.reconciler = AgentReconciler(ME, watchers, target, memories, context, settings, inline)
+        await self.reconciler.run(self.stopping)
+        self.reconciler = None
 
     def _client(self, source: str) -> Store:
         client = self.node.store() if self.stores[source] is self.world.store else self._client_of(self.stores[source])

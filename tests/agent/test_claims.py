@@ -20,8 +20,8 @@ from holdfast.agent.claims import (
     RemoteRoute,
     RoutingRule,
     Shape,
+    depends_on,
     forwarding,
-    leans_on,
     neighbour,
     nexthop,
     route,
@@ -113,12 +113,12 @@ def test_each_leans_only_on_what_comes_before_it() -> None:
         (neighbour("10.99.0.1"), NeighbourEntry("66:00:00:00:00:01")),
         (forwarding(4, "66:00:00:00:00:01"), FdbEntry("192.0.2.1")),
     ]
-    assert [leans_on(*each) for each in chain] == [*(key for key, _ in chain[1:]), None]
+    assert [depends_on(*each) for each in chain] == [*(key for key, _ in chain[1:]), None]
     ranks = [KINDS.rank(KINDS.of(key)) for key, _ in chain]
     assert ranks == sorted(ranks, reverse=True)
 
 
 def test_what_needs_nothing_leans_on_nothing() -> None:
-    assert leans_on(nexthop("192.0.2.1"), NexthopEntry(Mode.DIRECT)) is None
-    assert leans_on(route("10.65.0.1/32"), LocalRoute("tap1")) is None
+    assert depends_on(nexthop("192.0.2.1"), NexthopEntry(Mode.DIRECT)) is None
+    assert depends_on(route("10.65.0.1/32"), LocalRoute("tap1")) is None
     assert not NOBODY

@@ -24,7 +24,7 @@ def removals_of(kernel: FakeKernel) -> list[ClaimKey]:
     return gone
 
 
-@fault("N1", without="holdfast.agent.target:JournaledTarget._recall")
+@fault("N1", without="holdfast.agent.target:JournaledTarget._load_journal")
 def test_N1_what_was_deleted_while_the_agent_was_down_goes_when_it_is_back(tmp_path: Path) -> None:
     ids = Ids()
 
@@ -80,13 +80,13 @@ def _when_removing(site: Site, then: Callable[[], Awaitable[None]]) -> Callable[
     """Calls `then` when the first deletion has been handed over."""
 
     async def pause() -> None:
-        if site.running.kernel.journal.going:
+        if site.running.target.journal.deleting:
             await then()
 
     return pause
 
 
-@fault("N5", without="holdfast.agent.target:is_over", by="tests.agent.without_protection:tried_once")
+@fault("N5", without="holdfast.agent.target:is_acknowledged", by="tests.agent.without_protection:tried_once")
 def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> None:
     ids = Ids()
 
@@ -98,8 +98,8 @@ def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> 
         ids.refuse = lambda change: "busy" if change.new is None else None
         fleet.write(fleet.leaves("a"))
         await asyncio.sleep(20)
-        (key,) = [key for key in site.running.kernel.deletions if key == nexthop("10.99.0.1")]
-        statuses = {one.handler: one for one in site.running.kernel.deletions.statuses(key)}
+        (key,) = [key for key in site.running.target.pending_deletes if key == nexthop("10.99.0.1")]
+        statuses = {one.handler: one for one in site.running.target.pending_deletes.statuses(key)}
         assert statuses["kernel"].acknowledged
         assert statuses["ids"].error == "busy"
         site.node.kill()
@@ -108,7 +108,7 @@ def test_N5_a_deletion_that_failed_is_tried_until_it_is_done(tmp_path: Path) -> 
         ids.refuse = lambda _change: None
         await site.settled()
         assert set(ids.held) == set(peer(2))
-        assert not site.running.kernel.journal.going
+        assert not site.running.target.journal.deleting
 
     on_a_site(scene, tmp_path, others=(ids,))
 
@@ -148,7 +148,7 @@ def test_N8_an_address_that_changed_hands_while_the_agent_was_down_is_never_abse
         site.start()
         await site.settled()
         assert site.shapes[neighbour("10.99.0.1")] == NeighbourEntry("66:00:00:00:00:02")
-        assert [key.sort.name for key in gone] == ["FORWARDING"]
+        assert [key.kind.name for key in gone] == ["FORWARDING"]
 
     on_a_site(scene, tmp_path)
 
@@ -207,8 +207,8 @@ def test_N12_a_source_that_does_not_answer_for_ten_minutes_has_not_said_that_it_
         site.start()
         await asyncio.sleep(600)
         assert site.shapes == {**peer(1), P1: RemoteRoute("10.99.0.1")}
-        assert site.running.sync.sources["region"].revision is None
-        assert site.running.kept() == {"region": 1}
+        assert site.running.sync_gate.sources["region"].revision is None
+        assert site.programmed_peers() == {"region": 1}
 
     on_a_site(scene, tmp_path)
 
@@ -280,7 +280,7 @@ def test_C39_the_state_of_a_live_host_whose_value_cannot_be_read_stays(tmp_path:
         site.start()
         await asyncio.sleep(600)
         assert site.shapes == {**peer(1), **peer(2), route("10.65.0.1/32"): RemoteRoute("10.99.0.1")}
-        closed = [story.closed for story in site.running.reconciler.ledger if story.closed]
+        closed = [story.closed for story in site.running.loop.ledger if story.closed]
         assert {one.opens for one in closed} == {f"fix or delete {HOST.key(REGION, 'a').decode()}"}
         fleet.write(fleet.leaves("a"))
         await site.settled()

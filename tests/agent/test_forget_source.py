@@ -52,8 +52,8 @@ def test_without_it_the_source_keeps_what_it_had_for_ever(tmp_path: Path) -> Non
 def test_what_only_a_forgotten_source_wanted_goes_and_the_rest_stays(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         await two_sources_then_the_second_is_gone(site)
-        site.running.sync.forget("region-b")
-        site.running.reconciler.dirty.mark_all()
+        site.running.sync_gate.forget("region-b")
+        site.running.loop.dirty.mark_all()
         await asyncio.sleep(60)
         assert P1 in site.shapes
         assert P2 not in site.shapes
@@ -64,14 +64,14 @@ def test_what_only_a_forgotten_source_wanted_goes_and_the_rest_stays(tmp_path: P
 def test_a_forgotten_source_that_speaks_after_all_is_a_source_again(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         await two_sources_then_the_second_is_gone(site)
-        site.running.sync.forget("region-b")
-        site.running.reconciler.dirty.mark_all()
+        site.running.sync_gate.forget("region-b")
+        site.running.loop.dirty.mark_all()
         await asyncio.sleep(60)
-        assert "region-b" not in site.running.sync.sources
+        assert "region-b" not in site.running.sync_gate.sources
         site.heal()
         await asyncio.sleep(60)
         assert P2 in site.shapes
-        assert site.running.sync.sources["region-b"].revision is not None
+        assert site.running.sync_gate.sources["region-b"].revision is not None
 
     play(scene, tmp_path)
 
@@ -90,11 +90,11 @@ def test_a_host_whose_only_source_was_forgotten_lets_go_of_nothing_without_a_sec
         site.unreachable = {"region"}
         site.start()
         await asyncio.sleep(5)
-        site.running.sync.forget("region")
-        site.running.reconciler.dirty.mark_all()
+        site.running.sync_gate.forget("region")
+        site.running.loop.dirty.mark_all()
         await asyncio.sleep(600)
         assert len(site.shapes) == 15
-        assert site.running.reconciler.held()["brake"] > 0
+        assert site.running.loop.held()["brake"] > 0
         site.close()
 
     simulate(1, scenario)

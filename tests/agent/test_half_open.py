@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.worker import following, own_key
+from holdfast.agent.journal import Journal
+from holdfast.agent.target import JournaledTarget
+from holdfast.agent.worker import own_key, source_watcher
 from holdfast.config.root import Config
 from holdfast.model.base.time import seconds
 from holdfast.model.fleet.agent_report import AGENT_REPORT
 from holdfast.store.api import Put
 from holdfast.testing import World, simulate
+from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.fault import fault
-from tests.agent.harness import ME, REGION, Fleet
+from tests.agent.harness import BOOT, ME, REGION, Fleet
 
 CONFIG = msgspec.structs.replace(Config(), agent=msgspec.structs.replace(Config().agent, host=ME))
 
 
 @fault("C38", without="holdfast.agent.worker:own_key", returns=None)
-def test_C38_a_host_that_joins_is_seen_although_every_watch_is_half_open() -> None:
+def test_C38_a_host_that_joins_is_seen_although_every_watch_is_half_open(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         fleet, machine = Fleet(world.store), world.node(ME)
+        target = JournaledTarget(Journal.open(tmp_path / "journal", BOOT), FakeKernel())
         store = machine.store()
-        source = following(CONFIG, store, machine.clock)
+        source = source_watcher(CONFIG, store, machine.clock, target)
         task = asyncio.create_task(source.run(lambda: None))
         await asyncio.sleep(5)
         store.link.mute_watches()
         fleet.write(fleet.joins("a", 1), Put(AGENT_REPORT.key(REGION, ME), b"{}"))
         await asyncio.sleep(120)
         await source.catch_up()
-        assert source.host("a") is True
+        assert source.has_host("a") is True
         task.cancel()
 
     simulate(1, scenario)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from holdfast.agent.host_addresses import MOST, chosen, own_addresses
+from holdfast.agent.host_addresses import LIMIT, addresses_here, chosen
 
 
 def held(text: str, length: int) -> tuple[bytes, int]:
@@ -22,8 +22,8 @@ def test_networks_come_before_single_addresses_and_ipv4_first() -> None:
 
 
 def test_a_host_with_many_addresses_tells_a_few() -> None:
-    assert len(chosen([held(f"198.51.100.{n}", 32) for n in range(200)])) == MOST
+    assert len(chosen([held(f"198.51.100.{n}", 32) for n in range(200)])) == LIMIT
 
 
 def test_the_addresses_of_this_namespace_can_be_read_by_anybody() -> None:
-    assert all("/" in one for one in own_addresses())
+    assert all("/" in one for one in addresses_here())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.claims import ClaimKey, ClaimKind
-from holdfast.agent.key_order import AT_A_TIME, in_order, portions
+from holdfast.agent.claims import AT_A_TIME, ClaimKey, ClaimKind, in_order, portions
 from holdfast.runtime.cooperative import at_once
 
 keys = st.builds(

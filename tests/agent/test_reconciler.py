@@ -59,8 +59,8 @@ def test_a_host_that_leaves_takes_all_of_it_with_it(tmp_path: Path) -> None:
         fleet.write(fleet.leaves("a"), fleet.ends("w", "a"))
         await site.settled()
         assert site.shapes == peer(2)
-        assert not site.running.kernel.journal.going
-        assert len(site.running.kernel.journal.live) == 3
+        assert not site.running.target.journal.deleting
+        assert len(site.running.target.journal.live) == 3
 
     on_a_site(scene, tmp_path)
 
@@ -111,7 +111,7 @@ def test_a_lost_journal_is_made_again_from_the_kernels_tags_without_touching_it(
         site.start()
         await site.settled()
         assert len(site.kernel.calls) == calls
-        assert len(site.running.kernel.journal.live) == 4
+        assert len(site.running.target.journal.live) == 4
         fleet.write(fleet.leaves("a"), fleet.ends("w", "a"))
         await site.settled()
         assert site.shapes == {}
@@ -146,11 +146,14 @@ def test_a_brake_on_routes_is_not_evaded_by_removing_what_they_lean_on(tmp_path:
         fleet.write(fleet.leaves("a"), *[fleet.ends(f"w{n}", "a") for n in range(30)])
         await asyncio.sleep(20)
         assert len(site.shapes) == 31 * 3 + 31
-        assert {story.closed.gate for story in site.running.reconciler.ledger if story.closed} == {"brake", "footing"}
-        brake = site.running.reconciler.place.brake
+        assert {story.closed.gate for story in site.running.loop.ledger if story.closed} == {
+            "brake",
+            "dependents",
+        }
+        brake = site.running.loop.place.brake
         assert brake is not None
         brake.allow()
-        site.running.reconciler.dirty.mark_all()
+        site.running.loop.dirty.mark_all()
         await site.settled()
         assert len(site.shapes) == 30 * 3 + 1
 
@@ -269,7 +272,7 @@ def test_two_live_owners_of_a_claim_are_named_and_the_newer_one_has_it(tmp_path:
         site.start()
         await site.settled()
         assert site.shapes[neighbour("10.99.0.1")].mac == "66:00:00:00:00:02"  # type: ignore[union-attr]
-        said = site.running.sources.disputes()
+        said = site.running.sources.conflicts()
         assert said[0] == ("neighbour 10.99.0.1 is claimed by host b and also by host a; the newest object wins")
 
     on_a_site(scene, tmp_path)
@@ -287,7 +290,7 @@ def test_a_migrating_workload_is_programmed_where_it_goes_and_routed_to_where_it
         await site.settled()
         assert site.shapes[P1] == RemoteRoute("10.99.0.1")
         assert site.shapes[P2] == LocalRoute("tap-v")
-        assert site.running.sources.disputes() == []
+        assert site.running.sources.conflicts() == []
         fleet.write(fleet.ends("w", "a"), fleet.arrived("w", "b"))
         await site.settled()
         assert site.shapes[P1] == RemoteRoute("10.99.0.2")
@@ -342,7 +345,7 @@ def test_a_store_of_another_fleet_changes_nothing(tmp_path: Path, epoch: int) ->
         fleet.write(fleet.joins("b", 2), fleet.leaves("a"))
         await asyncio.sleep(60)
         assert site.shapes == peer(1)
-        assert set(site.running.reconciler.held()) == {"identity"}
+        assert set(site.running.loop.held()) == {"identity"}
 
     on_a_site(scene, tmp_path)
 
@@ -399,11 +402,11 @@ def test_what_a_source_wanted_that_was_given_up_goes_behind_the_brake(tmp_path: 
         site.unreachable.add("region-b")
         site.start()
         await asyncio.sleep(300)
-        assert site.running.kept() == {"region": 30, "region-b": 3}
-        site.running.sync.forget("region-b")
-        site.running.reconciler.dirty.mark_all()
+        assert site.programmed_peers() == {"region": 30, "region-b": 3}
+        site.running.sync_gate.forget("region-b")
+        site.running.loop.dirty.mark_all()
         await site.settled()
-        assert site.running.kept() == {"region": 30}
+        assert site.programmed_peers() == {"region": 30}
         site.close()
 
     simulate(1, scenario)
@@ -424,14 +427,14 @@ def test_a_source_that_is_not_configured_any_more_counts_as_empty_behind_the_bra
         site.stores = {"region": world.store}
         site.start()
         await asyncio.sleep(300)
-        assert site.running.kept() == {"region": 10, "region-b": 30}
-        assert set(site.running.reconciler.held()) == {"brake", "footing"}
-        brake = site.running.reconciler.place.brake
+        assert site.programmed_peers() == {"region": 10, "region-b": 30}
+        assert set(site.running.loop.held()) == {"brake", "dependents"}
+        brake = site.running.loop.place.brake
         assert brake is not None
         brake.allow(until=site.node.clock.now() + seconds(3600))
-        site.running.reconciler.dirty.mark_all()
+        site.running.loop.dirty.mark_all()
         await site.settled()
-        assert site.running.kept() == {"region": 10}
+        assert site.programmed_peers() == {"region": 10}
         site.close()
 
     simulate(1, scenario)
@@ -448,7 +451,7 @@ def test_a_host_that_is_back_as_another_with_the_same_addresses_changes_only_the
         await site.settled()
         assert len(site.kernel.calls) == calls
         assert {owned.value.owner.incarnation for owned in site.running.present.claims.values()} == {"second"}
-        assert all(b"second" in body for body in site.running.kernel.journal.live.values())
+        assert all(b"second" in body for body in site.running.target.journal.live.values())
 
     on_a_site(scene, tmp_path)
 
@@ -459,7 +462,7 @@ def test_a_journal_that_cannot_be_written_to_leaves_the_kernel_alone(tmp_path: P
         site.start()
         await site.settled()
         full = FullDisk(0)
-        site.running.kernel.journal._segment._files = full
+        site.running.target.journal._segment._files = full
         fleet.write(fleet.joins("a", 1))
         await asyncio.sleep(30)
         assert site.shapes == {}
@@ -483,7 +486,7 @@ def test_nothing_is_deleted_because_a_store_was_restored_until_an_operator_has_l
         store.restore(backup)
         await asyncio.sleep(60)
         assert site.shapes == {**peer(1), **peer(2)}
-        assert set(site.running.reconciler.held()) == {"identity"}
+        assert set(site.running.loop.held()) == {"identity"}
         fleet.name_it(epoch=2)
         await asyncio.sleep(10)
         assert site.shapes == peer(1)
@@ -509,7 +512,7 @@ def test_another_fleets_store_in_the_place_of_ours_changes_nothing_however_far_i
         await asyncio.sleep(60)
         assert site.shapes == {**peer(1), **peer(2)}
         assert len(site.kernel.calls) == calls
-        assert set(site.running.reconciler.held()) == {"identity"}
+        assert set(site.running.loop.held()) == {"identity"}
 
     on_a_site(scene, tmp_path)
 
@@ -522,7 +525,7 @@ def test_an_owner_or_interface_with_an_absurd_name_is_refused_and_its_neighbours
         site.start()
         await asyncio.sleep(5)
         assert site.shapes == peer(1)
-        errors = {story.error for story in site.running.reconciler.ledger}
+        errors = {story.error for story in site.running.loop.ledger}
         assert errors == {"the name of its owner or its interface is too long to be written down in the journal"}
 
     on_a_site(scene, tmp_path)
@@ -569,19 +572,19 @@ def test_the_gauges_tell_peers_claims_journal_and_what_cannot_be_removed(tmp_pat
         values = {
             "wanted": told.peers.labels(state="wanted")._value.get(),
             "programmed": told.peers.labels(state="programmed")._value.get(),
-            "routes": told.claims.labels(sort="route")._value.get(),
+            "routes": told.claims.labels(kind="route")._value.get(),
             "journal": told.journal_bytes._value.get(),
             "pending": told.pending_deletes._value.get(),
-            "disputes": told.disputes._value.get(),
+            "conflicts": told.conflicts._value.get(),
             "synced": told.source_synced.labels(source="region")._value.get(),
         }
         assert values == {
             "wanted": 2,
             "programmed": 3,
             "routes": 1,
-            "journal": site.running.kernel.journal.size,
+            "journal": site.running.target.journal.size,
             "pending": 1,
-            "disputes": 2,
+            "conflicts": 2,
             "synced": 1,
         }
         assert 59 < told.oldest_delete._value.get() < 61

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.agent.worker import linger
+from holdfast.agent.reconciler import linger
 from holdfast.model.base.time import seconds
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.agent import store_addresses as way
+from holdfast.agent import store_addresses
 from holdfast.agent.store_addresses import StoreAddresses
 from holdfast.testing import World, simulate
 
@@ -16,7 +16,7 @@ class Names:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **known: str) -> None:
         self.known = known
-        monkeypatch.setattr(way, "_addresses", self.addresses)
+        monkeypatch.setattr(store_addresses, "_addresses", self.addresses)
 
     async def addresses(self, name: str) -> frozenset[str]:
         return frozenset({self.known[name]} if name in self.known else ())
@@ -25,7 +25,7 @@ class Names:
 def test_addresses_need_no_lookup() -> None:
     async def looked() -> frozenset[str]:
         found = StoreAddresses(["http://127.0.0.1:2379", "https://[::1]:2379"])
-        await found.look()
+        await found.resolve()
         return found.addresses()
 
     assert asyncio.run(looked()) == {"127.0.0.1", "::1"}
@@ -36,9 +36,9 @@ def test_a_lookup_that_fails_changes_nothing_of_what_is_known(monkeypatch: pytes
 
     async def looked() -> frozenset[str]:
         found = StoreAddresses(["http://etcd:2379"])
-        await found.look()
+        await found.resolve()
         names.known.clear()
-        await found.look()
+        await found.resolve()
         return found.addresses()
 
     assert asyncio.run(looked()) == {"192.0.2.7"}

@@ -24,9 +24,9 @@ def tried_once(outcome: ClaimOutcome) -> bool:
 def with_all_its_claims(self: ClaimOwners, key: ClaimKey, by: bytes) -> None:
     """What a dead owner claimed goes, whoever claims it now."""
     self.sole.pop(key, None)
-    self.contested.pop(key, {}).pop(by, None)
+    self.shared.pop(key, {}).pop(by, None)
 
 
-def nothing_recalled(_self: object, _claims: object) -> set[ClaimKey]:
+def nothing_restored(_self: object, _claims: object) -> set[ClaimKey]:
     """What earlier lives have programmed for who has arrived says nothing."""
     return set()

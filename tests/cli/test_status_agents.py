@@ -45,22 +45,23 @@ def test_a_source_that_has_only_just_been_asked_needs_nobody() -> None:
 
 
 def test_an_agent_that_cannot_begin_says_why() -> None:
-    (problem,) = agent_problems(AgentDetails("r1", "linux", waits="the journal was written by a newer release"))
+    (problem,) = agent_problems(AgentDetails("r1", "linux", startup_error="the journal was written by a newer release"))
     assert problem.sentence.endswith("what is programmed stays: the journal was written by a newer release")
 
 
 def test_a_host_that_the_inventory_does_not_know_needs_you() -> None:
     (problem,) = agent_problems(AgentDetails("r1", "linux", registered=False))
     assert problem.needs_you
-    assert "does not know this host" in problem.sentence
+    assert "does not have this host" in problem.sentence
     assert problem.open == "holdfast apply, with r1 in the file"
 
 
 def test_disputes_are_named_and_the_rest_is_counted() -> None:
     sentences = [
-        one.sentence for one in agent_problems(AgentDetails("r1", "linux", disputes=[f"dispute {n}" for n in range(9)]))
+        one.sentence
+        for one in agent_problems(AgentDetails("r1", "linux", conflicts=[f"dispute {n}" for n in range(9)]))
     ]
-    assert sentences == ["dispute 0", "dispute 1", "dispute 2", "and 6 more disputes"]
+    assert sentences == ["dispute 0", "dispute 1", "dispute 2", "and 6 more conflicts"]
 
 
 def test_several_agents_are_counted_together() -> None:

@@ -64,7 +64,7 @@ def test_a_dump_that_is_given_up_half_way_leaves_nothing_for_the_next_question(
     gateways = [bytes([10, 1, number >> 8, number & 255]) for number in range(MANY)]
     there = [nexthops.Nexthop(number + 1, gateway, device, 175) for number, gateway in enumerate(gateways)]
     assert kernel.transact(nexthops.additions(there, replace=False)) == []
-    dumping = nexthops.dumping(kernel)
+    dumping = nexthops.dump_steps(kernel)
     next(dumping)
     dumping.close()
     assert nexthops.dump(kernel) == there

@@ -74,7 +74,7 @@ def test_runs_cut_a_datagram_where_the_length_changes_and_lose_nothing(sizes: li
 def test_an_address_or_mac_in_a_column_is_its_number(size: int) -> None:
     values = [os.urandom(size) for _ in range(5)]
     (shape,) = columns([b"".join(message(1, [(3, value)]) for value in values), done()], FIXED)
-    assert shape.big(3) == [int.from_bytes(value, "big") for value in values]
+    assert shape.big_endian(3) == [int.from_bytes(value, "big") for value in values]
 
 
 def test_a_batch_is_numbered_from_one_and_carries_its_attributes() -> None:

@@ -134,16 +134,16 @@ class Scene:
 
     def must_stay(self) -> dict[ClaimKey, str]:
         """What the agent has no right to remove, by what it can know at this moment."""
-        keeper = self.site.keeper
+        reconciler = self.site.reconciler
         staying: dict[ClaimKey, str] = {}
-        for following in () if keeper is None else keeper.followings:
-            truth = self.truths[following.name]
-            if following.synced.revision is not None:
-                known = wants(_shown(following))
-                staying |= dict.fromkeys(known, f"{following.name} wants it, and the agent knows")
-            if not _is_heard(following):
-                theirs = [key for key in wants(truth.objects) if self._owner(key) in ("", following.name)]
-                staying |= dict.fromkeys(theirs, f"{following.name} wants it, and has not been heard")
+        for watcher in () if reconciler is None else reconciler.watchers:
+            truth = self.truths[watcher.name]
+            if watcher.synced.revision is not None:
+                known = wants(_shown(watcher))
+                staying |= dict.fromkeys(known, f"{watcher.name} wants it, and the agent knows")
+            if not _is_heard(watcher):
+                theirs = [key for key in wants(truth.objects) if self._owner(key) in ("", watcher.name)]
+                staying |= dict.fromkeys(theirs, f"{watcher.name} wants it, and has not been heard")
         return staying
 
     def wrong(self, change: ClaimChange) -> str | None:
@@ -151,10 +151,10 @@ class Scene:
 
     def look(self) -> None:
         """Notes of which routes the agent knows all that there is to know."""
-        for following in self._followings():
-            made = [key for key, owned in self.site.running.present.claims.items() if owned.source == following.name]
+        for watcher in self._watchers():
+            made = [key for key, owned in self.site.running.present.claims.items() if owned.source == watcher.name]
             ours = [key for key in made if isinstance(self.kernel.objects.get(key), LocalRoute)]
-            self.truths[following.name].known(_shown(following), ours, self.world.time)
+            self.truths[watcher.name].known(_shown(watcher), ours, self.world.time)
 
     def _deserted(self, change: ClaimChange) -> str | None:
         """Whether a workload's route leaves this host although the workload is here, or on its way here."""
@@ -172,10 +172,10 @@ class Scene:
 
     def _usurped(self, change: ClaimChange) -> str | None:
         """Whether a source takes over what belongs to one before it that has not been heard."""
-        if change.old is None or change.new is None or self.site.keeper is None:
+        if change.old is None or change.new is None or self.site.reconciler is None:
             return None
-        order = [each.name for each in self.site.keeper.followings]
-        unheard = [each.name for each in self.site.keeper.followings if each.synced.revision is None]
+        order = [each.name for each in self.site.reconciler.watchers]
+        unheard = [each.name for each in self.site.reconciler.watchers if each.synced.revision is None]
         old, new = change.old.source, change.new.source
         taken = old in unheard and new in order[order.index(old) + 1 :]
         return f"{change.key} went from {old}, which has not been heard, to {new}" if taken else None
@@ -187,15 +187,15 @@ class Scene:
         owners = change.old.value.owner, change.new.value.owner
         for ends in self.truths[change.new.source].under_way(change.key):
             named = all(owner.endpoint == str(end) for owner, end in zip(owners, ends, strict=True))
-            if named and any(one.name == change.new.source and one.host(ends[0].node) for one in self._followings()):
+            if named and any(one.name == change.new.source and one.has_host(ends[0].node) for one in self._watchers()):
                 return f"{change.key} went from {ends[0].node} to {ends[1].node}, where its workload is only expected"
         return None
 
-    def _followings(self) -> Sequence[SourceWatcher]:
-        return () if self.site.keeper is None else self.site.keeper.followings
+    def _watchers(self) -> Sequence[SourceWatcher]:
+        return () if self.site.reconciler is None else self.site.reconciler.watchers
 
     def has_spoken(self) -> bool:
-        return self.site.keeper is not None and bool(self.site.keeper.sources.complete)
+        return self.site.reconciler is not None and bool(self.site.reconciler.sources.complete)
 
     def _owner(self, key: ClaimKey) -> str:
         present = self.site.running.present.claims.get(key)
@@ -214,14 +214,14 @@ class Scene:
         return "; ".join(wrong)
 
 
-def _is_heard(following: SourceWatcher) -> bool:
-    mirrors = following._mirrors()
+def _is_heard(watcher: SourceWatcher) -> bool:
+    mirrors = watcher._mirrors()
     return all(each.synced for each in mirrors) and not any(each.unreadable for each in mirrors)
 
 
-def _shown(following: SourceWatcher) -> dict[bytes, tuple[int, Object]]:
+def _shown(watcher: SourceWatcher) -> dict[bytes, tuple[int, Object]]:
     return {
-        key: (shown.good_revision(key), each) for shown in following._mirrors() for key, each in shown.objects.items()
+        key: (shown.good_revision(key), each) for shown in watcher._mirrors() for key, each in shown.objects.items()
     }
 
 
@@ -330,7 +330,7 @@ def _leave(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
     return [fleet.leaves(random.choice(HOSTS))]
 
 
-def _take_over(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+def _apply_changes(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     """A host is gone, and another one has all its addresses, at one revision."""
     old = _some_host(random, truth)
     if old is None:
@@ -364,7 +364,7 @@ def _rot(fleet: Fleet, random: Random, truth: Truth) -> Operations:
 
 Edit = Callable[[Fleet, Random, Truth], Operations]
 MOVES: Final[Sequence[Edit]] = (set_out, set_out, turn_back, arrive)
-EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _run, _end, *MOVES, _rot)
+EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _apply_changes, _run, _run, _run, _end, *MOVES, _rot)
 
 
 def _mend(scene: Scene) -> None:
@@ -442,7 +442,7 @@ async def come_back(scene: Scene) -> None:
 async def restart(scene: Scene) -> None:
     """A clean stop and a new start, also before the source has spoken."""
     site = scene.site
-    if site.node.alive and site.keeper is not None and not site.stopping.is_set():
+    if site.node.alive and site.reconciler is not None and not site.stopping.is_set():
         await site.stop()
         await _a_while(scene, 0.0, 3.0)
         _revive(scene)

@@ -12,16 +12,14 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from holdfast.agent.claims import Claim, ClaimKey, Shape
-from holdfast.agent.desired import migration_check as arrivals
-from holdfast.agent.desired import watcher as following
+from holdfast.agent.desired import migration_check, watcher
 from holdfast.agent.desired.ownership import ClaimOwners
 from holdfast.agent.desired.source_claims import SourceClaims
-from holdfast.agent.desired.sources import PrecedenceGate
-from holdfast.agent.desired.watcher import Remembered, SourceWatcher
-from holdfast.agent.gates import readiness as waiting
+from holdfast.agent.desired.watcher import Journaled, SourceWatcher
+from holdfast.agent.gates import readiness
 from holdfast.agent.gates.dependents import DependentsGate
-from holdfast.agent.journal.frames import EntryKind as Entering
-from holdfast.agent.journal.frames import JournalEntry
+from holdfast.agent.gates.precedence import PrecedenceGate
+from holdfast.agent.journal.frames import EntryKind, JournalEntry
 from holdfast.agent.target import JournaledTarget
 from holdfast.reconcile import Owned, SyncGate
 from holdfast.runtime.cooperative import at_once
@@ -40,53 +38,53 @@ def _open(*_judged: object) -> None:
 
 
 def _without_additions(self: JournaledTarget, entries: Iterable[JournalEntry]) -> None:
-    self.journal.write([entry for entry in entries if entry.op is not Entering.ADD])
+    self.journal.write([entry for entry in entries if entry.op is not EntryKind.ADD])
 
 
 def _forgets_intents(self: JournaledTarget, entries: Iterable[JournalEntry]) -> None:
     """A deletion is taken off the journal when it is begun, not when it is over."""
     self.journal.write(
-        [JournalEntry(Entering.DONE, entry.key) if entry.op is Entering.INTENT else entry for entry in entries]
+        [JournalEntry(EntryKind.DONE, entry.key) if entry.op is EntryKind.DELETING else entry for entry in entries]
     )
 
 
-async def _half_a_list(self: SourceWatcher, _remembered: Remembered = tuple) -> set[ClaimKey]:
+async def _half_a_list(self: SourceWatcher, _remembered: Journaled = tuple) -> set[ClaimKey]:
     if not all(mirror.synced for mirror in self._mirrors()):
         return set()
-    touched = self._take_over()
-    self._note()
+    touched = self._apply_changes()
+    self._update_synced()
     return touched
 
 
 def _as_the_kernel_says(self: JournaledTarget, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
     """What the kernel has is done, whatever other handlers said."""
-    remembered, shape = self._recalled(key), shapes.get(key)
+    remembered, shape = self._load(key), shapes.get(key)
     if remembered is None or shape is None:
         return _found(self, key, shapes)
     return Owned(Claim(shape, remembered.value.owner), remembered.source, remembered.revision)
 
 
-_found = JournaledTarget._found
+_found = JournaledTarget._merged
 
 
 async def _only_the_kernel(self: JournaledTarget, after: ClaimKey | None) -> Any:
     """The journal is written and never read."""
     shapes = await self.dataplane.read()
-    found = {key: owned for key in shapes if (owned := self._found(key, shapes)) is not None}
-    at_once(self.present.replacing_all(found))
+    found = {key: owned for key in shapes if (owned := self._merged(key, shapes)) is not None}
+    at_once(self.present.replace_all(found))
     return [(key, found[key]) for key in sorted(found) if after is None or after < key], None
 
 
-async def _look_at_the_kernel(self: JournaledTarget, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
+async def _get_from_the_kernel(self: JournaledTarget, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
     shapes = await self.dataplane.read(keys)
-    return {key: owned for key in keys if key in shapes and (owned := self._found(key, shapes)) is not None}
+    return {key: owned for key in keys if key in shapes and (owned := self._merged(key, shapes)) is not None}
 
 
 @contextlib.contextmanager
 def _kernel_alone() -> Any:
     with (
         patch.object(JournaledTarget, "read", _only_the_kernel),
-        patch.object(JournaledTarget, "look", _look_at_the_kernel),
+        patch.object(JournaledTarget, "get", _get_from_the_kernel),
     ):
         yield
 
@@ -94,18 +92,22 @@ def _kernel_alone() -> Any:
 BUGS: Final[Mapping[str, Bug]] = {
     "no sync gate": _replaced(SyncGate, "judge", _open),
     "liveness is looked at once for the batch": _replaced(Reconciler, "_still_wanted", without_protection.as_planned),
-    "a failed delete is tried once": lambda: patch("holdfast.agent.target.is_over", without_protection.tried_once),
+    "a failed delete is tried once": lambda: patch(
+        "holdfast.agent.target.is_acknowledged", without_protection.tried_once
+    ),
     "additions are not journalled": _replaced(JournaledTarget, "_journal", _without_additions),
     "a deletion is forgotten when it is begun": _replaced(JournaledTarget, "_journal", _forgets_intents),
     "a claim goes with its first owner": _replaced(ClaimOwners, "_withdraw", without_protection.with_all_its_claims),
     "a nexthop goes before its routes": _replaced(DependentsGate, "judge", _open),
     "half a list is taken over": _replaced(SourceWatcher, "catch_up", _half_a_list),
-    "a value that cannot be read is absent": _replaced(following, "unreadable_keys", lambda _mirrors: []),
-    "a handler that is not ready is told all the same": _replaced(waiting, "unready", _open),
-    "what the kernel has, all have": _replaced(JournaledTarget, "_found", _as_the_kernel_says),
+    "a value that cannot be read is absent": _replaced(watcher, "unreadable_keys", lambda _mirrors: []),
+    "a handler that is not ready is told all the same": _replaced(readiness, "unready", _open),
+    "what the kernel has, all have": _replaced(JournaledTarget, "_merged", _as_the_kernel_says),
     "only the kernel is asked what is there": _kernel_alone,
-    "a workload seen on a second host has moved": _replaced(arrivals, "doubtful", lambda _demand, _touched: {}),
-    "a migration that is gone was cancelled": _replaced(SourceClaims, "_is_in_question", lambda _self, _by: False),
-    "nothing is recalled of who has arrived": _replaced(SourceClaims, "recall", without_protection.nothing_recalled),
+    "a workload seen on a second host has moved": _replaced(
+        migration_check, "unconfirmed_moves", lambda _claims, _touched: {}
+    ),
+    "a migration that is gone was cancelled": _replaced(SourceClaims, "_end_is_unknown", lambda _self, _by: False),
+    "nothing is recalled of who has arrived": _replaced(SourceClaims, "restore", without_protection.nothing_restored),
     "a lower source takes over what an unheard one owns": _replaced(PrecedenceGate, "judge", _open),
 }

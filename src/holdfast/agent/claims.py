@@ -1,42 +1,49 @@
-"""Claims: what a peer occupies in this host's kernel. Keys, shapes, owners, and what leans on what.
+"""Claims: the objects that a peer occupies in this host's kernel. Keys, shapes, owners, dependencies. Pure.
 
-**A key names one object that the kernel can hold**, never who wanted it: a forwarding entry is its MAC, a neighbour and
-a nexthop are their address, a route is its prefix, local or remote. So when an address, a tunnel address, a MAC or a
+**A key names one object that the kernel can hold**, never its owner: a forwarding entry is its MAC, a neighbour and a
+nexthop are their address, a route is its prefix, local or remote. So when an address, a tunnel address, a MAC or a
 prefix moves to another host, that is one REPLACE of one key, and nothing of a live owner is ever deleted on behalf of a
-dead one (N8, N9). A shape is what the kernel can show of it. The owner is what only the journal and the store know.
+dead one (N8, N9). A shape is what the kernel can show of an object. The owner is known only to the journal and the
+store.
 
-Keys sort as they are applied and as people count: what is leaned upon first, IPv4 before IPv6, 10.0.0.2 before
-10.0.0.10.
+Keys sort in the order in which they are applied: dependencies first, IPv4 before IPv6, 10.0.0.2 before 10.0.0.10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import NamedTuple
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.reconcile import Kinds
 
+T = TypeVar("T")
+
+AT_A_TIME = 1_000
+"""Objects that are handled between two yields, where a host may have a hundred thousand."""
+
 
 class ClaimKind(IntEnum):
-    """The sorts of kernel objects; each may lean only on ones of a lower number."""
+    """Kinds of kernel objects; each may depend only on kinds of a lower number."""
 
     RULE = 0
-    """The `ip rule` of one family that sends traffic to our own table."""
+    """`ip rule` of one family that sends traffic to our own table."""
     FORWARDING = 1
-    """An FDB entry on the VXLAN device of one underlay family: by this MAC, to that underlay address."""
+    """FDB entry on the VXLAN device of one underlay family: this MAC is behind that underlay address."""
     NEIGHBOUR = 2
-    """A neighbour on a VXLAN device: this tunnel address has that MAC."""
+    """Neighbour on a VXLAN device: this tunnel address has that MAC."""
     NEXTHOP = 3
-    """A nexthop object: through the tunnel to a tunnel address, or straight to an underlay address."""
+    """Nexthop object: through the tunnel to a tunnel address, or directly to an underlay address."""
     ROUTE = 4
-    """A route in our own table."""
+    """Route in our own table."""
 
-    __hash__ = int.__hash__  # an enum's own is written in Python, and every look at a key asks for it
+    __hash__ = int.__hash__  # Enum's own is written in Python, and every dict lookup of a key calls it
 
 
 _BITS = {4: 32, 6: 128}
@@ -44,25 +51,25 @@ _MAC_BITS = 48
 
 
 class ClaimKey(NamedTuple):
-    """One object in the kernel. `number` is the address, the MAC, or for a rule the table, as a number."""
+    """Key of one kernel object. `number` is the address, the MAC, or for a rule the table, as a number."""
 
-    sort: ClaimKind
+    kind: ClaimKind
     family: int
     number: int
     length: int
 
     @property
     def text(self) -> str:
-        """The address, MAC or prefix alone."""
-        if self.sort is ClaimKind.RULE:
+        """Address, MAC or prefix alone."""
+        if self.kind is ClaimKind.RULE:
             return f"IPv{self.family} table {self.number}"
-        if self.sort is ClaimKind.FORWARDING:
+        if self.kind is ClaimKind.FORWARDING:
             return _mac(self.number)
         host = str(IPv4Address(self.number) if self.family == 4 else IPv6Address(self.number))
-        return f"{host}/{self.length}" if self.sort is ClaimKind.ROUTE else host
+        return f"{host}/{self.length}" if self.kind is ClaimKind.ROUTE else host
 
     def __str__(self) -> str:
-        return f"{self.sort.name.lower()} {self.text}"
+        return f"{self.kind.name.lower()} {self.text}"
 
 
 def rule(family: int, table: int) -> ClaimKey:
@@ -81,9 +88,10 @@ def neighbour(address: str) -> ClaimKey:
 
 @lru_cache(maxsize=1 << 16)
 def nexthop(address: str) -> ClaimKey:
-    """By its gateway: a tunnel address, or the underlay address of a host that is reached directly.
+    """Key of the nexthop with this gateway: a tunnel address, or the underlay address of a host that is reached
+    directly.
 
-    Remembered, because every route of a host asks for the same one.
+    Cached, because every route of a host asks for the same one.
     """
     family, number = _parsed(address)
     return ClaimKey(ClaimKind.NEXTHOP, family, number, _BITS[family])
@@ -95,7 +103,7 @@ def route(prefix: str) -> ClaimKey:
 
 
 def _parsed(address: str) -> tuple[int, int]:
-    """Family and number of a text that has been accepted before: the model refuses every other spelling."""
+    """Family and number of an address that the model has accepted: it refuses every other spelling."""
     if ":" in address:
         return 6, int(IPv6Address(address))
     a, b, c, d = address.split(".")
@@ -103,7 +111,7 @@ def _parsed(address: str) -> tuple[int, int]:
 
 
 class Mode(Enum):
-    """How packets for a peer leave this host."""
+    """Encapsulation of packets for a peer."""
 
     VXLAN = "vxlan"
     DIRECT = "direct"
@@ -115,7 +123,7 @@ class RoutingRule(msgspec.Struct, frozen=True, gc=False, tag="rule"):
 
 class FdbEntry(msgspec.Struct, frozen=True, gc=False, tag="forwarding"):
     to: str
-    """The underlay address of the host with this tunnel MAC."""
+    """Underlay address of the host with this tunnel MAC."""
 
 
 class NeighbourEntry(msgspec.Struct, frozen=True, gc=False, tag="neighbour"):
@@ -127,24 +135,24 @@ class NexthopEntry(msgspec.Struct, frozen=True, gc=False, tag="nexthop"):
 
 
 class RemoteRoute(msgspec.Struct, frozen=True, gc=False, tag="remote"):
-    """A prefix behind another host."""
+    """Route to a prefix behind another host."""
 
     via: str
-    """The gateway of its nexthop."""
+    """Gateway of its nexthop."""
 
 
 class LocalRoute(msgspec.Struct, frozen=True, gc=False, tag="local"):
-    """A prefix of a workload on this host."""
+    """Route to a prefix of a workload on this host."""
 
     interface: str
 
 
 Shape = RoutingRule | FdbEntry | NeighbourEntry | NexthopEntry | RemoteRoute | LocalRoute
-"""What the kernel can show of an object. Its type goes with the sort of its key; a route is Remote or Local."""
+"""Part of an object that the kernel can show. The type follows from the kind of the key; a route is remote or local."""
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Whose claim it is. Nobody's (all empty) is what is known only from the kernel's tags."""
+    """Owner of a claim. All fields are empty for an object that is known only from the kernel's tags."""
 
     host: str = ""
     incarnation: str = ""
@@ -160,28 +168,50 @@ NOBODY = Owner()
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One object in the kernel with its owner: the value that is compared, journalled and handed to every handler."""
+    """Kernel object with its owner: the value that is compared, journalled and handed to every handler."""
 
     shape: Shape
     owner: Owner = NOBODY
     missing: bool = False
-    """It is remembered and the kernel does not have it: it has to be made again, or taken off the journal."""
+    """The journal has it and the kernel does not: create it again, or take it off the journal."""
 
 
-def leans_on(key: ClaimKey, shape: Shape) -> ClaimKey | None:
-    """The object without which this one is refused by the kernel, or carries nothing."""
+def depends_on(key: ClaimKey, shape: Shape) -> ClaimKey | None:
+    """Return the object without which the kernel refuses this one, or sends its packets nowhere."""
     if isinstance(shape, RemoteRoute):
         return nexthop(shape.via)
     if isinstance(shape, NexthopEntry):
-        return key._replace(sort=ClaimKind.NEIGHBOUR) if shape.mode is Mode.VXLAN else None
+        return key._replace(kind=ClaimKind.NEIGHBOUR) if shape.mode is Mode.VXLAN else None
     if isinstance(shape, NeighbourEntry):
         return forwarding(key.family, shape.mac)
     return None
 
 
-_NAMES: Mapping[ClaimKind, str] = {sort: sort.name.lower() for sort in ClaimKind}
+_NAMES: Mapping[ClaimKind, str] = {kind: kind.name.lower() for kind in ClaimKind}
 
-KINDS: Kinds[ClaimKey] = Kinds(of=lambda key: _NAMES[key.sort], order=tuple(_NAMES.values()))
+KINDS: Kinds[ClaimKey] = Kinds(of=lambda key: _NAMES[key.kind], order=tuple(_NAMES.values()))
+
+
+_NUMBER, _LENGTH = itemgetter(ClaimKey._fields.index("number")), itemgetter(ClaimKey._fields.index("length"))
+
+
+def in_order(keys: Iterable[ClaimKey]) -> Generator[None, None, list[ClaimKey]]:
+    """Sort in steps, in a fifth of the time of `sorted`: compares numbers of one kind only, never whole keys."""
+    groups: dict[tuple[int, ...], list[ClaimKey]] = {}
+    for some in portions(list(keys)):
+        for key in some:
+            groups.setdefault(key[:2], []).append(key)
+        yield
+    for group in groups.values():
+        group.sort(key=_LENGTH)
+        group.sort(key=_NUMBER)
+        yield
+    return list(chain.from_iterable(groups[place] for place in sorted(groups)))
+
+
+def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), AT_A_TIME):
+        yield items[start : start + AT_A_TIME]
 
 
 def _mac(number: int) -> str:

@@ -1,8 +1,7 @@
-"""A rehearsal: what this host's agent would change now, found out by the shipped keeper, and nothing is changed.
+"""Dry run: what this host's agent would change now, computed by the shipped reconciler without changing anything.
 
-It reads the store, the kernel and what operators asked for (pause, allow, forget) for real, works on copies of the
-journal and of what is remembered of the store, and its kernel only writes down what it is told. It can be had beside an
-agent that runs.
+It reads the store, the kernel and the operators' intents (pause, allow, forget) for real, works on copies of the
+journal and of the store memory, and its dataplane only records changes. It may run beside a running agent.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.agent import PEERS_WORKER, ROLE, host_name
 from holdfast.agent.claims import ClaimKey, Shape
 from holdfast.agent.dataplane.api import ClaimChange, HostDataplane, HostDataplaneInfo
-from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
-from holdfast.agent.reconciler import AgentReconciler
-from holdfast.agent.report.worker import ROLE, SPEAKER, host_name
+from holdfast.agent.reconciler import AgentReconciler, reconciler_settings
 from holdfast.agent.store_addresses import StoreAddresses
 from holdfast.agent.target import JournaledTarget
-from holdfast.agent.worker import following, journal_file, settings
+from holdfast.agent.worker import journal_file, source_watcher
 from holdfast.config.root import Config
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.daemon.context import Context
@@ -39,10 +37,10 @@ from holdfast.store.api import Store
 
 @dataclass
 class ReadOnlyDataplane:
-    """A dataplane that reads another one and changes nothing."""
+    """Reads another dataplane, and records changes instead of making them."""
 
     real: HostDataplane
-    told: dict[ClaimKey, ClaimChange] = field(default_factory=dict)
+    changes: dict[ClaimKey, ClaimChange] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -56,7 +54,7 @@ class ReadOnlyDataplane:
 
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
         for change in changes:
-            self.told.setdefault(change.key, change)  # as nothing is changed, it is told the same again
+            self.changes.setdefault(change.key, change)  # nothing is changed, so the same change comes again
         return [None for _ in changes]
 
     def obstacle(self, key: ClaimKey, shape: Shape) -> str | None:
@@ -72,66 +70,67 @@ class ReadOnlyDataplane:
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlan:
-    """What would be done, in its order, and what would be held, as `holdfast plan` shows it."""
+    """Changes in their order, and held changes, as `holdfast plan` shows them."""
 
     changes: Sequence[ClaimChange]
     held: Sequence[OutstandingChange]
 
 
-async def rehearse(config: Config, store: Store, real: HostDataplane, folder: Path) -> DryRunPlan | None:
-    """`folder` is for copies. None: the store has not said in time what is wanted."""
+async def dry_run(config: Config, store: Store, real: HostDataplane, folder: Path) -> DryRunPlan | None:
+    """Compute the plan, with copies in `folder`. None: the store did not deliver a complete list in time."""
     paths = RolePaths(ROLE, Path(config.paths.runtime), Path(config.paths.state))
     for file in (journal_file(paths), StoreMemory(paths.state, ROLE).path):
         if file.exists():
             shutil.copy(file, folder)
     journal = Journal.open(folder / journal_file(paths).name, boot_id())
-    plane, clock, way = ReadOnlyDataplane(real), SystemClock(), StoreAddresses(config.store.endpoints)
-    await way.look()
-    source = following(config, store, clock)
-    belonging = StoreIdentityGate({source.name: StoreMemory(folder, ROLE)})
+    dataplane, clock, store_addresses = ReadOnlyDataplane(real), SystemClock(), StoreAddresses(config.store.endpoints)
+    await store_addresses.resolve()
+    target = JournaledTarget(journal, dataplane)
+    source = source_watcher(config, store, clock, target)
     context = Context(clock, Vitals(clock), DecisionLog(folder / "decisions", ROLE), WorkerMetrics())
-    kernel = JournaledTarget(journal, plane)
-    keeper = AgentReconciler(host_name(config), [source], kernel, belonging, context, settings(config, way))
-    _heed(IntentFile(paths, SPEAKER).intents, keeper, clock)
+    memories = {source.name: StoreMemory(folder, ROLE)}
+    settings = reconciler_settings(config, store_addresses.addresses)
+    reconciler = AgentReconciler(host_name(config), [source], target, memories, context, settings)
+    _apply_intents(IntentFile(paths, PEERS_WORKER).intents, reconciler, clock)
     try:
-        return await _played(keeper, plane, config)
+        return await _run_once(reconciler, dataplane, config)
     finally:
         context.decisions.close()
         journal.close()
 
 
-def _heed(wishes: WorkerIntents, keeper: AgentReconciler, clock: Clock) -> None:
-    """As the agent that would do it: what it was told to keep its hands off is not told as a change."""
-    apply_intents(wishes, clock, keeper.intent, keeper.reconciler.place.brake)
-    for name in wishes.forgotten:
-        keeper.sync.forget(name)
+def _apply_intents(intents: WorkerIntents, reconciler: AgentReconciler, clock: Clock) -> None:
+    """Apply what operators asked of the real agent: a paused agent would change nothing."""
+    apply_intents(intents, clock, reconciler.pause_gate, reconciler.loop.place.brake)
+    for name in intents.forgotten:
+        reconciler.sync_gate.forget(name)
 
 
-async def _played(keeper: AgentReconciler, plane: ReadOnlyDataplane, config: Config) -> DryRunPlan | None:
+async def _run_once(reconciler: AgentReconciler, dataplane: ReadOnlyDataplane, config: Config) -> DryRunPlan | None:
     stopping = asyncio.Event()
-    playing = asyncio.create_task(keeper.run(stopping))
+    running = asyncio.create_task(reconciler.run(stopping))
     try:
         async with asyncio.timeout(4 * config.store.call_deadline.total_seconds()):
-            await _looked_at_everything(keeper)
+            await _compared_everything(reconciler)
     except TimeoutError:
         return None
     finally:
         stopping.set()
-        await playing
-    held = [one for one in keeper.reconciler.outstanding() if one.gate]
-    return DryRunPlan(sorted(plane.told.values(), key=_place), held)
+        await running
+    held = [one for one in reconciler.loop.outstanding() if one.gate]
+    return DryRunPlan(sorted(dataplane.changes.values(), key=_order), held)
 
 
-async def _looked_at_everything(keeper: AgentReconciler) -> None:
-    """Until a whole comparison has been made by a keeper that knows whose store it follows, if it has one to follow."""
+async def _compared_everything(reconciler: AgentReconciler) -> None:
+    """Wait for one full comparison that began after the identity of the store, if it has one, was known."""
     passes: int | None = None
-    while passes is None or keeper.reconciler.passes <= passes:
-        known = not keeper.sync.sources or any(known.judgement for known in keeper.belonging.known.values())
-        if passes is None and known:
-            passes = keeper.reconciler.passes
-            keeper.reconciler.dirty.mark_all()
+    while passes is None or reconciler.loop.passes <= passes:
+        identities = reconciler.identity_gate.known.values()
+        if passes is None and (not reconciler.sync_gate.sources or any(one.judgement for one in identities)):
+            passes = reconciler.loop.passes
+            reconciler.loop.dirty.mark_all()
         await asyncio.sleep(0.02)
 
 
-def _place(change: ClaimChange) -> tuple[int, ClaimKey]:
+def _order(change: ClaimChange) -> tuple[int, ClaimKey]:
     return change.op, change.key

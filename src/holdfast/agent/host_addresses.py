@@ -1,7 +1,4 @@
-"""Where this host is: the addresses that it has, for its report.
-
-An inventory that has a host at another address than the host itself shows is found by comparing the two.
-"""
+"""Addresses of this host, for its report: comparing them with the inventory shows a host that is recorded elsewhere."""
 
 from __future__ import annotations
 
@@ -9,21 +6,36 @@ import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from holdfast.netlink import ifaddr
-from holdfast.netlink.socket import DumpInterrupted, Netlink
+from holdfast.config.sections.agent import AgentSettings
+from holdfast.netlink.netns import inside
+from holdfast.reconcile import Away
 
-MOST = 16
+LIMIT = 16
 """A host that serves VIPs may have thousands of addresses; a report has room for a few."""
 
 
-def own_addresses() -> tuple[str, ...]:
-    """The addresses of this network namespace at which others could send; none where the kernel does not tell."""
+def own_addresses(config: AgentSettings) -> tuple[str, ...]:
+    """Addresses of the host whose kernel is programmed; none for a file, or for a namespace that is gone."""
+    if config.dataplane.kind != "linux":
+        return ()
+    netns = config.dataplane.netns
+    try:
+        return addresses_here() if netns is None else inside(netns, addresses_here)
+    except Away:
+        return ()
+
+
+def addresses_here() -> tuple[str, ...]:
+    """Addresses of this network namespace that others can send to; none if the kernel does not answer."""
+    from holdfast.netlink import ifaddr  # imports NumPy, which an agent on a file does not need
+    from holdfast.netlink.socket import DumpInterrupted, Netlink
+
     try:
         kernel = Netlink(socket.NETLINK_ROUTE)
     except OSError:
         return ()
     try:
-        found = [(held.address, held.length) for held in ifaddr.dump(kernel)]
+        found = [(one.address, one.length) for one in ifaddr.dump(kernel)]
     except (OSError, DumpInterrupted):
         return ()
     finally:
@@ -32,8 +44,8 @@ def own_addresses() -> tuple[str, ...]:
 
 
 def chosen(found: Iterable[tuple[bytes, int]]) -> tuple[str, ...]:
-    """Those of them that mean something to others: IPv4 first, wide networks before single addresses."""
+    """Choose those that mean something to other hosts: IPv4 first, wide networks before single addresses."""
     parsed = [(ip_address(address), length) for address, length in found if len(address) in (4, 16)]
     useful = [(one, length) for one, length in parsed if not one.is_loopback and not one.is_link_local]
     useful.sort(key=lambda pair: (pair[0].version, pair[1], int(pair[0])))
-    return tuple(f"{one}/{length}" for one, length in useful[:MOST])
+    return tuple(f"{one}/{length}" for one, length in useful[:LIMIT])

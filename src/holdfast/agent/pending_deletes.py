@@ -1,7 +1,7 @@
-"""Deletions: each is over only when every handler has acknowledged it, and until then it is remembered who has not.
+"""Pending deletes: a delete is over only when every handler has acknowledged it. Pure.
 
-The journal makes a deletion durable; this is the status of each (claim, handler) beside it, so that a retry asks only
-those that have not answered yet. When a claim is wanted again, its deletion is called off as a whole.
+The journal makes a delete durable; this is the status per claim and handler, so that a retry asks only the handlers
+that have not acknowledged. A claim that is wanted again cancels its delete as a whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.agent.claims import ClaimKey
 
 @dataclass(frozen=True, slots=True)
 class HandlerStatus:
-    """Where one handler stands with one deletion: acknowledged, or the last thing that it said against it."""
+    """Status of one delete at one handler: acknowledged, or the last error."""
 
     handler: str
     acknowledged: bool = False
@@ -23,33 +23,32 @@ class HandlerStatus:
 
 @dataclass
 class PendingDeletes:
-    """The deletions that were begun. `handlers` are the names of all that have to acknowledge."""
-
     handlers: Sequence[str]
-    _begun: dict[ClaimKey, dict[str, HandlerStatus]] = field(default_factory=dict)
+    """Names of all handlers that have to acknowledge."""
+    _pending: dict[ClaimKey, dict[str, HandlerStatus]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self._begun)
+        return len(self._pending)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._begun
+        return key in self._pending
 
     def __iter__(self) -> Iterator[ClaimKey]:
-        return iter(self._begun)
+        return iter(self._pending)
 
     def begin(self, keys: Iterable[ClaimKey]) -> None:
         for key in keys:
-            self._begun.setdefault(key, {name: HandlerStatus(name) for name in self.handlers})
+            self._pending.setdefault(key, {name: HandlerStatus(name) for name in self.handlers})
 
-    def call_off(self, key: ClaimKey) -> None:
-        self._begun.pop(key, None)
+    def cancel(self, key: ClaimKey) -> None:
+        self._pending.pop(key, None)
 
-    def asks(self, key: ClaimKey, handler: str) -> bool:
-        """Whether this handler has still to be asked."""
-        return not self._begun[key][handler].acknowledged
+    def is_pending(self, key: ClaimKey, handler: str) -> bool:
+        """Tell whether this handler has still to acknowledge."""
+        return not self._pending[key][handler].acknowledged
 
-    def answered(self, key: ClaimKey, handler: str, error: str | None) -> None:
-        self._begun[key][handler] = HandlerStatus(handler, error is None, error or "")
+    def record(self, key: ClaimKey, handler: str, error: str | None) -> None:
+        self._pending[key][handler] = HandlerStatus(handler, error is None, error or "")
 
     def statuses(self, key: ClaimKey) -> Sequence[HandlerStatus]:
-        return tuple(self._begun.get(key, {}).values())
+        return tuple(self._pending.get(key, {}).values())

@@ -1,9 +1,8 @@
-"""The keeper: keeps the kernel as the sources want it, through the one loop, and never forgets what it put there. Thin.
+"""The agent's reconciler: keeps the kernel as the sources want it, through the one loop.
 
-At the start the journal is read and nothing of it is programmed; nothing at all happens until a source has delivered a
-complete list. Then what is stale, journal and kernel tags less what is wanted, goes like any other deletion: through
-the gates, with the whole object, to every handler. A stop or a crash at any moment changes nothing of what is
-remembered.
+At a start it reads the journal and programs nothing from it; it changes nothing at all until a source has delivered a
+complete list. Then stale objects, those in the journal or with our tag that nobody wants, are deleted like any other:
+through the gates, with the whole object, by every handler. A stop or crash at any moment loses nothing of the journal.
 """
 
 from __future__ import annotations
@@ -13,107 +12,123 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import eq
+from zlib import crc32
 
 import structlog
 
+from holdfast.agent import host_name
 from holdfast.agent.claims import KINDS, Claim, ClaimKey
-from holdfast.agent.desired.sources import PrecedenceGate, Sources
+from holdfast.agent.desired.sources import Sources
 from holdfast.agent.desired.watcher import SourceWatcher
 from holdfast.agent.gates.brake import AgentBrake
-from holdfast.agent.gates.dependents import DependentsGate, Present
+from holdfast.agent.gates.dependents import DependentsGate
 from holdfast.agent.gates.identity import StoreIdentityGate
+from holdfast.agent.gates.precedence import PrecedenceGate
 from holdfast.agent.gates.readiness import HandlerReadyGate, InterfaceGate
 from holdfast.agent.gates.store_path import HOLD_DOWN, StorePathGate
 from holdfast.agent.journal.journal import JournalUnwritable, Offload
 from holdfast.agent.metrics import AgentMetrics
+from holdfast.agent.present import Present
 from holdfast.agent.source import WantedClaims
 from holdfast.agent.target import JournaledTarget
+from holdfast.config.root import Config
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Away, BrakeLimits, Change, PauseGate, SyncGate
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
+from holdfast.runtime.store_memory import StoreMemory
 
 log = structlog.get_logger(__name__)
 
 NAME = "agent"
-LOOK = Duration(seconds=5)
-"""Between two looks at whose stores these are."""
-TEND = Duration(seconds=1)
-MANY = 2_000
-"""Disturbed objects: with so many, everything is compared, which is done in pages, and surer."""
-BREATH = Duration(milliseconds=100)
-"""Between two repairs of what others keep breaking."""
+IDENTITY_INTERVAL = Duration(seconds=5)
+TICK = Duration(seconds=1)
+COMPARE_ALL_ABOVE = 2_000
+"""Disturbed objects: with more than these, everything is compared, which is done in pages, and is safer."""
+REPAIR_PAUSE = Duration(milliseconds=100)
+"""Between two repairs of objects that somebody else keeps breaking."""
 _POLL = Duration(milliseconds=100)
-_QUIET = ("footing",)
+_SPREAD = Duration(seconds=60)
+_QUIET = ("dependents",)
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcilerSettings:
-    """What can be configured of it."""
-
     limits: BrakeLimits = field(default_factory=BrakeLimits)
     hold_down: Duration = HOLD_DOWN
     pace: LoopTimings = field(default_factory=LoopTimings)
     stores: Callable[[], Collection[str]] = tuple
-    """The addresses at which the store is reached now."""
+    """Addresses at which the store is reached now."""
+
+
+def reconciler_settings(config: Config, stores: Callable[[], Collection[str]]) -> ReconcilerSettings:
+    agent = config.agent
+    return ReconcilerSettings(
+        limits=BrakeLimits(count=agent.brake_count, share=agent.brake_share / 100),
+        hold_down=agent.hold_down,
+        pace=LoopTimings(audit=agent.verify_interval, linger=linger(host_name(config))),
+        stores=stores,
+    )
+
+
+def linger(host: str) -> Duration:
+    """Delay that differs between hosts and is the same at every start: a mass delete closes the brakes of a whole
+    fleet at once, and not all hosts should ask for a fresh list at once."""
+    return _SPREAD * (crc32(host.encode()) / 2**32)
 
 
 class AgentReconciler:
     def __init__(
         self,
         host: str,
-        followings: Sequence[SourceWatcher],
-        kernel: JournaledTarget,
-        belonging: StoreIdentityGate,
+        watchers: Sequence[SourceWatcher],
+        target: JournaledTarget,
+        memories: Mapping[str, StoreMemory],
         context: Context,
         settings: ReconcilerSettings | None = None,
         offload: Offload = asyncio.to_thread,
     ) -> None:
-        """`followings` are in order of precedence."""
-        self.followings = followings
-        self.kernel = kernel
-        self.belonging = belonging
-        self.sync = SyncGate({following.name: following.synced for following in followings})
-        belonging.counts = lambda name: name in self.sync.sources
-        demands = {following.name: following.demand for following in followings}
-        for name, demand in demands.items():
-            demand.obstacle = kernel.dataplane.obstacle
-            demand.holder = partial(self._holder, name)
-        self.sources = Sources(host, demands, kernel.dataplane.describe().own)
-        self.intent: PauseGate[ClaimKey] = PauseGate(NAME)
+        """`watchers` are in order of precedence; `memories` has one memory per source."""
+        self.watchers = watchers
+        self.target = target
+        self.sync_gate = SyncGate({watcher.name: watcher.synced for watcher in watchers})
+        self.identity_gate = StoreIdentityGate(memories, lambda name: name in self.sync_gate.sources, offload)
+        self.sources = Sources(
+            host, {watcher.name: watcher.claims for watcher in watchers}, target.dataplane.describe().own
+        )
+        self.pause_gate: PauseGate[ClaimKey] = PauseGate(NAME)
         self.metrics = AgentMetrics(context.metrics.registry)
         self._settings = settings or ReconcilerSettings()
         self._clock = context.clock
         self._vitals = context.vitals
         self._offload = offload
         self._compaction: asyncio.Task[None] | None = None
-        self.reconciler: Reconciler[ClaimKey, Claim] = Reconciler(self._place(), context, self._settings.pace)
+        self.loop: Reconciler[ClaimKey, Claim] = Reconciler(self._place(), context, self._settings.pace)
 
     @property
     def present(self) -> Present:
-        """What may be in the kernel now."""
-        return self.kernel.present
+        return self.target.present
 
     def _place(self) -> Place[ClaimKey, Claim]:
-        kernel, settings = self.kernel, self._settings
-        remembered = kernel.remembered
-        wanted = WantedClaims(self.sources, self.followings, self.sync, kernel.present, self._doubt, remembered)
+        target, settings = self.target, self._settings
+        wanted = WantedClaims(
+            self.sources, self.watchers, self.sync_gate, target.present, self._recheck_identity, target.journaled
+        )
         return Place(
             name=NAME,
             source=wanted,
-            target=kernel,
+            target=target,
             gates=(
-                self.intent,
-                self.belonging,
-                self.sync,
-                PrecedenceGate(tuple(self.sources.demands), self.sync),
-                HandlerReadyGate(kernel.handlers),
-                InterfaceGate(kernel.dataplane),
-                DependentsGate(kernel.present),
-                StorePathGate(kernel.present, settings.stores, settings.hold_down),
+                self.pause_gate,
+                self.identity_gate,
+                self.sync_gate,
+                PrecedenceGate(tuple(self.sources.claims), self.sync_gate),
+                HandlerReadyGate(target.handlers),
+                InterfaceGate(target.dataplane),
+                DependentsGate(target.present),
+                StorePathGate(target.present, settings.stores, settings.hold_down),
             ),
             kinds=KINDS,
             show=str,
@@ -121,116 +136,107 @@ class AgentReconciler:
             brake=AgentBrake(f"{NAME}/brake", KINDS, settings.limits, self._is_allowed),
             feed=wanted,
             quiet=_QUIET,
-            read_back=False,  # every handler answers for every object by itself
+            read_back=False,  # every handler acknowledges every object itself
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until told to stop. What is programmed stays, and so does what is remembered."""
+        """Run until told to stop. Programmed objects and the journal stay."""
         async with asyncio.TaskGroup() as tasks:
-            beside = [
-                *(tasks.create_task(each.run(self._wake), name=f"follow {each.name}") for each in self.followings),
+            helpers = [
+                *(tasks.create_task(each.run(self._wake), name=f"watch {each.name}") for each in self.watchers),
                 tasks.create_task(self._watch_identity(), name="identity"),
                 tasks.create_task(self._watch_kernel(), name="kernel"),
-                tasks.create_task(self._tend(), name="tend"),
+                tasks.create_task(self._tick(), name="tick"),
             ]
             await self._first_list(stopping)
-            await tasks.create_task(self.reconciler.run(stopping), name="reconciler")
-            for task in beside:
+            await tasks.create_task(self.loop.run(stopping), name="reconciler")
+            for task in helpers:
                 task.cancel()
         await self._end_compaction()
 
-    def kept(self) -> Mapping[str, int]:
-        """Of each source, how many peers have something in the kernel."""
-        owners = {(owned.source, owned.value.owner.host) for owned in self.present.claims.values()}
-        return Counter(source for source, host in owners if host != self.sources.host)
-
     def measure(self, now: Instant) -> None:
-        """Brings the gauges up to date."""
-        metrics, deletions = self.metrics, self.kernel.deletions
+        """Update the gauges."""
+        metrics, deletes = self.metrics, self.target.pending_deletes
         hosts = {owned.value.owner.host for owned in self.present.claims.values()}
         metrics.peers.labels(state="wanted").set(self.sources.peers())
         metrics.peers.labels(state="programmed").set(len(hosts - {"", self.sources.host}))
         metrics.claims.clear()
-        for sort, count in Counter(KINDS.of(key) for key in self.present).items():
-            metrics.claims.labels(sort=sort).set(count)
-        metrics.journal_bytes.set(self.kernel.journal.size)
-        metrics.pending_deletes.set(len(deletions))
-        begun = [story.since for key in deletions if (story := self.reconciler.ledger.outstanding(key)) is not None]
-        metrics.oldest_delete.set((now - min(begun)).total_seconds() if begun else 0)
-        metrics.disputes.set(len(self.sources.disputes()))
-        metrics.show_sources(self.sync.sources)
+        for kind, count in Counter(KINDS.of(key) for key in self.present).items():
+            metrics.claims.labels(kind=kind).set(count)
+        metrics.journal_bytes.set(self.target.journal.size)
+        metrics.pending_deletes.set(len(deletes))
+        since = [story.since for key in deletes if (story := self.loop.ledger.outstanding(key)) is not None]
+        metrics.oldest_delete.set((now - min(since)).total_seconds() if since else 0)
+        metrics.conflicts.set(len(self.sources.conflicts()))
+        metrics.show_sources(self.sync_gate.sources)
 
     async def _first_list(self, stopping: asyncio.Event) -> None:
-        """N12: however long it takes. Without any complete list there is nothing to add and nothing may go."""
-        await self._look_around()
-        log.info(f"remembers {len(self.present):,} objects; nothing is touched before a source has spoken")
+        """Wait for the first complete list, however long it takes (N12): without one there is nothing to add, and
+        nothing may be deleted."""
+        await self._read_kernel()
+        log.info("loaded the journal and the kernel; waiting for the first complete list", objects=len(self.present))
         while not stopping.is_set():
-            await self.reconciler.place.source.get(())
-            if self.sources.complete or not self.sync.sources:  # an operator may have forgotten them all
+            await self.loop.place.source.get(())
+            if self.sources.complete or not self.sync_gate.sources:  # an operator may have forgotten all of them
                 return
             self._vitals.attempted(success=True, state="waiting: a complete list")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL.total_seconds()):
                     await stopping.wait()
 
-    async def _look_around(self) -> None:
-        """What is kept meanwhile can then be told; a kernel that does not answer yet is asked again later."""
+    async def _read_kernel(self) -> None:
+        """Read what is programmed, so that it can be shown while waiting; an unreachable kernel is read later."""
         try:
-            await self.kernel.read(None)
+            await self.target.read(None)
         except Away as away:
-            log.warning(f"the kernel cannot be read yet: {away}")
+            log.warning("cannot read the kernel yet; retrying", error=str(away))
 
     def _is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
         owner = change.owner.source
-        return any(following.name == owner and following.is_allowed(change) for following in self.followings)
+        return any(watcher.name == owner and watcher.is_allowed(change) for watcher in self.watchers)
 
-    def _holder(self, source: str, key: ClaimKey) -> str:
-        """The endpoint of that source that has it."""
-        owned = self.kernel.holder(key)
-        return owned.value.owner.endpoint if owned is not None and owned.source == source else ""
-
-    def _doubt(self, source: str) -> None:
-        self.belonging.doubt(source, self._clock.now())
+    def _recheck_identity(self, source: str) -> None:
+        self.identity_gate.invalidate(source, self._clock.now())
 
     def _wake(self) -> None:
-        self.reconciler.dirty.wake()
+        self.loop.dirty.wake()
 
     async def _watch_identity(self) -> None:
         while True:
-            self.belonging.doubted.clear()
-            if await self.belonging.look(self.followings, self._clock.now()):
-                self.reconciler.dirty.mark_all()
+            self.identity_gate.invalidated.clear()
+            if await self.identity_gate.check(self.watchers, self._clock.now()):
+                self.loop.dirty.mark_all()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK.total_seconds()):  # Python 3.11's wait_for can swallow a stop
-                    await self.belonging.doubted.wait()
+                async with asyncio.timeout(IDENTITY_INTERVAL.total_seconds()):  # 3.11's wait_for can swallow a stop
+                    await self.identity_gate.invalidated.wait()
 
     async def _watch_kernel(self) -> None:
-        """A disturbance is repaired at once. Somebody who disturbs without end gets a repair every `BREATH`, with all
-        that has come together meanwhile; where everything must be compared, half of our time and not all of it."""
+        """Repair disturbances at once. Somebody who disturbs without end causes one repair per `REPAIR_PAUSE`, of
+        everything disturbed meanwhile; where everything has to be compared, that takes half of our time, not all."""
         while True:
-            disturbed = await self.kernel.dataplane.disturbed()
-            pause = BREATH
-            if disturbed is None or len(disturbed) > MANY:
+            disturbed = await self.target.dataplane.disturbed()
+            pause = REPAIR_PAUSE
+            if disturbed is None or len(disturbed) > COMPARE_ALL_ABOVE:
                 self.metrics.disturbed.inc()
-                self.reconciler.dirty.mark_all()
-                pause = max(BREATH, self.reconciler.pass_took)
+                self.loop.dirty.mark_all()
+                pause = max(REPAIR_PAUSE, self.loop.pass_took)
             else:
-                self.reconciler.dirty.mark(disturbed)
+                self.loop.dirty.mark(disturbed)
             await asyncio.sleep(pause.total_seconds())
 
-    async def _tend(self) -> None:
-        """What no event tells: a bad value that went away, a journal that has grown."""
+    async def _tick(self) -> None:
+        """Handle what has no event: an unreadable value that is gone, a journal that has grown."""
         while True:
-            await asyncio.sleep(TEND.total_seconds())
+            await asyncio.sleep(TICK.total_seconds())
             self._wake()
-            if self.kernel.journal.wants_compaction and self._compaction is None:
+            if self.target.journal.wants_compaction and self._compaction is None:
                 self._compaction = asyncio.create_task(self._compact(), name="compaction")
 
     async def _compact(self) -> None:
         try:
-            await self.kernel.journal.compact(self._offload)
-        except JournalUnwritable as sentence:
-            log.error(str(sentence))
+            await self.target.journal.compact(self._offload)
+        except JournalUnwritable as error:
+            log.error("journal compaction failed", error=str(error))
         finally:
             self._compaction = None
 

@@ -1,7 +1,7 @@
-"""What is wanted in the kernel: the source of the agent's reconciler, always as of the last whole state of each source.
+"""Source of the agent's loop: the wanted claims, always as of the last whole state of each source.
 
-Whatever is asked is answered after everything that has arrived was taken over, so a claim that came back while
-deletions are being sent is seen in time (N4).
+Every call first takes over everything that has arrived, so a claim that comes back while deletes are being sent is seen
+in time (N4).
 """
 
 from __future__ import annotations
@@ -9,48 +9,47 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from holdfast.agent.claims import Claim, ClaimKey
+from holdfast.agent.claims import Claim, ClaimKey, in_order
 from holdfast.agent.desired.sources import Sources
-from holdfast.agent.desired.watcher import Remembered, SourceWatcher
-from holdfast.agent.gates.dependents import Present
-from holdfast.agent.key_order import in_order
+from holdfast.agent.desired.watcher import Journaled, SourceWatcher
+from holdfast.agent.present import Present
 from holdfast.reconcile import Owned, SyncGate
 from holdfast.runtime.cooperative import in_turns
 from holdfast.store.mirror.gc_pause import resting
 
 
 class WantedClaims:
-    """Source and feed at once: marks say what has changed since the last turn, and what may go on."""
+    """Source and feed in one: the feed marks the keys that have changed, and those that a gate has released."""
 
     def __init__(
         self,
         sources: Sources,
-        followings: Sequence[SourceWatcher],
+        watchers: Sequence[SourceWatcher],
         sync: SyncGate,
         present: Present,
-        listed_anew: Callable[[str], None] = lambda _name: None,
-        remembered: Remembered = tuple,
+        on_new_list: Callable[[str], None] = lambda _name: None,
+        journaled: Journaled = tuple,
     ) -> None:
-        """`listed_anew` hears of a source that was listed once more: it may be that of another store now.
-        `remembered` tells what earlier lives have programmed."""
+        """`on_new_list` is called for a source that was listed again: its store may be another one now. `journaled`
+        gives the claims that earlier runs programmed."""
         self.sources = sources
-        self.followings = followings
+        self.watchers = watchers
         self._sync = sync
         self._present = present
-        self._listed_anew = listed_anew
-        self._remembered = remembered
+        self._on_new_list = on_new_list
+        self._journaled = journaled
         self._touched: set[ClaimKey] = set()
         self._was_read = False
         self._ordered: list[ClaimKey] | None = None
-        """All that is wanted, for the pages of one pass; None when something has been touched since."""
+        """Wanted keys in order, for the pages of one pass; None after any change."""
 
     async def fetch(self) -> Collection[ClaimKey]:
         await self._catch_up()
         touched, self._touched = self._touched, set()
-        return touched | self._present.take_freed()
+        return touched | self._present.take_released()
 
     async def settle(self, is_open: Callable[[ClaimKey], bool]) -> bool:
-        return bool(self._touched or self._present.freed)
+        return bool(self._touched or self._present.released)
 
     async def read(self, after: ClaimKey | None, upto: ClaimKey | None) -> Sequence[tuple[ClaimKey, Owned[Claim]]]:
         await self._catch_up()
@@ -62,7 +61,7 @@ class WantedClaims:
 
     async def _in_order(self) -> list[ClaimKey]:
         keys = self.sources.keys()
-        # Before the first time, the sources have taken over whole lists: the collector need not look at those again.
+        # On the first read whole lists have just been taken over: they stay, so keep them out of garbage collection.
         with resting(len(keys), lasting=not self._was_read):
             self._was_read = True
             return await in_turns(in_order(keys))
@@ -72,22 +71,22 @@ class WantedClaims:
         return self.sources.among(keys)
 
     async def refresh(self) -> None:
-        for following in self.followings:
-            if following.synced.revision is not None:
-                await following.refresh()
+        for watcher in self.watchers:
+            if watcher.synced.revision is not None:
+                await watcher.refresh()
 
     async def _catch_up(self) -> None:
-        for following in self.followings:
-            before, lists = following.synced, following.lists
-            touched = await following.catch_up(self._remembered)
+        for watcher in self.watchers:
+            before, lists = watcher.synced, watcher.lists
+            touched = await watcher.catch_up(self._journaled)
             if touched:
                 self._touched |= touched
                 self._ordered = None
-            if following.synced.revision is not None:
-                self.sources.complete.add(following.name)
-            if lists and following.lists != lists:
-                self._listed_anew(following.name)
-            # One that an operator has told us to forget is not waited for, but when it speaks after all, it counts.
-            is_source = following.name in self._sync.sources or following.synced.revision is not None
-            if following.synced != before and is_source:
-                self._sync.note_source(following.name, following.synced)
+            if watcher.synced.revision is not None:
+                self.sources.complete.add(watcher.name)
+            if lists and watcher.lists != lists:
+                self._on_new_list(watcher.name)
+            # A source that an operator has forgotten is not waited for, but counts if it delivers a list after all.
+            is_source = watcher.name in self._sync.sources or watcher.synced.revision is not None
+            if watcher.synced != before and is_source:
+                self._sync.note_source(watcher.name, watcher.synced)

@@ -1,6 +1,6 @@
-"""The way to the store: the addresses at which its endpoints are reached now, for the gate that keeps them reachable.
+"""Addresses at which the store's endpoints are reached now, for the gate that keeps them reachable.
 
-A name is looked up again and again; while that fails, the addresses that it had last still count.
+Names are resolved again and again; while that fails, the last known addresses count.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from holdfast.model.base.time import Duration
 
-LOOK = Duration(seconds=60)
-LOOK_AGAIN = Duration(seconds=1)
-"""While a name was never found: the store may be reached the moment it can be looked up."""
+INTERVAL = Duration(seconds=60)
+RETRY = Duration(seconds=1)
+"""While a name was never resolved: the store may be reached the moment it can be."""
 
 
 class StoreAddresses:
@@ -27,19 +27,19 @@ class StoreAddresses:
 
     async def run(self) -> None:
         while True:
-            await self.look()
-            await asyncio.sleep((LOOK if all(self._known.values()) else LOOK_AGAIN).total_seconds())
+            await self.resolve()
+            await asyncio.sleep((INTERVAL if all(self._known.values()) else RETRY).total_seconds())
 
-    async def look(self) -> None:
+    async def resolve(self) -> None:
         found = {name: await _addresses(name) for name in self._names}
         self._known = {name: new or self._known.get(name, frozenset()) for name, new in found.items()}
 
 
 async def _addresses(name: str) -> frozenset[str]:
-    """Empty while the name cannot be looked up."""
+    """Resolve one name; empty while that fails."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
         return frozenset()
-    # A link-local address carries the name of its link; no route of ours is about those.
+    # A link-local address carries the name of its link; no route of ours covers those.
     return frozenset(str(sockaddr[0]) for *_, sockaddr in found if "%" not in str(sockaddr[0]))

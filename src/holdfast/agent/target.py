@@ -1,8 +1,8 @@
-"""The target of the agent's reconciler: the journal in front of the kernel and whatever else handles claims.
+"""Target of the agent's loop: the kernel and any other handlers of claims, behind the journal.
 
-What may be in the kernel is in the journal before the kernel is touched, and leaves it only when every handler has let
-go (N5, N11). What is there is what the journal remembers and what carries our tag, both: the kernel says in which
-shape, the journal whose it is. A claim that only changes its owner is written down, and the kernel is not touched.
+An object is in the journal before the kernel is touched, and leaves it only when every handler has acknowledged its
+delete (N5, N11). The state of the target is the union of the journal and the objects with our tag: the kernel gives the
+shape, the journal the owner. A claim that only changes its owner is journalled, and the kernel is not touched.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import structlog
 from msgspec.structs import replace
 
-from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Shape
+from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Shape, in_order, portions
 from holdfast.agent.dataplane.api import ClaimChange, Handler, HostDataplane
-from holdfast.agent.gates import readiness as waiting
-from holdfast.agent.gates.dependents import Present
-from holdfast.agent.journal import Journal
-from holdfast.agent.journal import codec as record
-from holdfast.agent.journal.frames import LONGEST_BODY, JournalEntry
-from holdfast.agent.journal.frames import EntryKind as Entering
+from holdfast.agent.gates import readiness
+from holdfast.agent.journal import Journal, codec
+from holdfast.agent.journal.frames import LONGEST_BODY, EntryKind, JournalEntry
 from holdfast.agent.journal.journal import JournalUnwritable
-from holdfast.agent.key_order import in_order, portions
 from holdfast.agent.pending_deletes import PendingDeletes
+from holdfast.agent.present import Present
 from holdfast.reconcile import Away, Op, Outcome, Owned
 from holdfast.runtime.cooperative import Steps, in_turns
 from holdfast.store.mirror.gc_pause import resting
@@ -33,74 +30,73 @@ log = structlog.get_logger(__name__)
 
 ClaimOutcome = Outcome[ClaimKey, Claim]
 _PAGE = 1_000
-TOO_LONG = "the name of its owner or its interface is too long to be written down in the journal"
+TOO_LONG = "the name of its owner or its interface is too long for the journal"
 
 
 class JournaledTarget:
-    """The dataplane and other handlers, behind the journal. `present` and `deletions` are for whoever tells of them."""
-
     def __init__(
         self, journal: Journal, dataplane: HostDataplane, others: Sequence[Handler] = (), page: int = _PAGE
     ) -> None:
-        """`page` is how many objects are compared without a break."""
+        """`page` is the number of objects that are compared without a break."""
         self.journal = journal
         self.dataplane = dataplane
         self.handlers: Sequence[Handler] = (dataplane, *others)
         self.present = Present()
-        self.deletions = PendingDeletes([handler.name for handler in self.handlers])
-        self._remembered: dict[ClaimKey, Owned[Claim] | bytes] = {}
-        """Encoded until it is looked at."""
-        self._looked = False
+        self.pending_deletes = PendingDeletes([handler.name for handler in self.handlers])
+        self._journaled: dict[ClaimKey, Owned[Claim] | bytes] = {}
+        """Encoded until first used."""
+        self._was_read = False
         self._order: list[ClaimKey] = []
-        """All that was there when everything was last read."""
+        """Keys of everything that the last full read found."""
         self._page = page
-        self._unsettled: set[ClaimKey] = set()
-        """Not every handler has taken its last addition, as far as is known."""
-        self._recall()
+        self._unacknowledged: set[ClaimKey] = set()
+        """Keys whose last addition not every handler has acknowledged, as far as is known."""
+        self._load_journal()
 
-    def _recall(self) -> None:
-        """What earlier lives have left: remembered, and nothing of it is programmed. Bodies are read when needed."""
+    def _load_journal(self) -> None:
+        """Load what earlier runs left. Nothing of it is programmed; bodies are decoded when needed."""
         live = self.journal.live
         with resting(len(live)):
-            keys = record.read_keys(live)
-            self._remembered = {key: body for key, body in zip(keys, live.values(), strict=True) if key is not None}
+            keys = codec.read_keys(live)
+            self._journaled = {key: body for key, body in zip(keys, live.values(), strict=True) if key is not None}
         if len(self.handlers) > 1:
-            self._unsettled.update(self._remembered)  # what only the kernel can show, only the kernel is sure to have
-        for text, body in self.journal.going.items():
-            key = record.read_key(text)
+            # Only the kernel can be read back; the other handlers may lack any of it.
+            self._unacknowledged.update(self._journaled)
+        for text, body in self.journal.deleting.items():
+            key = codec.read_key(text)
             if key is not None:
-                self._remembered[key] = body
-                self.deletions.begin([key])
-        unknown = len(live) + len(self.journal.going) - len(self._remembered)
+                self._journaled[key] = body
+                self.pending_deletes.begin([key])
+        unknown = len(live) + len(self.journal.deleting) - len(self._journaled)
         if unknown:
-            log.error(f"{unknown:,} records of the journal are of another release: they stay, and are not used")
+            log.error("journal has records of another release; they stay, and are not used", records=unknown)
 
-    def _recalled(self, key: ClaimKey) -> Owned[Claim] | None:
-        """What is remembered under this key; None: nothing, or nothing that this release understands."""
-        known = self._remembered.get(key)
+    def _load(self, key: ClaimKey) -> Owned[Claim] | None:
+        """Return the journal's claim on this key; None if there is none that this release understands."""
+        known = self._journaled.get(key)
         if isinstance(known, bytes):
-            owned = record.read(known)
+            owned = codec.read(known)
             if owned is None:
-                log.error(f"the journal's record of {key} is of another release: it stays, and is not used")
-                del self._remembered[key]
+                log.error("journal record is of another release; it stays, and is not used", key=str(key))
+                del self._journaled[key]
                 return None
-            self._remembered[key] = owned
+            self._journaled[key] = owned
             return owned
         return known
 
-    def remembered(self) -> Iterator[tuple[ClaimKey, Owned[Claim]]]:
-        """What earlier lives have made or begun to remove, as the journal has it."""
-        for key in list(self._remembered):
-            if (owned := self._recalled(key)) is not None:
+    def journaled(self) -> Iterator[tuple[ClaimKey, Owned[Claim]]]:
+        """Claims that earlier runs created or began to delete."""
+        for key in list(self._journaled):
+            if (owned := self._load(key)) is not None:
                 yield key, owned
 
-    def holder(self, key: ClaimKey) -> Owned[Claim] | None:
-        """Who has that, as the journal has it; nobody has what is being removed."""
-        return None if key in self.deletions else self._recalled(key)
+    def owner_of(self, key: ClaimKey) -> Owned[Claim] | None:
+        """Return the claim that owns this key; None while it is being deleted."""
+        return None if key in self.pending_deletes else self._load(key)
 
     async def read(self, after: ClaimKey | None) -> tuple[Sequence[tuple[ClaimKey, Owned[Claim]]], ClaimKey | None]:
-        """Everything is read for the first page; the others are of the same moment, but for what we did since."""
-        await asyncio.sleep(0)  # between two pages everybody has a turn
+        """The first page reads everything; the others are of the same moment, apart from our own changes since."""
+        await asyncio.sleep(0)  # other tasks get a turn between two pages
         if after is None:
             await self._read_all()
         start = 0 if after is None else bisect_right(self._order, after)
@@ -109,15 +105,15 @@ class JournaledTarget:
         return page, self._order[end - 1] if end < len(self._order) else None
 
     async def _read_all(self) -> None:
-        # The first time everything is decoded; later it is only compared.
-        with resting(len(self._remembered), lasting=not self._looked):
+        # The first read decodes everything; later ones only compare.
+        with resting(len(self._journaled), lasting=not self._was_read):
             shapes = await self.dataplane.read()
-            self._order = list(await in_turns(self._finding(shapes)))
-            self._looked = True
+            self._order = list(await in_turns(self._merge_all(shapes)))
+            self._was_read = True
 
     async def get(self, keys: Collection[ClaimKey]) -> Mapping[ClaimKey, Owned[Claim]]:
         shapes = await self.dataplane.read(keys)
-        found = {key: owned for key in keys if (owned := self._found(key, shapes)) is not None}
+        found = {key: owned for key in keys if (owned := self._merged(key, shapes)) is not None}
         for key in keys:
             if key in found:
                 self.present.put(key, found[key])
@@ -131,96 +127,99 @@ class JournaledTarget:
         self._write_ahead(written)
         steps = [change for change in written if touches_kernel(change)]
         for handler in self.handlers:
-            await self._hand_over(handler, steps, errors)
+            await self._hand_to(handler, steps, errors)
         outcomes = [self._outcome(change, errors.get(change.key)) for change in ready]
-        self._finish([outcome.change.key for outcome in outcomes if is_over(outcome)])
+        self._forget([outcome.change.key for outcome in outcomes if is_acknowledged(outcome)])
         return outcomes
 
-    def _finding(self, shapes: Mapping[ClaimKey, Shape]) -> Steps[Mapping[ClaimKey, Owned[Claim]]]:
-        """All that there is, in order. Meanwhile nobody else reads, looks or applies: that is one after the other."""
+    def _merge_all(self, shapes: Mapping[ClaimKey, Shape]) -> Steps[Mapping[ClaimKey, Owned[Claim]]]:
+        """Merge journal and kernel, in order. Meanwhile no other read, look or apply runs: the loop calls them one at a
+        time."""
         yield
-        unknown = [key for key in shapes if key not in self._remembered]
+        unknown = [key for key in shapes if key not in self._journaled]
         yield
         found: dict[ClaimKey, Owned[Claim]] = {}
-        for some in portions((yield from in_order([*self._remembered, *unknown]))):
-            found |= {key: owned for key in some if (owned := self._found(key, shapes)) is not None}
+        for some in portions((yield from in_order([*self._journaled, *unknown]))):
+            found |= {key: owned for key in some if (owned := self._merged(key, shapes)) is not None}
             yield
-        yield from self.present.replacing_all(found)
+        yield from self.present.replace_all(found)
         return found
 
-    def _found(self, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
-        """Whose it is, by the journal; how it is, by the kernel."""
-        remembered, shape = self._recalled(key), shapes.get(key)
-        if remembered is None:
+    def _merged(self, key: ClaimKey, shapes: Mapping[ClaimKey, Shape]) -> Owned[Claim] | None:
+        """Take the owner from the journal, and the shape from the kernel."""
+        known, shape = self._load(key), shapes.get(key)
+        if known is None:
             return None if shape is None else Owned(Claim(shape), "", 0)
-        claim = remembered.value
-        if shape is None or key in self.deletions or key in self._unsettled:
+        claim = known.value
+        if shape is None or key in self.pending_deletes or key in self._unacknowledged:
             claim = replace(claim, shape=shape or claim.shape, missing=True)
         elif shape != claim.shape:
             claim = replace(claim, shape=shape)
-        return remembered if claim is remembered.value else Owned(claim, remembered.source, remembered.revision)
+        return known if claim is known.value else Owned(claim, known.source, known.revision)
 
     def _write_ahead(self, changes: Sequence[ClaimChange]) -> None:
-        """On the disk before the kernel is touched, or the kernel is not touched."""
+        """Journal the changes before the kernel is touched; if that fails, the kernel is not touched."""
         self._journal(_entry(change) for change in changes)
         for change in changes:
             if change.new is not None:
-                self.deletions.call_off(change.key)
-                self._remembered[change.key] = change.new
+                self.pending_deletes.cancel(change.key)
+                self._journaled[change.key] = change.new
                 if touches_kernel(change):
-                    self._unsettled.add(change.key)
+                    self._unacknowledged.add(change.key)
             else:
                 assert change.old is not None
-                self.deletions.begin([change.key])
-                self._remembered.setdefault(change.key, change.old)
+                self.pending_deletes.begin([change.key])
+                self._journaled.setdefault(change.key, change.old)
 
-    async def _hand_over(
-        self, handler: Handler, steps: Sequence[ClaimChange], errors: dict[ClaimKey, list[str]]
-    ) -> None:
-        asked = [step for step in steps if step.op is not Op.DELETE or self.deletions.asks(step.key, handler.name)]
-        answers = await _answers(handler, asked) if asked else ()
-        for step, error in zip(asked, answers, strict=True):
+    async def _hand_to(self, handler: Handler, steps: Sequence[ClaimChange], errors: dict[ClaimKey, list[str]]) -> None:
+        todo = [
+            step
+            for step in steps
+            if step.op is not Op.DELETE or self.pending_deletes.is_pending(step.key, handler.name)
+        ]
+        answers = await _apply(handler, todo) if todo else ()
+        for step, error in zip(todo, answers, strict=True):
             if step.op is Op.DELETE:
-                self.deletions.answered(step.key, handler.name, error)
+                self.pending_deletes.record(step.key, handler.name, error)
             if error is not None:
-                errors.setdefault(step.key, []).append(self._told(handler, error))
+                errors.setdefault(step.key, []).append(self._message(handler, error))
 
-    def _told(self, handler: Handler, error: str) -> str:
+    def _message(self, handler: Handler, error: str) -> str:
         return error if len(self.handlers) == 1 else f"{handler.name}: {error}"
 
     def _outcome(self, change: ClaimChange, errors: Sequence[str] | None) -> ClaimOutcome:
         if errors:
-            self._unsettled.add(change.key)
-            if change.new is not None and change.key in self._remembered and change.key not in self.present:
+            self._unacknowledged.add(change.key)
+            if change.new is not None and change.key in self._journaled and change.key not in self.present:
                 self.present.put(change.key, Owned(replace(change.new.value, missing=True), *_origin(change.new)))
             return Outcome(change, "; ".join(errors))
-        self._unsettled.discard(change.key)
+        self._unacknowledged.discard(change.key)
         if change.new is not None:
             self.present.put(change.key, change.new)
         return Outcome(change)
 
-    def _finish(self, keys: Sequence[ClaimKey]) -> None:
-        """N5: only what every handler has let go of is forgotten."""
-        self._journal(JournalEntry(Entering.DONE, record.write_key(key)) for key in keys)
+    def _forget(self, keys: Sequence[ClaimKey]) -> None:
+        """Take off the journal what every handler has deleted (N5)."""
+        self._journal(JournalEntry(EntryKind.DONE, codec.write_key(key)) for key in keys)
         for key in keys:
-            self.deletions.call_off(key)
-            self._remembered.pop(key, None)
+            self.pending_deletes.cancel(key)
+            self._journaled.pop(key, None)
             self.present.drop(key)
 
     def _journal(self, entries: Iterable[JournalEntry]) -> None:
         try:
             self.journal.write(list(entries))
-        except JournalUnwritable as sentence:
-            raise Away("journal", str(sentence)) from sentence
+        except JournalUnwritable as error:
+            raise Away("journal", str(error)) from error
 
 
-async def _answers(handler: Handler, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
-    waits_for = waiting.unready(handler)  # the gate has asked before, but other handlers took their time since
+async def _apply(handler: Handler, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
+    waits_for = readiness.unready(handler)  # the gate has asked, but other handlers took their time since
     return await handler.apply(changes) if waits_for is None else [f"not ready: {waits_for}"] * len(changes)
 
 
 def is_too_long(change: ClaimChange) -> bool:
-    """Whether the journal might have no room for it: then it must not get into the kernel either."""
+    """Tell whether the journal might have no room for it: then it must not get into the kernel either."""
     if change.new is None:
         return False
     shape, owner = change.new.value.shape, change.new.value.owner
@@ -229,22 +228,23 @@ def is_too_long(change: ClaimChange) -> bool:
 
 
 def touches_kernel(change: ClaimChange) -> bool:
-    """Whether the kernel would show a difference; a change of owner alone is for the journal."""
+    """Tell whether the kernel would show a difference; a change of owner alone is for the journal."""
     if change.old is None or change.new is None or change.old.value.missing:
         return True
     return change.old.value.shape != change.new.value.shape
 
 
-def is_over(outcome: ClaimOutcome) -> bool:
-    return outcome.change.op is Op.DELETE and outcome.error is None
+def is_acknowledged(outcome: ClaimOutcome) -> bool:
+    """Tell whether a delete is over: every handler has acknowledged it."""
+    return outcome.change.op is Op.DELETE and outcome.error is None  # protection: N5
 
 
 def _entry(change: ClaimChange) -> JournalEntry:
-    key = record.write_key(change.key)
+    key = codec.write_key(change.key)
     if change.new is not None:
-        return JournalEntry(Entering.ADD, key, record.write(change.new))
+        return JournalEntry(EntryKind.ADD, key, codec.write(change.new))
     assert change.old is not None
-    return JournalEntry(Entering.INTENT, key, record.write(change.old))
+    return JournalEntry(EntryKind.DELETING, key, codec.write(change.old))
 
 
 def _origin(owned: Owned[Claim]) -> tuple[str, int]:

@@ -1,1 +1,4 @@
-"""Netlink, packed: thousands of equal requests per send, and every error matched to the object that it is about."""
+"""Netlink, packed: thousands of equal requests per send, and every error matched to its object.
+
+Reading order: `wire`, `columns`, `socket`, then one module per kind of kernel object.
+"""

@@ -1,4 +1,4 @@
-"""Addresses as the kernel has them: octets instead of text. Canonical text comes back (see `model.address`)."""
+"""Addresses as the kernel has them, octets, and as canonical text (see `model.base.address`)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}
-"""Of an address of that many octets."""
+"""Socket family by the number of octets of an address."""
 SIZES = {4: 4, 6: 16}
 """Octets of an address of IPv4 and IPv6."""
 
 
 def octets(text: str) -> bytes:
-    """The address of a canonical text."""
+    """Parse a canonical address."""
     return socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
 
 
 def text(address: bytes) -> str:
-    """The canonical text of an address."""
+    """Canonical text of an address."""
     if len(address) == 4:
         return socket.inet_ntop(socket.AF_INET, address)
     shown = socket.inet_ntop(socket.AF_INET6, address)

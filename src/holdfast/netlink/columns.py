@@ -1,9 +1,9 @@
-"""Dumps as columns: messages of one shape are read at once, as arrays, not one by one.
+"""Dumps as columns: reads messages of one shape at once, as arrays, not one by one. Pure.
 
 A table of 20,000 routes is 20,000 messages of two or three shapes. `runs` cuts datagrams where the length or the type
 of messages changes; `columns` cuts a run where the attributes differ in type, size or order, and gives for each shape
-the fixed part and one array per attribute. Nothing is assumed about the order of what the kernel sends. A few thousand
-messages are read at a time: more at once would not be quicker, and whoever waits would wait longer.
+the fixed part and one array per attribute. It assumes nothing about the order of messages. It reads a few thousand
+messages at a time: more at once would not be faster, and other tasks would wait longer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Columns:
     """Messages of one shape."""
 
     fixed: NDArray[Any]
-    """Header and fixed part, as the record type that was asked for."""
+    """Header and fixed part, as the requested record type."""
     attributes: Mapping[int, Octets]
     """Per attribute one row of octets for each message."""
 
@@ -35,14 +35,14 @@ class Columns:
         return len(self.fixed)
 
     def number(self, kind: int, default: int = 0) -> NDArray[Any]:
-        """An attribute that is a number of this machine's byte order, or the default for all."""
+        """Attribute as a number in this machine's byte order, or the default for all."""
         octets = self.attributes.get(kind)
         if octets is None:
             return np.full(len(self), default, np.int64)
         return octets.view(f"=u{octets.shape[1]}")[:, 0]
 
-    def big(self, kind: int) -> list[int]:
-        """An attribute as a number in network byte order: an address, a MAC; 0 where these messages do not have it."""
+    def big_endian(self, kind: int) -> list[int]:
+        """Attribute as a number in network byte order (an address, a MAC); 0 where these messages do not have it."""
         found = self.attributes.get(kind)
         if found is None:
             return [0] * len(self)
@@ -54,7 +54,7 @@ class Columns:
         return [high << 64 | low for high, low in words.tolist()]
 
     def octets(self, kind: int) -> list[bytes]:
-        """An attribute as it is; empty where these messages do not have it."""
+        """Attribute as it is; empty where these messages do not have it."""
         found = self.attributes.get(kind)
         if found is None or not found.shape[1]:
             return [b""] * len(self)
@@ -63,7 +63,7 @@ class Columns:
 
 
 def runs(datagram: bytes) -> Iterator[Octets]:
-    """The datagram's messages in order, cut where their length or type changes; each row is one message."""
+    """Messages of the datagram in order, cut where their length or type changes; each row is one message."""
     octets = np.frombuffer(datagram, np.uint8)
     at = 0
     while at + wire.HEADER_SIZE <= len(octets):
@@ -83,17 +83,17 @@ def runs(datagram: bytes) -> Iterator[Octets]:
 
 
 def flags(run: Octets) -> int:
-    """All flags that a message of the run has."""
+    """Union of the flags of the run's messages."""
     return int(np.bitwise_or.reduce(np.ascontiguousarray(run[:, 6:8]).view("=u2")[:, 0]))
 
 
 def kind(run: Octets) -> int:
-    """The type of the run's messages."""
+    """Type of the run's messages."""
     return int(np.ascontiguousarray(run[0, 4:6]).view("=u2")[0])
 
 
 def columns(datagrams: Sequence[bytes], fixed: np.dtype[Any]) -> Iterator[Columns]:
-    """The messages of a dump, some at a time, by shape; the end of the dump is left out."""
+    """Messages of a dump, some at a time, by shape; the end of the dump is left out."""
     for start in range(0, len(datagrams), _AT_A_TIME):
         yield from _columns(datagrams[start : start + _AT_A_TIME], fixed)
 
@@ -122,7 +122,7 @@ def _shapes(rows: Octets, fixed: np.dtype[Any]) -> Iterator[Columns]:
 
 
 def _places(row: Octets, fixed: int) -> dict[int, tuple[int, int]]:
-    """Where each attribute of a message begins, with its header, and ends."""
+    """Start of each attribute of a message, with its header, and its end."""
     found = {}
     length = int(row[:4].view("=u4")[0])
     at = fixed

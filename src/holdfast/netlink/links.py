@@ -1,6 +1,6 @@
-"""Links: which devices there are, which of them are up; and VXLAN devices, made to measure.
+"""Links: the devices and their state; creates VXLAN devices.
 
-A device of ours carries its maker's words as its alias: whoever looks with `ip link` sees whose it is.
+A device of ours carries its owner as its alias, which `ip link` shows.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NUMBER = struct.Struct("=I")
 
 
 class Link(NamedTuple):
-    """A network device."""
+    """Network device."""
 
     number: int
     name: str
     is_on: bool
-    """Somebody switched it on: it may have routes."""
+    """Administratively up: it may have routes."""
     is_up: bool
-    """It is on, and has a carrier."""
+    """On, and with a carrier."""
     kind: str
     mac: bytes
     mtu: int
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 
 class Vxlan(NamedTuple):
-    """What makes a VXLAN device this one and not another."""
+    """Identity of a VXLAN device."""
 
     vni: int
     port: int
@@ -57,7 +57,7 @@ def dump(kernel: Netlink) -> dict[str, Link]:
 
 
 def read(message: wire.Message) -> Link:
-    """The device that a message is about."""
+    """Device that a message is about."""
     _, _, _, number, state, _ = _FIXED.unpack_from(message.body)
     attributes = wire.attributes(message.body, FIXED_SIZE)
     info = wire.attributes(attributes[_LINK_INFO], 0) if _LINK_INFO in attributes else {}
@@ -76,9 +76,9 @@ def read(message: wire.Message) -> Link:
 
 
 def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes, *, mtu: int, alias: str) -> None:
-    """Makes the device, up, on an underlay of IPv4 or IPv6, without learning: where a MAC is, only we say.
+    """Create the device, up, on an underlay of IPv4 or IPv6, without learning: only we add forwarding entries.
 
-    It sends from any address: the underlay's routing chooses, and goes on choosing when this host's addresses change.
+    It sends from any address: the underlay's routing chooses, and keeps choosing when this host's addresses change.
     """
     local = attribute(_LOCAL, bytes(4)) if family == 4 else attribute(_LOCAL6, bytes(16))
     data = (
@@ -96,7 +96,7 @@ def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes,
             _FIXED.pack(0, 0, 0, 0, 0, 0) + named + info,
         )
     )
-    # The alias cannot be given at birth. Until the device has it, it is down and nobody's: made again, see `remove`.
+    # The alias cannot be set at creation. Until the device has it, it is down and has no owner: it is created again.
     kernel.ask(
         wire.request(
             SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, 0, _UP, _UP) + named + attribute(_ALIAS, alias.encode())
@@ -105,7 +105,7 @@ def add_vxlan(kernel: Netlink, name: str, vxlan: Vxlan, family: int, mac: bytes,
 
 
 def switch_on(kernel: Netlink, number: int, *, mtu: int) -> None:
-    """Has the device on and with that MTU. One that is on stays so all the time."""
+    """Bring the device up with that MTU; a device that is up does not go down for it."""
     sized = attribute(_MTU, _NUMBER.pack(mtu))
     kernel.ask(wire.request(SET, MessageFlag.ACK, _FIXED.pack(0, 0, 0, number, _UP, _UP) + sized))
 

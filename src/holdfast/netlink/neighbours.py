@@ -1,6 +1,6 @@
-"""Permanent neighbours (which MAC has an address on a device) and forwarding entries (behind which host a MAC is).
+"""Permanent neighbours (the MAC of an address on a device) and forwarding entries (the host behind which a MAC is).
 
-Both are of one device. A neighbour carries a protocol number; a forwarding entry cannot, and is known by its device.
+Both belong to one device. A neighbour carries a protocol number; a forwarding entry cannot, and is known by its device.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _REMOVALS = {size: RequestLayout(FIXED, (Attribute("address", ADDRESS, f"V{size}
 
 
 class Neighbour(NamedTuple):
-    """An address on a device, and its MAC."""
+    """Address on a device, and its MAC."""
 
     address: bytes
     mac: bytes
 
 
 class Forward(NamedTuple):
-    """A MAC behind a tunnel, and the address of the host to which the tunnel carries it."""
+    """MAC behind a tunnel, and the address of the host to which the tunnel carries it."""
 
     mac: bytes
     host: bytes
@@ -67,7 +67,7 @@ def neighbour_additions(wanted: Sequence[Neighbour], device: int, protocol: int)
 
 
 def neighbour_removals(gone: Sequence[bytes], device: int) -> Batch:
-    """Requests that forget these addresses, all of one family."""
+    """Requests that delete these addresses, all of one family."""
     size = len(gone[0])
     made = _REMOVALS[size].batch(len(gone), DELETE, 0)
     made["family"], made["device"] = FAMILIES[size], device
@@ -76,7 +76,7 @@ def neighbour_removals(gone: Sequence[bytes], device: int) -> Batch:
 
 
 def forward_additions(wanted: Sequence[Forward], device: int) -> Batch:
-    """Requests for forwarding entries, all to hosts of one family; a MAC that is elsewhere moves."""
+    """Requests for forwarding entries, all to hosts of one family; an entry for the same MAC is replaced."""
     made = _forwards(wanted, device, NEW, MessageFlag.CREATE | MessageFlag.REPLACE)
     made["state"] = _PERMANENT | _NO_ARP
     return made
@@ -103,33 +103,33 @@ class Pairs(NamedTuple):
 
 
 def neighbours(kernel: Netlink, device: int, protocol: int, family: int) -> Steps[Pairs]:
-    """The neighbours on a device that carry that protocol number."""
+    """Neighbours on a device that carry that protocol number."""
     found = Pairs([], [])
-    datagrams = yield from _dumping(kernel, device, family)
+    datagrams = yield from _dump_steps(kernel, device, family)
     for shape in columns(datagrams, RECORD):
         yield
         ours = ((shape.number(PROTOCOL) == protocol) & (shape.fixed["family"] == family)).tolist()
-        found.keys.extend(compress(shape.big(ADDRESS), ours))
+        found.keys.extend(compress(shape.big_endian(ADDRESS), ours))
         found.values.extend(compress(shape.octets(MAC), ours))
     return found
 
 
 def forwards(kernel: Netlink, device: int) -> Steps[Pairs]:
-    """The forwarding entries of a device."""
+    """Forwarding entries of a device."""
     found = Pairs([], [])
-    datagrams = yield from _dumping(kernel, device, BRIDGE)
+    datagrams = yield from _dump_steps(kernel, device, BRIDGE)
     for shape in columns(datagrams, RECORD):
         yield
         if ADDRESS in shape.attributes:
-            found.keys.extend(shape.big(MAC))
+            found.keys.extend(shape.big_endian(MAC))
             found.values.extend(shape.octets(ADDRESS))
     return found
 
 
-def _dumping(kernel: Netlink, device: int, family: int) -> Steps[list[bytes]]:
+def _dump_steps(kernel: Netlink, device: int, family: int) -> Steps[list[bytes]]:
     fixed = struct.pack("=BBHiHBB", family, 0, 0, device if family == BRIDGE else 0, 0, 0, 0)
     chosen = b"" if family == BRIDGE else wire.attribute(DEVICE, struct.pack("=I", device))
-    return kernel.dumping(wire.request(GET, MessageFlag.DUMP, fixed + chosen))
+    return kernel.dump_steps(wire.request(GET, MessageFlag.DUMP, fixed + chosen))
 
 
 IPV4, IPV6 = int(socket.AF_INET), int(socket.AF_INET6)

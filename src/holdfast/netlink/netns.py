@@ -1,10 +1,9 @@
-"""Network namespaces, by the names that `ip netns` shows: who moves there, and what stays there.
+"""Network namespaces, by the names that `ip netns` shows: runs a function or moves a process into one.
 
-A socket belongs to the namespace that it was made in, for life, whoever uses it afterwards. So mostly a thread that
-goes there, works and ends is enough (`inside`). A process that moves as a whole (`NetworkNamespace`) keeps a
-namespace alive
-after its name is gone: one that was deleted and made again is another one, and from the old one all backends would look
-dead (B14). All of it raises `Away` where a namespace cannot be entered.
+A socket belongs for life to the namespace in which it was created. So a thread that enters, works and ends is mostly
+enough (`inside`). A process that moves as a whole (`NetworkNamespace`) keeps a namespace alive after its name is gone:
+one that was deleted and created again is another one, and from the old one all backends would look dead (B14).
+Everything here raises `Away` where a namespace cannot be entered.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ _CLONE_NEWNET = 0x4000_0000
 
 
 def inside(name: str, work: Callable[[], T]) -> T:
-    """What the work gives when it is done there, by a thread that ends with it."""
+    """Run `work` in that namespace, in a thread that ends with it, and return its result."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(enter, name).result()
         return thread.submit(work).result()
 
 
 def enter(name: str) -> None:
-    """Moves the calling thread, and no other, there for good."""
+    """Move the calling thread, and no other, there for good."""
     there = _open(name)
     try:
         _move(there, name)
@@ -42,14 +41,15 @@ def enter(name: str) -> None:
 
 
 class NetworkNamespace:
-    """In which network namespace this (single-threaded) process is."""
+    """Network namespace of this (single-threaded) process."""
 
     def __init__(self) -> None:
         self._home = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
         self._here = os.fstat(self._home).st_ino
 
     def settle(self, name: str) -> bool:
-        """Moves to the namespace of that name (empty: where the process was started); whether that is another one."""
+        """Move to the namespace of that name (empty: where the process was started); tell whether that is another
+        one."""
         there = _open(name) if name else os.dup(self._home)
         try:
             number = os.fstat(there).st_ino
@@ -69,10 +69,10 @@ def _open(name: str) -> int:
     try:
         return os.open(_NAMES / name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise Away(f"network namespace {name}", f"{error.strerror}; ip netns lists those that there are") from error
+        raise Away(f"network namespace {name}", f"{error.strerror}; ip netns lists the existing ones") from error
 
 
 def _move(there: int, name: str) -> None:
     if ctypes.CDLL(None, use_errno=True).setns(there, _CLONE_NEWNET) != 0:
         reason = os.strerror(ctypes.get_errno())
-        raise Away(f"network namespace {name}", f"it cannot be entered ({reason}): give CAP_SYS_ADMIN")
+        raise Away(f"network namespace {name}", f"cannot enter it ({reason}): give the process CAP_SYS_ADMIN")

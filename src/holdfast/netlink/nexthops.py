@@ -1,7 +1,7 @@
-"""Nexthop objects: a gateway on a device under a number, to which any number of routes point.
+"""Nexthop objects: a gateway on a device under an ID, to which any number of routes point.
 
-Routes with distinct gateways on one device cost the kernel a search through all of them (N16); routes by number do not.
-The object carries the protocol number of whoever made it.
+Routes with distinct gateways on one device cost the kernel a search through all of them (N16); routes by ID do not. An
+object carries the protocol number of the program that created it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Nexthop(NamedTuple):
 
 
 def additions(wanted: Sequence[Nexthop], *, replace: bool) -> Batch:
-    """Requests that make these objects; all gateways are of one family.
+    """Requests that create these objects; all gateways are of one family.
 
-    The gateway need not lie in a network of the device: on a tunnel it lies in none.
+    The gateway need not be in a network of the device: on a tunnel it is in none.
     """
     size = len(wanted[0].gateway)
     made = _LAYOUTS[size].batch(
@@ -64,14 +64,14 @@ def removals(ids: Sequence[int]) -> Batch:
 
 
 def dump(kernel: Netlink) -> list[Nexthop]:
-    """All nexthop objects, whosoever they are: the kernel cannot choose, and a number in use is in use."""
-    return at_once(dumping(kernel))
+    """All nexthop objects, of any program: the kernel cannot filter them, and a used ID is used."""
+    return at_once(dump_steps(kernel))
 
 
-def dumping(kernel: Netlink) -> Steps[list[Nexthop]]:
+def dump_steps(kernel: Netlink) -> Steps[list[Nexthop]]:
     """The same in steps."""
     found: list[Nexthop] = []
-    datagrams = yield from kernel.dumping(wire.request(GET, MessageFlag.DUMP, bytes(8)))
+    datagrams = yield from kernel.dump_steps(wire.request(GET, MessageFlag.DUMP, bytes(8)))
     for shape in columns(datagrams, RECORD):
         yield
         ids, devices = shape.number(ID).tolist(), shape.number(DEVICE).tolist()

@@ -1,7 +1,7 @@
-"""Routes, by the number of a nexthop object or straight to a device, in one table and with one protocol number.
+"""Routes, by the ID of a nexthop object or directly to a device, in one table and with one protocol number.
 
-The kernel does the choosing in a dump, and in a delete it compares the protocol number once more: a route that somebody
-else put at the same place is neither seen nor deleted (N14).
+The kernel filters a dump, and in a delete it compares the protocol number again: a foreign route at the same place is
+neither seen nor deleted (N14).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ FIXED = (
 RECORD = np.dtype([*wire.HEADER, *FIXED])
 
 
-def _place(size: int) -> tuple[Attribute, ...]:
+def _key(size: int) -> tuple[Attribute, ...]:
     return Attribute("table", TABLE, "=u4"), Attribute("destination", DESTINATION, f"V{size}")
 
 
 _LAYOUTS = {
-    (size, kind): RequestLayout(FIXED, (*_place(size), Attribute("way", kind, "=u4")))
+    (size, kind): RequestLayout(FIXED, (*_key(size), Attribute("hop", kind, "=u4")))
     for size in (4, 16)
     for kind in (NEXTHOP, DEVICE)
 }
-_REMOVALS = {size: RequestLayout(FIXED, _place(size)) for size in (4, 16)}
+_REMOVALS = {size: RequestLayout(FIXED, _key(size)) for size in (4, 16)}
 
 
 class Route(NamedTuple):
@@ -53,17 +53,18 @@ class Route(NamedTuple):
 
 
 class RouteMark(NamedTuple):
-    """How our routes are told from others: where they are, and the protocol number they carry."""
+    """Mark of our routes: their table, and the protocol number they carry."""
 
     table: int
     protocol: int
 
 
 def additions(wanted: Sequence[Route], mark: RouteMark, *, replace: bool) -> Batch:
-    """Requests that make these routes: all of one family, and all by nexthop or all to devices.
+    """Requests that create these routes: all of one family, and all by nexthop or all to devices.
 
-    Without `replace`, a route that is there at the same place already, whosoever it is, refuses the new one.
+    Without `replace`, an existing route at the same place, of any program, refuses the new one.
     """
+    # protection: N16: by nexthop object, not by gateway
     by_nexthop = bool(wanted[0].nexthop)
     layout = _LAYOUTS[len(wanted[0].destination), NEXTHOP if by_nexthop else DEVICE]
     made = _batch(
@@ -71,12 +72,12 @@ def additions(wanted: Sequence[Route], mark: RouteMark, *, replace: bool) -> Bat
     )
     made["kind"] = _UNICAST
     made["scope"] = 0 if by_nexthop else _SCOPE_LINK
-    made["way"] = [route.nexthop if by_nexthop else route.device for route in wanted]
+    made["hop"] = [route.nexthop if by_nexthop else route.device for route in wanted]
     return made
 
 
 def removals(gone: Sequence[Route], mark: RouteMark) -> Batch:
-    """Requests that delete our routes to these destinations, whichever way they lead; those of others stay."""
+    """Requests that delete our routes to these destinations, wherever they lead; foreign ones stay."""
     made = _batch(_REMOVALS[len(gone[0].destination)], gone, mark, DELETE, 0)
     made["scope"] = 255  # any
     return made
@@ -93,7 +94,7 @@ def _batch(layout: RequestLayout, routes: Sequence[Route], mark: RouteMark, kind
 
 
 class RouteColumns(NamedTuple):
-    """Routes as columns, in no order: `nexthops` is 0 for those that lead straight to a device."""
+    """Routes as columns, in no order: `nexthops` is 0 for those that lead directly to a device."""
 
     destinations: list[int]
     lengths: list[int]
@@ -103,18 +104,18 @@ class RouteColumns(NamedTuple):
 
 def dump(kernel: Netlink, mark: RouteMark, size: int) -> RouteColumns:
     """Our routes to addresses of that many octets."""
-    return at_once(dumping(kernel, mark, size))
+    return at_once(dump_steps(kernel, mark, size))
 
 
-def dumping(kernel: Netlink, mark: RouteMark, size: int) -> Steps[RouteColumns]:
+def dump_steps(kernel: Netlink, mark: RouteMark, size: int) -> Steps[RouteColumns]:
     """The same in steps."""
     table = RouteColumns([], [], [], [])
     datagrams = yield from _datagrams(kernel, mark, size)
     for shape in columns(datagrams, RECORD):
         yield
         if (shape.fixed["family"] != FAMILIES[size]).any():
-            continue  # a kernel without IPv6 answers with all that it has instead
-        table.destinations.extend(shape.big(DESTINATION))
+            continue  # a kernel without IPv6 returns all that it has instead
+        table.destinations.extend(shape.big_endian(DESTINATION))
         table.lengths.extend(shape.fixed["length_bits"].tolist())
         table.nexthops.extend(shape.number(NEXTHOP).tolist())
         table.devices.extend(shape.number(DEVICE).tolist())
@@ -125,8 +126,8 @@ def _datagrams(kernel: Netlink, mark: RouteMark, size: int) -> Steps[list[bytes]
     body = struct.pack("=8BI", FAMILIES[size], 0, 0, 0, 0, mark.protocol, 0, 0, 0)
     asked = wire.request(GET, MessageFlag.DUMP, body + wire.attribute(TABLE, struct.pack("=I", mark.table)))
     try:
-        return (yield from kernel.dumping(asked))
+        return (yield from kernel.dump_steps(asked))
     except NetlinkError as refused:
-        if refused.errno == errno.ENOENT:  # a table comes into being with its first route
+        if refused.errno == errno.ENOENT:  # a table exists from its first route on
             return []
         raise

@@ -1,4 +1,5 @@
-"""Policy rules: which table is looked into for all traffic, and at which priority. A rule carries a protocol number."""
+"""Policy rules: which table all traffic of a family looks up, and at which priority. A rule carries a protocol
+number."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _NUMBER = struct.Struct("=I")
 
 
 class Rule(NamedTuple):
-    """One rule without conditions: everything of that family looks into that table."""
+    """Rule without conditions: all traffic of that family looks up that table."""
 
     family: int
     priority: int
@@ -33,15 +34,15 @@ def remove(kernel: Netlink, rule: Rule, protocol: int) -> None:
 
 
 def dump(kernel: Netlink, family: int, protocol: int) -> list[Rule]:
-    """The rules of that family that carry that protocol number."""
+    """Rules of that family that carry that protocol number."""
     datagrams = kernel.dump(wire.request(GET, MessageFlag.DUMP, struct.pack("=B11x", family)))
-    told = [message for datagram in datagrams for message in wire.messages(datagram)]
-    rules = [read(message, protocol) for message in told if message.type >= wire.FIRST_TYPE]
+    received = [message for datagram in datagrams for message in wire.messages(datagram)]
+    rules = [read(message, protocol) for message in received if message.type >= wire.FIRST_TYPE]
     return [rule for rule in rules if rule is not None and rule.family == family]
 
 
 def read(message: wire.Message, protocol: int) -> Rule | None:
-    """The rule that a message is about, if it carries that protocol number."""
+    """Rule that a message is about, if it carries that protocol number."""
     attributes = wire.attributes(message.body, FIXED_SIZE)
     tag = attributes.get(PROTOCOL)
     if tag is None or tag[0] != protocol:

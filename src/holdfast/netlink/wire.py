@@ -1,4 +1,4 @@
-"""Netlink's frame: how requests lie in a batch, and what the kernel's answers say. No IO.
+"""Netlink's wire format: the layout of request batches, and the kernel's answers. Pure.
 
 A batch is a NumPy array of one record type: header, fixed part, attributes. Requests are numbered from 1 in the order
 of the batch, so that a refusal, which carries the number of its request, names its object. Attributes of different
@@ -42,7 +42,7 @@ TYPE_BITS = 0x3FFF  # the rest says "nested" and "network byte order"
 
 
 class MessageFlag(IntFlag):
-    """Flags of a message. What a bit means depends on the direction and on the request."""
+    """Flags of a message. The meaning of a bit depends on the direction and on the request."""
 
     REQUEST = 0x1
     ACK = 0x4
@@ -64,22 +64,22 @@ class Message:
     flags: int
     sequence: int
     body: memoryview
-    """All after the header: the fixed part, then the attributes."""
+    """Everything after the header: the fixed part, then the attributes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The kernel did not do one request of a batch."""
+    """Request of a batch that the kernel refused."""
 
     index: int
-    """Where in the batch it was."""
+    """Position in the batch."""
     errno: int
-    words: str
-    """What the kernel says about it, beyond the number; often nothing."""
+    text: str
+    """The kernel's explanation beyond the number; often empty."""
 
 
 class Attribute:
-    """The place of one attribute in a record: its header, and its value of a fixed size, padded to four bytes."""
+    """Place of one attribute in a record: its header, and its value of a fixed size, padded to four bytes."""
 
     def __init__(self, name: str, kind: int, value: DTypeLike) -> None:
         self.name = name
@@ -97,7 +97,7 @@ class Attribute:
 
 
 class RequestLayout:
-    """One kind of request: the type of a batch of them, and how an empty batch is made."""
+    """Layout of one kind of request: the record type of a batch, and how an empty batch is created."""
 
     def __init__(self, fixed: Sequence[tuple[str, Any]], attributes: Sequence[Attribute]) -> None:
         self._attributes = attributes
@@ -107,7 +107,7 @@ class RequestLayout:
         self.dtype = np.dtype(fields)
 
     def batch(self, count: int, kind: int, flags: int) -> Batch:
-        """That many requests, numbered, with the headers of their attributes; the values are zero."""
+        """Create that many requests, numbered, with the headers of their attributes; the values are zero."""
         made = np.zeros(count, self.dtype)
         made["length"] = self.dtype.itemsize
         made["type"] = kind
@@ -120,7 +120,7 @@ class RequestLayout:
 
 
 def messages(buffer: bytes | memoryview) -> Iterator[Message]:
-    """The messages of one datagram."""
+    """Messages of one datagram."""
     view = memoryview(buffer)
     at = 0
     while at + HEADER_SIZE <= len(view):
@@ -132,7 +132,7 @@ def messages(buffer: bytes | memoryview) -> Iterator[Message]:
 
 
 def attributes(body: memoryview, fixed: int) -> dict[int, memoryview]:
-    """The attributes behind a fixed part of that size. Of several of one type the last is kept."""
+    """Attributes behind a fixed part of that size. Of several of one type the last is kept."""
     found = {}
     at, end = fixed, len(body)
     while at + 4 <= end:
@@ -155,13 +155,13 @@ def request(kind: int, flags: int, body: bytes, sequence: int = 1) -> bytes:
 
 
 def errno_of(message: Message) -> int:
-    """The error that an error message tells, as a positive number; 0 is an acknowledgement."""
+    """Error number of an error message, positive; 0 is an acknowledgement."""
     number: int = -_ERRNO(message.body, 0)[0]
     return number
 
 
-def words_of(message: Message) -> str:
-    """What the kernel explains in an error message."""
+def error_text(message: Message) -> str:
+    """Explanation of the kernel in an error message."""
     if not message.flags & MessageFlag.EXPLAINED:
         return ""
     at = _ERROR_SIZE - HEADER_SIZE

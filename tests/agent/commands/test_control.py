@@ -93,8 +93,8 @@ def test_what_a_gate_holds_is_pending_with_what_opens_it(tmp_path: Path) -> None
         fleet.write(fleet.leaves("a"), fleet.ends("w", "a"))
         await asyncio.sleep(5)
         held = next(row for row in await asked("pending") if row["key"] == str(nexthop("10.99.0.1")))
-        assert held["waiting"]["gate"] == "footing"
-        assert "opens by: their going" in list(pending_lines([held]))
+        assert held["waiting"]["gate"] == "dependents"
+        assert "opens by: wait until they are deleted" in list(pending_lines([held]))
 
     play(scene, tmp_path)
 
@@ -234,6 +234,6 @@ def test_an_arrival_whose_migration_is_gone_says_what_is_waited_for(tmp_path: Pa
         fleet.write(fleet.arrived("w", ME))
         await asyncio.sleep(1)
         told = await asked.explain(ME)
-        assert "arrives here by migration from a, which is gone: the store is asked whether it has arrived" in told
+        assert "arrives here by migration from a, which is gone: checking in the store whether it has arrived" in told
 
     play(scene, tmp_path)

@@ -203,7 +203,7 @@ async def a_refusal_is_of_its_object_and_the_others_are_made(ground: Ground) -> 
     )
     assert [answer is None for answer in answers] == [True, False, True]
     assert "\n" not in str(answers[1])
-    assert {key for key in await ground.dataplane.read() if key.sort.name == "ROUTE"} == {
+    assert {key for key in await ground.dataplane.read() if key.kind.name == "ROUTE"} == {
         route("10.65.0.1/32"),
         route("10.65.0.3/32"),
     }

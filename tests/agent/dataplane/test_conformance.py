@@ -40,7 +40,7 @@ def test_a_link_that_flaps_drops_all_but_forwarding_entries_and_says_so() -> Non
 
     kernel = FakeKernel()
     assert asyncio.run(flap()) is None
-    assert {key.sort for key in kernel.objects} == {ClaimKind.FORWARDING}
+    assert {key.kind for key in kernel.objects} == {ClaimKind.FORWARDING}
 
 
 def test_an_interrupted_read_answers_with_nothing_at_all() -> None:

@@ -68,7 +68,7 @@ def test_an_interface_that_is_said_to_be_absent_is_an_obstacle(tmp_path: Path) -
 def test_a_file_that_makes_no_sense_is_a_dataplane_that_is_away(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
     path.write_bytes(b"rubbish")
-    with pytest.raises(Away, match="delete it for an empty one"):
+    with pytest.raises(Away, match="delete it to start with an empty one"):
         asyncio.run(FileDataplane(path).read())
 
 

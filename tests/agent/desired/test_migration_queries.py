@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agent.desired.migration_query import PATIENCE, MigrationQuery
-from holdfast.agent.desired.migrations import Move
+from holdfast.agent.desired.migrations import PATIENCE, MigrationQuery, Move
 from holdfast.model.base.time import Duration, seconds
 from holdfast.model.calico.endpoint import EndpointName
 
@@ -50,7 +49,7 @@ def test_a_question_is_answered_when_the_store_says_what_is_known_here(
 
 def test_a_question_is_another_one_when_it_is_about_another_end_or_more_is_known() -> None:
     question = asked(False, True)
-    assert asked(False, True).is_still(question)
-    assert not asked(True, True).is_still(question)
-    assert not asked(False, True, move=Move(*MOVE)).is_still(question)
-    assert not question.is_still(None)
+    assert asked(False, True).is_same(question)
+    assert not asked(True, True).is_same(question)
+    assert not asked(False, True, move=Move(*MOVE)).is_same(question)
+    assert not question.is_same(None)

@@ -48,7 +48,7 @@ def test_a_workload_that_only_its_migration_brings_is_programmed_where_it_goes(t
     async def scene(site: Site) -> None:
         await begun(site)
         assert site.shapes[P1] == HERE
-        assert site.running.sources.disputes() == []
+        assert site.running.sources.conflicts() == []
         assert statuses(site) == {"me-holdfast-w-eth0": EndpointState.UP}
 
     on_a_site(scene, tmp_path)
@@ -97,7 +97,7 @@ def test_an_interface_that_goes_and_comes_takes_the_route_with_it_and_brings_it_
         await asyncio.sleep(2)
         assert shapes == [None, THERE]
         assert statuses(site) == {"me-holdfast-w-eth0": EndpointState.DOWN}
-        assert site.running.sources.disputes() == []
+        assert site.running.sources.conflicts() == []
         site.kernel.appear("tap-w")
         await asyncio.sleep(2)
         assert shapes == [None, THERE, HERE]
@@ -112,11 +112,11 @@ def test_who_arrives_takes_no_address_from_a_newer_workload_and_their_dispute_is
         fleet.write(fleet.arrived("w", "b"), fleet.runs("v", "b", PREFIX))
         await asyncio.sleep(2)
         assert shapes == [ELSEWHERE]
-        [before] = site.running.sources.disputes()
+        [before] = site.running.sources.conflicts()
         fleet.write(fleet.migrates("w", "a", ME))
         await asyncio.sleep(2)
         assert shapes == [ELSEWHERE]
-        assert site.running.sources.disputes() == [before]
+        assert site.running.sources.conflicts() == [before]
 
     on_a_site(scene, tmp_path)
 
@@ -197,7 +197,7 @@ def test_a_move_changes_a_route_once_at_most_whichever_word_is_late(
     on_a_site(scene, tmp_path)
 
 
-@fault("N8", without="holdfast.agent.desired.source_claims:SourceClaims._is_in_question", returns=False)
+@fault("N8", without="holdfast.agent.desired.source_claims:SourceClaims._end_is_unknown", returns=False)
 def test_N8_a_migration_that_is_gone_takes_nothing_from_a_workload_that_has_arrived(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -292,7 +292,7 @@ def test_a_store_that_does_not_answer_has_not_said_that_a_migration_was_cancelle
 
 
 @pytest.mark.parametrize("source", ["a", ME])
-@fault("N8", without="holdfast.agent.desired.source_claims:SourceClaims._is_in_question", returns=False)
+@fault("N8", without="holdfast.agent.desired.source_claims:SourceClaims._end_is_unknown", returns=False)
 def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_stays(
     tmp_path: Path, source: str
 ) -> None:
@@ -352,10 +352,10 @@ def test_a_workload_that_stays_on_two_hosts_after_its_migration_is_on_the_newer_
         shapes = await under_way_to_b(site, "a")
         fleet.write(fleet.arrived("w", "b"))
         await asyncio.sleep(25)
-        assert (shapes, site.running.sources.disputes()) == ([], [])
+        assert (shapes, site.running.sources.conflicts()) == ([], [])
         await asyncio.sleep(20)
         assert shapes == [ELSEWHERE]
-        [dispute] = site.running.sources.disputes()
+        [dispute] = site.running.sources.conflicts()
         assert "claimed by endpoint b-holdfast-w-eth0 on b and also by endpoint a-holdfast-w-eth0 on a" in dispute
 
     on_a_site(scene, tmp_path)
@@ -463,8 +463,8 @@ def withheld(*kinds: Kind[Any, Any]) -> Iterator[None]:
 @pytest.mark.parametrize("gone", [(), ("a",)], ids=["", "with its host"])
 @fault(
     "N12",
-    without="holdfast.agent.desired.source_claims:SourceClaims.recall",
-    by="tests.agent.without_protection:nothing_recalled",
+    without="holdfast.agent.desired.source_claims:SourceClaims.restore",
+    by="tests.agent.without_protection:nothing_restored",
 )
 def test_N12_first_lists_of_which_one_is_older_than_a_move_take_nothing_from_who_has_arrived(
     tmp_path: Path, gone: Sequence[str]
@@ -478,11 +478,11 @@ def test_N12_first_lists_of_which_one_is_older_than_a_move_take_nothing_from_who
         with withheld(MIGRATION, *[HOST][: len(gone)]):
             site.start()
             await asyncio.sleep(5)
-            assert [mirror.synced for mirror in site.running.followings[0]._mirrors()] == [not gone, True, False]
+            assert [mirror.synced for mirror in site.running.watchers[0]._mirrors()] == [not gone, True, False]
             mute(site, ENDPOINT)
             fleet.write(*steps(fleet), *map(fleet.leaves, gone))
         await asyncio.sleep(30)
-        assert site.running.followings[0].synced.revision is not None
+        assert site.running.watchers[0].synced.revision is not None
         assert shapes == []
         site.clients["region"].link.heal()
         await asyncio.sleep(10)

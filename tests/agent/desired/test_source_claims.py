@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from holdfast.agent.claims import (
     nexthop,
     route,
 )
-from holdfast.agent.desired.migrations import hostless
+from holdfast.agent.desired.migrations import without_host
 from holdfast.agent.desired.peers import Encapsulation, LocalHost, peer
 from holdfast.agent.desired.source_claims import SourceClaims
 from holdfast.model.base.region import Region
@@ -59,13 +59,15 @@ arrived = st.builds(FLEET.arrived, st.sampled_from(WORKLOADS), anywhere)
 
 
 class Followed:
-    """A demand and, beside it, what it was told."""
+    """The claims of a source and, beside them, the objects that were written to it."""
 
-    def __init__(self, here: LocalHost | None = None) -> None:
+    def __init__(
+        self, here: LocalHost | None = None, obstacle: Callable[[Any, Any], str | None] = lambda _key, _shape: None
+    ) -> None:
         self.objects: dict[bytes, tuple[int, Object]] = {}
         self.revision = 0
-        self.demand = SourceClaims(
-            here or LocalHost(ME, Encapsulation.ALWAYS), REGION, lambda key: self.objects.get(key, (0,))[0]
+        self.claims = SourceClaims(
+            here or LocalHost(ME, Encapsulation.ALWAYS), REGION, lambda key: self.objects.get(key, (0,))[0], obstacle
         )
 
     def tell(self, *operations: Put | Delete) -> set[Any]:
@@ -77,7 +79,7 @@ class Followed:
 
     def end(self) -> set[Any]:
         """Of every migration that is gone it is known how it ended."""
-        return set[Any]().union(*map(self.demand.settle, self.demand.questions()))
+        return set[Any]().union(*map(self.claims.confirm, self.claims.queries()))
 
     def _tell(self, operation: Put | Delete) -> set[Any]:
         kind, hear = self._kind(operation.key)
@@ -90,16 +92,16 @@ class Followed:
         return hear(operation.key, decoded)  # type: ignore[no-any-return]
 
     def _kind(self, key: bytes) -> tuple[Any, Any]:
-        demand = self.demand
+        claims = self.claims
         kinds: list[tuple[Any, Any]] = [
-            (HOST, demand.host),
-            (ENDPOINT, demand.endpoint),
-            (MIGRATION, demand.migration),
+            (HOST, claims.host),
+            (ENDPOINT, claims.endpoint),
+            (MIGRATION, claims.migration),
         ]
         return next((kind, hear) for kind, hear in kinds if key.startswith(kind.prefix(REGION)))
 
     def wanted(self) -> Mapping[Any, Any]:
-        return {key: found.claim.shape for key in self.demand if (found := self.demand.wanted(key)) is not None}
+        return {key: found.claim.shape for key in self.claims if (found := self.claims.wanted(key)) is not None}
 
 
 @settings(max_examples=100, deadline=None)
@@ -122,8 +124,7 @@ def test_however_it_came_about_it_is_what_the_objects_say_now(operations: list[P
 def test_who_arrives_has_his_addresses_here_only_with_his_interface(
     operations: list[Put | Delete], interfaces: set[str]
 ) -> None:
-    followed, kernel = Followed(), FakeKernel(interfaces=interfaces)
-    followed.demand.obstacle = kernel.obstacle
+    followed = Followed(obstacle=FakeKernel(interfaces=interfaces).obstacle)
     for operation in operations:
         followed.tell(operation)
         followed.end()
@@ -136,8 +137,8 @@ def test_a_place_is_doubted_that_would_take_something_from_an_older_one_and_not_
     awaited = FLEET.joins("b", 2), FLEET.migrates("w", "a", "b"), there
     older.tell(here, *awaited)
     newer.tell(*awaited, here)
-    assert list(older.demand.twins(older.demand)) == []
-    assert [by for by, _ in newer.demand.twins(newer.demand)] == [here.key]
+    assert list(older.claims.moved_endpoints(older.claims)) == []
+    assert [by for by, _ in newer.claims.moved_endpoints(newer.claims)] == [here.key]
 
 
 def test_the_own_host_claims_nothing() -> None:
@@ -150,7 +151,7 @@ def test_another_mac_of_our_own_puts_in_question_what_is_on_our_tunnels() -> Non
     followed = Followed()
     followed.tell(FLEET.joins("a", 1), FLEET.joins(ME, 2))
     assert forwarding(4, "66:00:00:00:00:01") in followed.tell(FLEET.joins(ME, 2, mac=3))
-    assert followed.demand.macs()[4] == "66:00:00:00:00:03"
+    assert followed.claims.macs()[4] == "66:00:00:00:00:03"
     assert followed.tell(FLEET.joins(ME, 2, mac=3, uid="other")) == set()
 
 
@@ -172,13 +173,13 @@ def test_a_host_that_claims_our_own_address_is_refused_and_named() -> None:
     followed = Followed()
     followed.tell(FLEET.joins(ME, 1), FLEET.joins("a", 2, tunnel=1))
     assert followed.wanted() == {}
-    assert followed.demand.refusals() == ["host a claims 10.99.0.1, which is an address of this host"]
+    assert followed.claims.refusals() == ["host a claims 10.99.0.1, which is an address of this host"]
 
 
 def test_a_host_that_cannot_be_reached_is_refused_and_named() -> None:
     found = peer(Host.of("a", HostSpec()), LocalHost(ME, Encapsulation.ALWAYS))
     assert list(found.claims()) == []
-    assert found.refusal == "host a has no address to reach it by"
+    assert found.refusal == "host a has no underlay address"
 
 
 def test_hosts_on_one_segment_are_reached_directly_and_others_through_the_tunnel() -> None:
@@ -221,13 +222,13 @@ def test_both_families_of_a_host_have_their_own_gateway() -> None:
     )
     found = peer(Host.of("a", spec), LocalHost(ME, Encapsulation.ALWAYS))
     assert (found.gateway(4), found.gateway(6)) == ("10.99.0.2", "fd99::2")
-    assert [key.sort for key, _ in found.claims()] == 2 * [ClaimKind.FORWARDING, ClaimKind.NEIGHBOUR, ClaimKind.NEXTHOP]
+    assert [key.kind for key, _ in found.claims()] == 2 * [ClaimKind.FORWARDING, ClaimKind.NEIGHBOUR, ClaimKind.NEXTHOP]
 
 
 @pytest.mark.parametrize("host", ["a", "r-1", "a--b"])
 def test_an_endpoint_is_told_from_its_name_without_its_host(host: str) -> None:
     name = EndpointName(host, "holdfast", "w-1", "eth-0")
-    assert hostless(str(name), host) == name.individual
+    assert without_host(str(name), host) == name.individual
 
 
 def test_a_migration_that_goes_nowhere_any_more_claims_nothing() -> None:
@@ -241,13 +242,13 @@ def test_a_migration_that_goes_nowhere_any_more_claims_nothing() -> None:
 def test_a_contest_names_everybody_and_ends_with_the_last_rival() -> None:
     followed = Followed()
     followed.tell(FLEET.runs("v", ME, "10.65.0.1/32"), FLEET.joins("a", 1), FLEET.runs("w", "a", "10.65.0.1/32"))
-    (contest,) = followed.demand.contests()
+    (contest,) = followed.claims.conflicts()
     assert str(contest) == (
         "route 10.65.0.1/32 is claimed by endpoint a-holdfast-w-eth0 on a and also by endpoint "
         "me-holdfast-v-eth0 on me; the newest object wins"
     )
     followed.tell(FLEET.ends("w", "a"))
-    assert followed.demand.contests() == []
+    assert followed.claims.conflicts() == []
     assert followed.wanted()[route("10.65.0.1/32")] == LocalRoute("tap-v")
 
 

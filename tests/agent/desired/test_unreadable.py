@@ -83,7 +83,7 @@ def test_who_arrives_stays_programmed_while_nobody_can_read_where_he_comes_from(
 
 
 @rotten_ones
-@fault("C39", without="holdfast.agent.desired.source_claims:SourceClaims._recall", returns=[])
+@fault("C39", without="holdfast.agent.desired.source_claims:SourceClaims._restore_endpoint", returns=[])
 def test_C39_nobody_routes_to_where_a_workload_is_only_expected_because_its_place_cannot_be_read(
     tmp_path: Path, rotten: Sequence[str]
 ) -> None:

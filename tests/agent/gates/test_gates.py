@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from holdfast.agent.claims import Claim, ClaimKey, LocalRoute, Mode, NexthopEntry, RemoteRoute, Shape, nexthop, route
 from holdfast.agent.dataplane.api import ClaimChange
-from holdfast.agent.desired.sources import PrecedenceGate, PrecedenceReason
-from holdfast.agent.gates.dependents import DependentsGate, DependentsReason, Present
+from holdfast.agent.gates.dependents import DependentsGate, DependentsReason
+from holdfast.agent.gates.precedence import PrecedenceGate, PrecedenceReason
 from holdfast.agent.gates.readiness import HandlerReadyGate, InterfaceGate, ReadinessReason
 from holdfast.agent.gates.store_path import StorePathGate, StorePathReason, on_path
 from holdfast.agent.pending_deletes import HandlerStatus, PendingDeletes
+from holdfast.agent.present import Present
 from holdfast.model.base.time import Instant, seconds
 from holdfast.reconcile import Change, Closed, Gate, Op, Owned, Synced, SyncGate
 from holdfast.runtime.cooperative import at_once
@@ -52,10 +53,10 @@ def test_footing_holds_a_nexthop_as_long_as_a_route_leans_on_it() -> None:
     gate = DependentsGate(there)
     closed = judged(gate, delete(nexthop(T1), FULL[nexthop(T1)]))
     assert closed is not None
-    assert closed.reason is DependentsReason.LEANED_UPON
-    assert closed.sentence == "1 object in the kernel: other objects in the kernel still lean on it"
+    assert closed.reason is DependentsReason.HAS_DEPENDENTS
+    assert closed.sentence == "1 object in the kernel: other objects in the kernel still depend on it"
     there.drop(P1)
-    assert there.take_freed() == {nexthop(T1)}
+    assert there.take_released() == {nexthop(T1)}
     assert judged(gate, delete(nexthop(T1), FULL[nexthop(T1)])) is None
 
 
@@ -65,9 +66,9 @@ def test_footing_holds_a_route_until_the_nexthop_that_it_moves_to_is_there() -> 
     moved = replace(P1, owned(RemoteRoute(T1)), owned(RemoteRoute(T2)))
     closed = judged(gate, moved)
     assert closed is not None
-    assert closed.reason is DependentsReason.NOT_THERE_YET
+    assert closed.reason is DependentsReason.DEPENDENCY_MISSING
     there.put(nexthop(T2), owned(NexthopEntry(Mode.DIRECT)))
-    assert there.take_freed() == {P1}
+    assert there.take_released() == {P1}
     assert judged(gate, moved) is None
 
 
@@ -77,10 +78,10 @@ def test_footing_lets_a_route_become_local() -> None:
 
 def test_what_is_present_is_counted_once_however_often_it_is_seen() -> None:
     there = present(FULL)
-    at_once(there.replacing_all({key: owned(shape) for key, shape in FULL.items()}))
-    assert there.leaning(nexthop(T1)) == 1
-    at_once(there.replacing_all({}))
-    assert there.leaning(nexthop(T1)) == 0
+    at_once(there.replace_all({key: owned(shape) for key, shape in FULL.items()}))
+    assert there.dependents(nexthop(T1)) == 1
+    at_once(there.replace_all({}))
+    assert there.dependents(nexthop(T1)) == 0
     assert len(there) == 0
 
 
@@ -96,7 +97,7 @@ def test_the_path_is_let_go_after_the_hold_down() -> None:
     change = delete(P1, RemoteRoute(T1))
     closed = judged(gate, change)
     assert closed is not None
-    assert closed.reason is StorePathReason.STORE_BEHIND_IT
+    assert closed.reason is StorePathReason.CARRIES_STORE_TRAFFIC
     assert judged(gate, change, NOW + seconds(29)) is not None
     assert judged(gate, change, NOW + seconds(30)) is None
 
@@ -146,7 +147,7 @@ def test_what_cannot_be_there_yet_waits_and_what_goes_does_not() -> None:
     made: ClaimChange = Change(Op.CREATE, P1, None, owned(LocalRoute("tap1")))
     closed = judged(gate, made)
     assert closed is not None
-    assert closed.reason is ReadinessReason.OBSTACLE
+    assert closed.reason is ReadinessReason.INTERFACE_NOT_READY
     assert closed.detail == "interface tap1 does not exist"
     assert judged(gate, delete(P1, LocalRoute("tap1"))) is None
 
@@ -154,12 +155,12 @@ def test_what_cannot_be_there_yet_waits_and_what_goes_does_not() -> None:
 def test_a_deletion_asks_only_those_who_have_not_acknowledged_it_and_knows_what_they_said() -> None:
     deletions = PendingDeletes(["kernel", "ids"])
     deletions.begin([P1])
-    deletions.answered(P1, "kernel", None)
-    deletions.answered(P1, "ids", "busy")
+    deletions.record(P1, "kernel", None)
+    deletions.record(P1, "ids", "busy")
     deletions.begin([P1])
-    assert not deletions.asks(P1, "kernel")
-    assert deletions.asks(P1, "ids")
+    assert not deletions.is_pending(P1, "kernel")
+    assert deletions.is_pending(P1, "ids")
     assert deletions.statuses(P1) == (HandlerStatus("kernel", True), HandlerStatus("ids", False, "busy"))
-    deletions.call_off(P1)
+    deletions.cancel(P1)
     assert P1 not in deletions
     assert deletions.statuses(P1) == ()

@@ -15,10 +15,10 @@ ENTRIES = (
     JournalEntry(EntryKind.ADD, b"10.0.0.2/32", b"via b"),
     JournalEntry(EntryKind.END, BOOT.encode()),
     JournalEntry(EntryKind.ADD, b"10.0.0.3/32", b"via c"),
-    JournalEntry(EntryKind.INTENT, b"10.0.0.1/32", b"via a"),
+    JournalEntry(EntryKind.DELETING, b"10.0.0.1/32", b"via a"),
     JournalEntry(EntryKind.DONE, b"10.0.0.1/32"),
     JournalEntry(EntryKind.ADD, b"10.0.0.2/32", b"via d"),
-    JournalEntry(EntryKind.INTENT, b"10.0.0.3/32", b"via c"),
+    JournalEntry(EntryKind.DELETING, b"10.0.0.3/32", b"via c"),
     JournalEntry(EntryKind.ADD, b"10.0.0.1/32", b"via e"),
 )
 FRAMES = tuple(pack([entry], sequence) for sequence, entry in enumerate(ENTRIES, 1))
@@ -26,7 +26,7 @@ WHOLE = b"".join(FRAMES)
 
 
 def state(remembered: JournalContents) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    return remembered.live, remembered.going
+    return remembered.live, remembered.deleting
 
 
 def told_by(entries: Iterable[JournalEntry | FoundEntry]) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
@@ -34,12 +34,12 @@ def told_by(entries: Iterable[JournalEntry | FoundEntry]) -> tuple[dict[bytes, b
     live: dict[bytes, bytes] = {}
     going: dict[bytes, bytes] = {}
     for op, key, body, *_ in entries:
-        if op in (EntryKind.ADD, EntryKind.INTENT, EntryKind.DONE):
+        if op in (EntryKind.ADD, EntryKind.DELETING, EntryKind.DONE):
             live.pop(key, None)
             going.pop(key, None)
         if op is EntryKind.ADD:
             live[key] = body
-        if op is EntryKind.INTENT:
+        if op is EntryKind.DELETING:
             going[key] = body
     return live, going
 

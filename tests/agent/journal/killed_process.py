@@ -30,7 +30,7 @@ FOUND: dict[str, bytes | None] = {
 
 
 def _entries(text: str) -> tuple[JournalEntry, ...]:
-    ops = {"+": EntryKind.ADD, "-": EntryKind.INTENT, ".": EntryKind.DONE}
+    ops = {"+": EntryKind.ADD, "-": EntryKind.DELETING, ".": EntryKind.DONE}
     return tuple(JournalEntry(ops[word[0]], word[1:2].encode(), word[2:].encode()) for word in text.split())
 
 
@@ -101,7 +101,7 @@ class Kernel:
             place = self.folder / key.decode()
             if op is EntryKind.ADD:
                 place.write_bytes(body)
-            elif op is EntryKind.INTENT:
+            elif op is EntryKind.DELETING:
                 place.unlink(missing_ok=True)
 
 

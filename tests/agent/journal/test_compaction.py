@@ -24,7 +24,7 @@ EVENTS = st.lists(
     st.lists(
         st.builds(
             JournalEntry,
-            st.sampled_from([EntryKind.ADD, EntryKind.INTENT, EntryKind.DONE]),
+            st.sampled_from([EntryKind.ADD, EntryKind.DELETING, EntryKind.DONE]),
             st.sampled_from(KEYS),
             st.just(b"new"),
         ),
@@ -35,7 +35,7 @@ EVENTS = st.lists(
 
 
 def known(journal: Journal) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    return dict(journal.live), dict(journal.going)
+    return dict(journal.live), dict(journal.deleting)
 
 
 def grown(path: Path, disk: FullDisk | FailingDisk | None = None) -> Journal:
@@ -72,7 +72,7 @@ def test_events_at_any_moment_of_a_compaction_are_in_what_comes_of_it(
     journal.close()
     again = Journal.open(path, BOOT)
     again.close()
-    assert again.opening.found is JournalCondition.WHOLE
+    assert again.opened.condition is JournalCondition.WHOLE
     assert known(again) == expected
 
 
@@ -152,7 +152,7 @@ def test_a_second_compaction_leaves_the_first_alone(path: Path) -> None:
         journal.close()
 
     asyncio.run(scene())
-    assert Journal.open(path, BOOT).opening.found is JournalCondition.WHOLE
+    assert Journal.open(path, BOOT).opened.condition is JournalCondition.WHOLE
 
 
 @pytest.mark.parametrize("room", [0, 40, 200, 370])
@@ -160,7 +160,7 @@ def test_without_room_for_it_the_journal_goes_on(path: Path, room: int) -> None:
     disk = FullDisk(1 << 20)
     journal = grown(path, disk)
     disk.room = room
-    with pytest.raises(JournalUnwritable, match=r"cannot write the journal .* anew \(No space left on device\)"):
+    with pytest.raises(JournalUnwritable, match=r"cannot compact the journal .* \(No space left on device\)"):
         asyncio.run(journal.compact(inline))
     assert list(path.parent.iterdir()) == [path]
     disk.room = 1 << 20

@@ -35,7 +35,9 @@ def left_by_an_earlier_run(path: Path) -> None:
 
 
 @fault(
-    "N2", without="holdfast.agent.journal.open:what_counts", by="tests.agent.journal.without_protection:only_this_run"
+    "N2",
+    without="holdfast.agent.journal.open:contents_for_boot",
+    by="tests.agent.journal.without_protection:only_this_run",
 )
 def test_N2_a_stop_before_the_sync_forgets_nothing(path: Path) -> None:
     left_by_an_earlier_run(path)
@@ -46,7 +48,9 @@ def test_N2_a_stop_before_the_sync_forgets_nothing(path: Path) -> None:
 
 
 @fault(
-    "N3", without="holdfast.agent.journal.open:what_counts", by="tests.agent.journal.without_protection:only_this_run"
+    "N3",
+    without="holdfast.agent.journal.open:contents_for_boot",
+    by="tests.agent.journal.without_protection:only_this_run",
 )
 def test_N3_the_first_event_after_a_start_forgets_nothing(path: Path) -> None:
     left_by_an_earlier_run(path)
@@ -64,11 +68,11 @@ def test_N6_a_flipped_bit_is_neither_believed_nor_the_end(path: Path) -> None:
     spoilt = start + FRAMES[2].index(b"via") + 4
     path.write_bytes(WHOLE[:spoilt] + b"?" + WHOLE[spoilt + 1 : start + len(FRAMES[2])] + FRAMES[3] + FRAMES[4])
     journal = Journal.open(path, BOOT)
-    assert journal.opening.found is JournalCondition.DAMAGED
+    assert journal.opened.condition is JournalCondition.DAMAGED
     assert dict(journal.live) == told_by([ENTRIES[1], ENTRIES[4]])[0]
 
 
-@fault("N7", without="holdfast.agent.journal.open:cut_at_the_tear")
+@fault("N7", without="holdfast.agent.journal.open:truncate_torn_write")
 def test_N7_behind_a_torn_tail_the_journal_goes_on_as_if_it_had_never_been(path: Path) -> None:
     left_by_an_earlier_run(path)
     with path.open("ab") as file:
@@ -79,7 +83,7 @@ def test_N7_behind_a_torn_tail_the_journal_goes_on_as_if_it_had_never_been(path:
     for _ in range(3):
         again = Journal.open(path, BOOT)
         again.close()
-        assert again.opening.found is JournalCondition.WHOLE
+        assert again.opened.condition is JournalCondition.WHOLE
         assert again.live == {**KNOWN, b"later": b"y"}
 
 
@@ -99,7 +103,7 @@ def test_N11_killed_right_after_an_add_the_object_is_known(path: Path) -> None:
 
 @fault(
     "N15",
-    without="holdfast.agent.journal.compaction:walk_over",
+    without="holdfast.agent.journal.compaction:key_slices",
     by="tests.agent.journal.without_protection:all_at_once",
 )
 def test_N15_no_event_waits_for_more_than_a_slice_of_a_compaction(path: Path) -> None:

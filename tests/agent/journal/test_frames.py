@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.agent.journal import frames
 from holdfast.agent.journal.frames import Damage, EntryKind, FoundEntry, JournalEntry, NewerFrame, TooLong, pack, scan
-from holdfast.agent.journal.replay import JournalCondition, judge, recall
+from holdfast.agent.journal.replay import JournalCondition, judge, replay
 from tests.agent.journal.harness import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, state, told_by
 
 NOISE = st.binary(max_size=60).filter(lambda noise: not any(isinstance(found, FoundEntry) for found in scan(noise)))
@@ -17,7 +17,7 @@ NOISE = st.binary(max_size=60).filter(lambda noise: not any(isinstance(found, Fo
 ANY_ENTRIES = st.lists(
     st.builds(
         JournalEntry,
-        st.sampled_from([EntryKind.ADD, EntryKind.INTENT, EntryKind.DONE]),
+        st.sampled_from([EntryKind.ADD, EntryKind.DELETING, EntryKind.DONE]),
         st.binary(min_size=1, max_size=8) | st.sampled_from([b"a", b"b", frames.MAGIC]),
         NOISE | st.sampled_from([frames.MAGIC, FRAMES[0][:-1]]),
     ),
@@ -88,12 +88,12 @@ def in_runs(data: bytes) -> list[FoundEntry] | None:
 
 def test_torn_at_every_byte_the_records_before_the_tear_are_found() -> None:
     for cut in range(len(WHOLE)):
-        told = recall(WHOLE[:cut])
+        found = replay(WHOLE[:cut])
         whole = frame_at(cut)
-        assert state(told.remembered) == told_by(ENTRIES[:whole])
+        assert state(found.contents) == told_by(ENTRIES[:whole])
         start = sum(map(len, FRAMES[:whole]))
-        assert told.bad == ([Damage(start, cut)] if start < cut else [])
-        assert told.torn == (start < cut)
+        assert found.damage == ([Damage(start, cut)] if start < cut else [])
+        assert found.torn == (start < cut)
 
 
 @pytest.mark.parametrize("bit", range(8))
@@ -101,36 +101,36 @@ def test_flipped_at_every_bit_only_the_record_that_it_hit_is_missing(bit: int) -
     for offset in range(len(WHOLE)):
         flipped = bytearray(WHOLE)
         flipped[offset] ^= 1 << bit
-        told = recall(bytes(flipped))
+        found = replay(bytes(flipped))
         hit = frame_at(offset)
-        assert state(told.remembered) == told_by([*ENTRIES[:hit], *ENTRIES[hit + 1 :]])
+        assert state(found.contents) == told_by([*ENTRIES[:hit], *ENTRIES[hit + 1 :]])
         start = sum(map(len, FRAMES[:hit]))
-        assert told.bad == [Damage(start, start + len(FRAMES[hit]))]
-        assert judge(told, BOOT.encode()) in (JournalCondition.DAMAGED, JournalCondition.TORN)
+        assert found.damage == [Damage(start, start + len(FRAMES[hit]))]
+        assert judge(found, BOOT.encode()) in (JournalCondition.DAMAGED, JournalCondition.TORN)
 
 
 def test_zeroed_from_every_byte_the_records_before_are_found() -> None:
     for start in range(len(WHOLE)):
-        told = recall(WHOLE[:start] + bytes(len(WHOLE) - start))
-        assert state(told.remembered) == told_by(ENTRIES[: frame_at(start)])
+        found = replay(WHOLE[:start] + bytes(len(WHOLE) - start))
+        assert state(found.contents) == told_by(ENTRIES[: frame_at(start)])
 
 
 def test_cut_out_at_every_frame_the_gap_is_counted() -> None:
     for number in range(len(FRAMES) - 1):
-        told = recall(b"".join([*FRAMES[:number], *FRAMES[number + 1 :]]))
-        assert told.missing == 1
-        assert judge(told, BOOT.encode()) is JournalCondition.DAMAGED
+        found = replay(b"".join([*FRAMES[:number], *FRAMES[number + 1 :]]))
+        assert found.missing == 1
+        assert judge(found, BOOT.encode()) is JournalCondition.DAMAGED
 
 
 def test_an_old_copy_of_a_record_is_not_believed() -> None:
     """Else it would bring back what was true once: here a removal that was done long ago."""
-    told = recall(WHOLE + FRAMES[5])
-    assert state(told.remembered) == told_by(ENTRIES)
-    assert told.bad == [Damage(len(WHOLE), len(WHOLE) + len(FRAMES[5]))]
+    found = replay(WHOLE + FRAMES[5])
+    assert state(found.contents) == told_by(ENTRIES)
+    assert found.damage == [Damage(len(WHOLE), len(WHOLE) + len(FRAMES[5]))]
 
 
 def test_a_frame_inside_a_damaged_body_with_an_old_sequence_is_not_believed() -> None:
-    inner = pack([JournalEntry(EntryKind.INTENT, b"live", b"x")], 1)
+    inner = pack([JournalEntry(EntryKind.DELETING, b"live", b"x")], 1)
     outer = bytearray(pack([JournalEntry(EntryKind.ADD, b"k", b"y" + inner)], 2))
     outer[-1] ^= 1
     data = pack([JournalEntry(EntryKind.ADD, b"live", b"x")], 1) + bytes(outer)

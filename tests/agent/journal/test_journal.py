@@ -18,7 +18,7 @@ from tests.agent.journal.harness import BOOT, inline, told_by
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
 ENTRIES = st.builds(
-    JournalEntry, st.sampled_from([EntryKind.ADD, EntryKind.INTENT]), KEYS, st.sampled_from([b"1", b"2"])
+    JournalEntry, st.sampled_from([EntryKind.ADD, EntryKind.DELETING]), KEYS, st.sampled_from([b"1", b"2"])
 ) | st.builds(JournalEntry, st.just(EntryKind.DONE), KEYS)
 STEPS = st.lists(st.lists(ENTRIES, max_size=5) | st.sampled_from(["reopen", "compact"]), max_size=12)
 
@@ -26,17 +26,17 @@ STEPS = st.lists(st.lists(ENTRIES, max_size=5) | st.sampled_from(["reopen", "com
 def test_an_object_is_known_from_its_add_to_its_done(path: Path) -> None:
     journal = Journal.open(path, BOOT)
     journal.add([(b"a", b"1"), (b"b", b"2")])
-    journal.intend([(b"a", b"1")])
-    assert (dict(journal.live), dict(journal.going)) == ({b"b": b"2"}, {b"a": b"1"})
+    journal.begin_delete([(b"a", b"1")])
+    assert (dict(journal.live), dict(journal.deleting)) == ({b"b": b"2"}, {b"a": b"1"})
     journal.done([b"a"])
-    assert (dict(journal.live), dict(journal.going)) == ({b"b": b"2"}, {})
+    assert (dict(journal.live), dict(journal.deleting)) == ({b"b": b"2"}, {})
 
 
 def test_an_object_that_comes_back_is_no_longer_being_removed(path: Path) -> None:
     journal = Journal.open(path, BOOT)
-    journal.intend([(b"a", b"1")])
+    journal.begin_delete([(b"a", b"1")])
     journal.add([(b"a", b"2")])
-    assert (dict(journal.live), dict(journal.going)) == ({b"a": b"2"}, {})
+    assert (dict(journal.live), dict(journal.deleting)) == ({b"a": b"2"}, {})
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -51,13 +51,13 @@ def test_any_history_with_restarts_and_compactions_is_remembered(
         if step == "reopen":
             journal.close()
             journal = Journal.open(path, BOOT)
-            assert journal.opening.found is JournalCondition.WHOLE
+            assert journal.opened.condition is JournalCondition.WHOLE
         elif step == "compact":
             asyncio.run(journal.compact(inline))
         elif isinstance(step, list):
             journal.write(step)
             written += step
-        assert (dict(journal.live), dict(journal.going)) == told_by(written)
+        assert (dict(journal.live), dict(journal.deleting)) == told_by(written)
     journal.close()
 
 
@@ -73,10 +73,10 @@ def test_a_batch_is_one_write_without_a_sync(path: Path) -> None:
 def test_what_is_known_already_is_not_written_again(path: Path) -> None:
     journal = Journal.open(path, BOOT)
     journal.add([(b"a", b"1")])
-    journal.intend([(b"b", b"1")])
+    journal.begin_delete([(b"b", b"1")])
     size = journal.size
     journal.add([(b"a", b"1")])
-    journal.intend([(b"b", b"1")])
+    journal.begin_delete([(b"b", b"1")])
     journal.done([b"unknown"])
     assert journal.size == size
 
@@ -94,7 +94,7 @@ def test_a_full_disk_takes_a_batch_as_a_whole_or_not_at_all(path: Path, room: in
     journal.add([(b"d", b"4")])
     journal.close()
     journal = Journal.open(path, BOOT)
-    assert journal.opening.found is JournalCondition.WHOLE
+    assert journal.opened.condition is JournalCondition.WHOLE
     assert dict(journal.live) == {b"a": b"1", b"d": b"4"}
 
 
@@ -134,4 +134,4 @@ def test_one_object_that_is_too_long_is_refused_before_anything_is_written(path:
     assert (journal.size, dict(journal.live)) == (size, {})
     journal.add([(b"a", b"1")])
     journal.close()
-    assert Journal.open(path, BOOT).opening.found is JournalCondition.WHOLE
+    assert Journal.open(path, BOOT).opened.condition is JournalCondition.WHOLE

@@ -18,10 +18,10 @@ def toggle(roll: KeyRegister, present: set[bytes], keys: list[bytes]) -> None:
     """Who is there leaves, who is not comes."""
     for key in keys:
         if key in present:
-            roll.leave(key)
+            roll.remove(key)
             present.remove(key)
         else:
-            roll.enter(key)
+            roll.add(key)
             present.add(key)
 
 
@@ -56,6 +56,6 @@ def test_a_walk_ends_although_keys_come_all_the_time() -> None:
     roll = KeyRegister(KEYS)
     met = 0
     for number, keys in enumerate(roll.walk(1)):
-        roll.enter(b"new %d" % number)
+        roll.add(b"new %d" % number)
         met += len(keys)
     assert met == len(KEYS)

@@ -37,7 +37,7 @@ def test_killed_at_every_step_nothing_that_may_be_in_the_kernel_is_forgotten(sce
         journal = Journal.open(place / "journal", BOOT)
         journal.close()
         marks = place / "returned"
-        known = dict(journal.live), dict(journal.going)
+        known = dict(journal.live), dict(journal.deleting)
         assert known in may_be_known(scene, len(marks.read_bytes()) if marks.exists() else 0), place
         kernel = {file.name.encode() for file in (place / "kernel").iterdir()} if (place / "kernel").exists() else set()
         assert kernel <= known[0].keys() | known[1].keys(), place

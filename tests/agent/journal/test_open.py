@@ -16,7 +16,7 @@ from tests.agent.journal.harness import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, 
 
 
 def known(journal: Journal) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    return dict(journal.live), dict(journal.going)
+    return dict(journal.live), dict(journal.deleting)
 
 
 def reopened(path: Path) -> tuple[JournalCondition, tuple[dict[bytes, bytes], dict[bytes, bytes]]]:
@@ -30,12 +30,12 @@ def reopened(path: Path) -> tuple[JournalCondition, tuple[dict[bytes, bytes], di
     journal.close()
     assert live.pop(b"later") == b"x"
     assert (live, going) == before
-    return journal.opening.found, before
+    return journal.opened.condition, before
 
 
 def test_no_journal_is_begun(path: Path) -> None:
     journal = Journal.open(path, BOOT)
-    assert journal.opening.found is JournalCondition.ABSENT
+    assert journal.opened.condition is JournalCondition.ABSENT
     assert known(journal) == ({}, {})
     journal.close()
     assert reopened(path) == (JournalCondition.WHOLE, ({}, {}))
@@ -45,8 +45,8 @@ def test_a_whole_journal_is_left_as_it_is(path: Path) -> None:
     path.write_bytes(WHOLE)
     journal = Journal.open(path, BOOT)
     journal.close()
-    assert journal.opening.found is JournalCondition.WHOLE
-    assert journal.opening.sentence == f"{path} tells of 3 objects, 1 of them being removed"
+    assert journal.opened.condition is JournalCondition.WHOLE
+    assert journal.opened.sentence == f"{path} has 3 objects, 1 of them being deleted"
     assert known(journal) == told_by(ENTRIES)
     assert path.read_bytes() == WHOLE
 
@@ -68,24 +68,25 @@ def test_a_torn_tail_is_cut_off_and_kept_aside(path: Path) -> None:
     path.write_bytes(WHOLE[:-3])
     journal = Journal.open(path, BOOT)
     journal.close()
-    assert journal.opening.found is JournalCondition.TORN
+    assert journal.opened.condition is JournalCondition.TORN
     assert path.read_bytes() == WHOLE[: -len(FRAMES[-1])]
-    assert journal.opening.aside is not None
-    assert journal.opening.aside.read_bytes() == FRAMES[-1][:-3]
-    assert "the last write to the journal was interrupted (37 of" in journal.opening.sentence
+    assert journal.opened.quarantine is not None
+    assert journal.opened.quarantine.read_bytes() == FRAMES[-1][:-3]
+    assert "the last write to the journal was interrupted (37 of" in journal.opened.sentence
 
 
 def test_bad_bytes_in_the_middle_are_kept_aside_and_said(path: Path) -> None:
     path.write_bytes(b"".join([*FRAMES[:4], b"rubbish", *FRAMES[5:]]))
     journal = Journal.open(path, BOOT)
     journal.close()
-    opening = journal.opening
-    assert (opening.found, opening.missing) == (JournalCondition.DAMAGED, 1)
-    assert opening.aside is not None
-    assert opening.aside.read_bytes() == b"rubbish"
-    assert opening.sentence == (
-        f"{path}: the journal is damaged (7 of 338 bytes cannot be read, records gone: 1): 3 objects, 1 of them being "
-        f"removed still count, and the kernel's own tags tell more; the bad bytes are kept in {opening.aside}"
+    opened = journal.opened
+    assert (opened.condition, opened.missing) == (JournalCondition.DAMAGED, 1)
+    assert opened.quarantine is not None
+    assert opened.quarantine.read_bytes() == b"rubbish"
+    assert opened.sentence == (
+        f"{path}: the journal is damaged (7 of 338 bytes cannot be read, entries lost: 1): using the remaining "
+        f"3 objects, 1 of them being deleted, others are found by their tags; "
+        f"the bad bytes are kept in {opened.quarantine}"
     )
 
 
@@ -94,9 +95,9 @@ def test_a_foreign_or_empty_file_is_kept_aside_and_a_journal_begun(path: Path, c
     path.write_bytes(content)
     journal = Journal.open(path, BOOT)
     journal.close()
-    assert journal.opening.found is JournalCondition.DAMAGED
+    assert journal.opened.condition is JournalCondition.DAMAGED
     assert known(journal) == ({}, {})
-    kept = journal.opening.aside.read_bytes() if journal.opening.aside else b""
+    kept = journal.opened.quarantine.read_bytes() if journal.opened.quarantine else b""
     assert kept == content
     assert reopened(path)[0] is JournalCondition.WHOLE
 
@@ -105,15 +106,15 @@ def test_a_journal_of_another_boot_is_discarded_with_a_sentence(path: Path) -> N
     path.write_bytes(WHOLE)
     journal = Journal.open(path, "another")
     journal.close()
-    assert journal.opening.found is JournalCondition.OTHER_BOOT
-    assert "is about another boot of this machine" in journal.opening.sentence
+    assert journal.opened.condition is JournalCondition.OTHER_BOOT
+    assert "is of another boot of this machine" in journal.opened.sentence
     assert known(journal) == ({}, {})
-    assert Journal.open(path, "another").opening.found is JournalCondition.WHOLE
+    assert Journal.open(path, "another").opened.condition is JournalCondition.WHOLE
 
 
 def test_nobody_opens_a_journal_without_knowing_the_boot(path: Path) -> None:
     path.write_bytes(WHOLE)
-    with pytest.raises(ValueError, match="without the boot id"):
+    with pytest.raises(ValueError, match="boot id is empty"):
         Journal.open(path, "")
     assert path.read_bytes() == WHOLE
 
@@ -121,7 +122,7 @@ def test_nobody_opens_a_journal_without_knowing_the_boot(path: Path) -> None:
 def test_a_journal_that_cannot_say_its_boot_any_more_counts(path: Path) -> None:
     path.write_bytes(FRAMES[1] + FRAMES[2])
     journal = Journal.open(path, "another")
-    assert journal.opening.found is JournalCondition.DAMAGED
+    assert journal.opened.condition is JournalCondition.DAMAGED
     assert known(journal) == told_by(ENTRIES[1:3])
 
 
@@ -156,7 +157,7 @@ def test_without_room_to_mend_it_the_journal_is_used_as_it_is(path: Path, conten
     journal.close()
     after = Journal.open(path, BOOT)
     assert dict(after.live) == {**before[0], b"later": b"x"}
-    assert dict(after.going) == before[1]
+    assert dict(after.deleting) == before[1]
 
 
 @pytest.mark.parametrize("call", ["create", "sync", "rename"])
@@ -165,7 +166,7 @@ def test_a_mending_that_fails_loses_nothing(path: Path, call: str) -> None:
     expected = known(Journal.open(path, BOOT))
     path.write_bytes(WHOLE[:100] + b"rubbish" + WHOLE[100:])
     journal = Journal.open(path, BOOT, files=FailingDisk(call, errno.EIO))
-    assert "could not be repaired (Input/output error)" in journal.opening.sentence
+    assert "could not be repaired (Input/output error)" in journal.opened.sentence
     assert known(journal) == expected
     journal.done([b"10.0.0.2/32"])
     journal.close()

@@ -23,4 +23,4 @@ def written_later(self: Segment, entries: Sequence[JournalEntry]) -> None:
 
 
 def all_at_once(remembered: JournalContents) -> Generator[Sequence[bytes], None, None]:
-    return remembered.roll.walk(1 << 30)
+    return remembered.keys.walk(1 << 30)

@@ -83,7 +83,7 @@ class Said:
         machine = world.node("r1")
         self.are_all = True
         reporter = EndpointReporter(
-            machine.store(), REGION, "r1", lambda: self.states, machine.clock.now, are_all=lambda: self.are_all
+            machine.store(), REGION, "r1", lambda: self.states, machine.clock.now, is_complete=lambda: self.are_all
         )
         self.task = asyncio.create_task(reporter.run())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.report.reporter import Around, Reporter, ReportingHost
+from holdfast.agent.report.reporter import Reporter, ReportingHost
 from holdfast.agent.report.schedule import ReportIntervals, clock_skew
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
@@ -37,13 +37,20 @@ class Reporting:
         self.answer: AgentReport | None = AgentReport(version="1", boot_id=boot, counts={"programmed": 3})
         self.states: list[str] = []
         self.remembered: SeenStore | None = None
-        around = Around(machine.clock, self._asked, lambda: self.remembered, lambda _, state: self.states.append(state))
-        host = ReportingHost(REGION, HOST, boot)
-        self.reporter = Reporter(self.client, host, seconds(90), ReportIntervals(), around)
+        self.reporter = Reporter(
+            self.client,
+            ReportingHost(REGION, HOST, boot),
+            seconds(90),
+            ReportIntervals(),
+            machine.clock,
+            ask_worker=self._ask_worker,
+            remembered=lambda: self.remembered,
+            show=lambda _, state: self.states.append(state),
+        )
         self.stopping = asyncio.Event()
         self.task = asyncio.create_task(self.reporter.run(self.stopping))
 
-    async def _asked(self) -> AgentReport | None:
+    async def _ask_worker(self) -> AgentReport | None:
         return self.answer
 
     async def stop(self) -> None:
@@ -295,10 +302,10 @@ def test_another_agent_of_the_same_name_is_noticed_and_named() -> None:
         one = Reporting(world)
         other = Reporting(world, "r12-08", boot="boot-9")
         await asyncio.sleep(100)
-        assert "another agent reports as r12-07 (boot id boot-9)" in one.reporter.rival
+        assert "another agent reports as r12-07 (boot id boot-9)" in one.reporter.duplicate
         await other.stop()
         await asyncio.sleep(70)
-        assert one.reporter.rival == ""
+        assert one.reporter.duplicate == ""
 
     scene(story)
 

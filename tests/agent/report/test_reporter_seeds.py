@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.agent.report.reporter import Around, Reporter, ReportingHost
+from holdfast.agent.report.reporter import Reporter, ReportingHost
 from holdfast.agent.report.schedule import ReportIntervals
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
@@ -17,7 +17,7 @@ from holdfast.testing import FakeClient, StoreWrite, World, simulate
 REGION = Region()
 HOST = "r12-07"
 TTL = 90.0
-TEMPO = ReportIntervals()
+INTERVALS = ReportIntervals()
 OWN = {kind.key(REGION, HOST) for kind in (AGENT_STATUS, LAST_STATUS, AGENT_REPORT)}
 REPORT, STATUS = AGENT_REPORT.key(REGION, HOST), AGENT_STATUS.key(REGION, HOST)
 SLACK = 30.0
@@ -71,7 +71,7 @@ class Host1207:
         now = self.world.time
         if now - self.well_since > SLACK:
             assert self.is_alive(), f"all has been well for {now - self.well_since:.0f} s, and the host is not alive"
-        if now - self.silent_since > TEMPO.silent_after.total_seconds() + TTL + SLACK:
+        if now - self.silent_since > INTERVALS.silent_after.total_seconds() + TTL + SLACK:
             assert not self.is_alive(), f"its worker has said nothing for {now - self.silent_since:.0f} s"
 
     def start(self) -> None:
@@ -95,12 +95,20 @@ class Host1207:
         node = self.world.node(HOST)
         self.client = node.store()
         self.relink()
-        around = Around(node.clock, self._asked, lambda: None, lambda _success, _state: None)
-        reporter = Reporter(self.client, ReportingHost(REGION, HOST, "boot-1"), seconds(TTL), TEMPO, around)
+        reporter = Reporter(
+            self.client,
+            ReportingHost(REGION, HOST, "boot-1"),
+            seconds(TTL),
+            INTERVALS,
+            node.clock,
+            ask_worker=self._ask_worker,
+            remembered=lambda: None,
+            show=lambda _success, _state: None,
+        )
         self.writes.clear()
         await reporter.run(asyncio.Event())
 
-    async def _asked(self) -> AgentReport | None:
+    async def _ask_worker(self) -> AgentReport | None:
         return AgentReport(version="1", boot_id="boot-1", counts={"failed": self.count}) if self.hears else None
 
     def _judge(self, write: StoreWrite) -> None:
@@ -112,7 +120,9 @@ class Host1207:
             self.writes.append((write.at, STATUS in keys))
         for (before, _), (after, alive) in zip(self.writes[-2:], self.writes[-1:], strict=False):
             apart = after - before
-            assert alive or not apart or apart > TEMPO.spacing.total_seconds() - 0.1, f"two reports {apart:.1f} s apart"
+            assert alive or not apart or apart > INTERVALS.spacing.total_seconds() - 0.1, (
+                f"two reports {apart:.1f} s apart"
+            )
 
 
 async def _weather(world: World) -> None:

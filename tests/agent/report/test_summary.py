@@ -81,7 +81,7 @@ def test_the_revision_is_that_of_the_source_that_is_least_far() -> None:
 def test_an_unsynced_source_says_for_how_long_and_how_many_peers_it_keeps() -> None:
     present = {route(f"10.0.0.{n}/32"): owned(f"r{n % 3}", "region-b") for n in range(9)}
     silent = Synced(AT.now - seconds(751))
-    (keeping,) = standing(sources={"region-b": silent}, present=present).keeping(AT.now)
+    (keeping,) = standing(sources={"region-b": silent}, present=present).by_source(AT.now)
     assert keeping.sentence == "unsynced: region-b, 00:12:31, keeping 2 peers"
 
 
@@ -93,4 +93,4 @@ def test_what_is_remembered_and_not_in_the_kernel_does_not_count_as_programmed()
 def test_a_host_that_the_inventory_does_not_know_says_so() -> None:
     (gate,) = standing(unregistered_since=AGO).report(AT).gates
     assert (gate.gate, gate.opens) == ("registration", "holdfast apply, with this host in the file")
-    assert "does not know this host" in gate.reason
+    assert "does not have this host" in gate.reason

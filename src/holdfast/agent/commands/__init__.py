@@ -1,1 +1,1 @@
-"""Control-socket commands of the agent: `control` takes requests, the others build the answers."""
+"""Control commands of the agent: `control` answers, `views` and `trace_route` compute the answers."""

@@ -1,4 +1,4 @@
-"""What a running agent answers: its report, its peers, what waits, and why a host is as it is. Thin: it only asks."""
+"""Control commands of a running agent: its report, its peers, pending deletes, and explanations of hosts and routes."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.store.identity import StoreVerdict
 
-_COUNT_EVERY = Duration(seconds=10)
+_COUNT_INTERVAL = Duration(seconds=10)
 
 
 class AgentCommands:
-    def __init__(self, keeper: AgentReconciler, host: str, boot_id: str, clock: Clock) -> None:
-        self._keeper = keeper
+    def __init__(self, reconciler: AgentReconciler, host: str, boot_id: str, clock: Clock) -> None:
+        self._reconciler = reconciler
         self._host = host
         self._boot_id = boot_id
         self._clock = clock
         self._unregistered = NEVER
         self._counted = NEVER
-        self._well: Mapping[str, int] = {}
+        self._counts: Mapping[str, int] = {}
         self.addresses: tuple[str, ...] = ()
-        """Of this host, as its kernel shows them."""
+        """Addresses of this host, as its kernel shows them."""
         self.tunnel_macs: tuple[str, ...] = ()
-        """Of this host's ends of the tunnels, as others know them."""
+        """MACs of this host's VXLAN devices, as other hosts know them."""
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -52,49 +52,49 @@ class AgentCommands:
         }
 
     def endpoints(self) -> Mapping[EndpointName, EndpointState] | None:
-        """How this host's endpoints are; None while not every source has said which there are, or is known as ours."""
-        keeper = self._keeper
-        complete = all(one.synced.revision is not None for one in keeper.followings)
-        if not complete or not keeper.reconciler.passes or not self._is_ours():
+        """States of this host's endpoints; None until every source is complete, compared, and known to be ours."""
+        reconciler = self._reconciler
+        complete = all(watcher.synced.revision is not None for watcher in reconciler.watchers)
+        if not complete or not reconciler.loop.passes or not self._is_ours():
             return None
-        obstacle = keeper.kernel.dataplane.obstacle
-        return states(self._local(), keeper.present.claims, keeper.reconciler.ledger.outstanding, obstacle)
+        obstacle = reconciler.target.dataplane.obstacle
+        return states(self._local(), reconciler.present.claims, reconciler.loop.ledger.outstanding, obstacle)
 
     def knows_all_endpoints(self) -> bool:
-        """Whether none is missing in `endpoints` because its value cannot be read (C39)."""
-        return not any(one.synced.unreadable for one in self._keeper.followings)
+        """Tell whether `endpoints` is complete: no value is unreadable (C39)."""
+        return not any(watcher.synced.unreadable for watcher in self._reconciler.watchers)
 
     def _local(self) -> list[Endpoint]:
-        return [one for following in self._keeper.followings for one in following.demand.local()]
+        return [one for watcher in self._reconciler.watchers for one in watcher.claims.local()]
 
     async def _report(self, _request: Request, _who: Who) -> Any:
         at = Moment(self._clock.now(), self._clock.wall())
-        standing = self._standing(at.now)
-        if at.now - self._counted >= _COUNT_EVERY:
-            self._counted, self._well = at.now, standing.kept()
-        return msgspec.to_builtins(replace(standing, well=self._well).report(at))
+        summary = self._summary(at.now)
+        if at.now - self._counted >= _COUNT_INTERVAL:
+            self._counted, self._counts = at.now, summary.count_programmed()
+        return msgspec.to_builtins(replace(summary, programmed=self._counts).report(at))
 
     async def _about(self, _request: Request, _who: Who) -> Any:
-        return msgspec.to_builtins(self._told(self._clock.now()))
+        return msgspec.to_builtins(self._details(self._clock.now()))
 
-    def _told(self, now: Instant) -> AgentDetails:
-        keeper, standing = self._keeper, self._standing(now)
+    def _details(self, now: Instant) -> AgentDetails:
+        reconciler, summary = self._reconciler, self._summary(now)
         return AgentDetails(
             host=self._host,
-            dataplane=keeper.kernel.dataplane.describe().name,
-            sources=standing.keeping(now),
+            dataplane=reconciler.target.dataplane.describe().name,
+            sources=summary.by_source(now),
             registered=self._registered(),
-            disputes=keeper.sources.disputes(),
-            counts=standing.counts(),
-            pending_deletes=standing.pending_deletes,
+            conflicts=reconciler.sources.conflicts(),
+            counts=summary.counts(),
+            pending_deletes=summary.pending_deletes,
         )
 
     async def _peers(self, _request: Request, _who: Who) -> Any:
-        return msgspec.to_builtins(self._picture().peers(self._host))
+        return msgspec.to_builtins(self._view().peers(self._host))
 
     async def _pending(self, _request: Request, _who: Who) -> Any:
-        deletions = self._keeper.kernel.deletions
-        return msgspec.to_builtins(self._picture().pending({key: deletions.statuses(key) for key in deletions}))
+        deletes = self._reconciler.target.pending_deletes
+        return msgspec.to_builtins(self._view().pending({key: deletes.statuses(key) for key in deletes}))
 
     async def _explain(self, request: Request, _who: Who) -> Any:
         name = str(request.args.get("name", ""))
@@ -104,19 +104,19 @@ class AgentCommands:
             return {"host": self._host, "endpoints": [one for one in self._endpoints() if name in one["names"]]}
         if request.args.get("kind") != "host":
             raise Declined("an agent explains hosts, endpoints and routes: holdfast explain host NAME")
-        picture, about = self._picture(), self._told(self._clock.now())
+        view, details = self._view(), self._details(self._clock.now())
         endpoints = self._endpoints() if name == self._host else []
         return {
-            **msgspec.to_builtins(about),
+            **msgspec.to_builtins(details),
             "self": name == self._host,
-            "peer": msgspec.to_builtins(next((one for one in picture.peers(self._host) if one.host == name), None)),
-            "objects": msgspec.to_builtins(picture.objects(name)),
+            "peer": msgspec.to_builtins(next((one for one in view.peers(self._host) if one.host == name), None)),
+            "objects": msgspec.to_builtins(view.objects(name)),
             "endpoints": {one["names"][0]: one["state"] for one in endpoints},
             "arrivals": {one["names"][0]: one["arrival"] for one in endpoints if one["arrival"]},
         }
 
     def _endpoints(self) -> list[dict[str, Any]]:
-        """The endpoints that are here or arrive here, by what they are called: with this host, and without."""
+        """Endpoints that are on this host or migrate to it, with their names including and excluding the host."""
         arrivals = self._arrivals()
         return [
             {
@@ -129,13 +129,13 @@ class AgentCommands:
 
     def _explain_route(self, address: str) -> Any:
         try:
-            found = trace(self._picture(), interface(address))
+            found = trace(self._view(), interface(address))
         except AddressRefused as refused:
             raise Declined(str(refused)) from refused
         return {"host": self._host, "trace": msgspec.to_builtins(found)}
 
-    def _standing(self, now: Instant) -> AgentSummary:
-        keeper = self._keeper
+    def _summary(self, now: Instant) -> AgentSummary:
+        reconciler = self._reconciler
         if self._registered() is not False:
             self._unregistered = NEVER
         elif not self._unregistered:
@@ -144,33 +144,33 @@ class AgentCommands:
             version=__version__,
             boot_id=self._boot_id,
             host=self._host,
-            stories=list(keeper.reconciler.ledger),
-            sources=keeper.sync.sources,
-            present=keeper.present.claims,
-            pending_deletes=len(keeper.kernel.deletions),
+            outstanding=list(reconciler.loop.ledger),
+            sources=reconciler.sync_gate.sources,
+            present=reconciler.present.claims,
+            pending_deletes=len(reconciler.target.pending_deletes),
             unregistered_since=self._unregistered or None,
             addresses=self.addresses,
             tunnel_macs=self.tunnel_macs,
         )
 
     def _registered(self) -> bool | None:
-        """Whether a source knows this host; None before all have spoken, and while a store is not known to be ours."""
-        known = [one.host(self._host) for one in self._keeper.followings]
+        """Tell whether a source has this host; None before all are complete, or while a store is not known as ours."""
+        known = [watcher.has_host(self._host) for watcher in self._reconciler.watchers]
         return None if None in known or not self._is_ours() else any(known)
 
     def _is_ours(self) -> bool:
-        """Whether every store is known to be the one that this host belongs to."""
-        verdicts = [one.judgement and one.judgement.verdict for one in self._keeper.belonging.known.values()]
+        """Tell whether every store is known to belong to this host's fleet."""
+        verdicts = [one.judgement and one.judgement.verdict for one in self._reconciler.identity_gate.known.values()]
         return set(verdicts) == {StoreVerdict.OURS}
 
-    def _picture(self) -> AgentView:
-        keeper = self._keeper
-        wanted: Mapping[ClaimKey, Owned[Claim]] = keeper.sources.among(keeper.sources.keys())
-        stories: Mapping[ClaimKey, Outstanding[ClaimKey, Claim]] = {
-            story.change.key: story for story in keeper.reconciler.ledger
+    def _view(self) -> AgentView:
+        reconciler = self._reconciler
+        wanted: Mapping[ClaimKey, Owned[Claim]] = reconciler.sources.among(reconciler.sources.keys())
+        outstanding: Mapping[ClaimKey, Outstanding[ClaimKey, Claim]] = {
+            one.change.key: one for one in reconciler.loop.ledger
         }
-        return AgentView(keeper.present.claims, wanted, stories, self._clock.now(), self._arrivals())
+        return AgentView(reconciler.present.claims, wanted, outstanding, self._clock.now(), self._arrivals())
 
     def _arrivals(self) -> Mapping[str, Arrival]:
-        found = [one for following in self._keeper.followings for one in following.demand.arrivals()]
+        found = [one for watcher in self._reconciler.watchers for one in watcher.claims.arrivals()]
         return {one.endpoint.name.individual: one for one in found}

@@ -1,6 +1,6 @@
-"""What an agent tells about its peers when it is asked: who they are, how they are reached, what waits, and why. Pure.
+"""Views of the agent's state for `agent peers`, `agent pending` and `explain host`. Pure.
 
-`agent peers`, `agent pending` and `explain host` are made of this; ages are in seconds, words are those of the gates.
+Ages are in seconds; reasons are the sentences of the gates.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.agent.claims import KINDS, Claim, ClaimKey, ClaimKind, LocalRoute, Mode, NexthopEntry
-from holdfast.agent.desired.migrations import Arrival, hostless
+from holdfast.agent.desired.migrations import Arrival, without_host
 from holdfast.agent.pending_deletes import HandlerStatus
 from holdfast.model.base.time import Instant
 from holdfast.reconcile import Op, Outstanding, Owned
 from holdfast.runtime.reconciler.outstanding import OutstandingChange, describe
 
-AgentStory = Outstanding[ClaimKey, Claim]
+OutstandingClaim = Outstanding[ClaimKey, Claim]
 
 
 class PeerRow(msgspec.Struct, frozen=True):
-    """One line of `agent peers`."""
+    """Row of `agent peers`."""
 
     host: str
     reached: list[str]
@@ -34,11 +34,11 @@ class PeerRow(msgspec.Struct, frozen=True):
     failed: int = 0
     missing: int = 0
     arriving: int = 0
-    """Workloads on their way from there to this host."""
+    """Workloads that migrate from there to this host."""
 
 
 class ObjectRow(msgspec.Struct, frozen=True):
-    """One kernel object of a host, as `explain host` shows it."""
+    """Kernel object of a host, as `explain host` shows it."""
 
     key: str
     endpoint: str
@@ -48,11 +48,11 @@ class ObjectRow(msgspec.Struct, frozen=True):
     missing: bool
     waiting: OutstandingChange | None = None
     arrival: str = ""
-    """That its workload arrives here by a migration, and from where."""
+    """Set if its workload migrates here: from where."""
 
 
 class PendingRow(msgspec.Struct, frozen=True):
-    """A deletion that is not over, and what each handler said."""
+    """Pending delete, with the status of each handler."""
 
     key: str
     host: str
@@ -64,17 +64,17 @@ class PendingRow(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """All that is told from: what is present, what is wanted, what is outstanding."""
+    """Inputs of every view: present, wanted and outstanding objects."""
 
     present: Mapping[ClaimKey, Owned[Claim]]
     wanted: Mapping[ClaimKey, Owned[Claim]]
-    stories: Mapping[ClaimKey, AgentStory]
+    outstanding: Mapping[ClaimKey, OutstandingClaim]
     now: Instant
     arrivals: Mapping[str, Arrival] = field(default_factory=dict)
-    """The workloads on their way to this host, by the names of their endpoints without a host."""
+    """Workloads that migrate to this host, by endpoint name without the host."""
 
     def peers(self, own: str) -> list[PeerRow]:
-        """Every other host of which something is present or wanted, by name."""
+        """Every other host with a present or wanted object, by name."""
         keys: dict[str, set[ClaimKey]] = {}
         for objects in (self.present, self.wanted):
             for key, owned in objects.items():
@@ -83,37 +83,37 @@ class AgentView:
         return [self._peer(host, sorted(keys[host])) for host in sorted(keys)]
 
     def objects(self, host: str) -> list[ObjectRow]:
-        """Every object of that host, in the order in which they are made."""
-        both = {**self.wanted, **self.present}
-        keys = sorted(key for key, owned in both.items() if owned.value.owner.host == host)
-        return [self._object(key, both[key]) for key in keys]
+        """Every object of that host, in the order in which objects are created."""
+        known = {**self.wanted, **self.present}
+        keys = sorted(key for key, owned in known.items() if owned.value.owner.host == host)
+        return [self._object(key, known[key]) for key in keys]
 
     def row(self, key: ClaimKey) -> ObjectRow:
-        """One object, also one that is neither present nor wanted and that something leans on all the same."""
+        """Row of one object, including one that is neither present nor wanted but that another depends on."""
         known = self.present.get(key) or self.wanted.get(key)
         if known is None:
             return ObjectRow(str(key), "", "", 0, wanted=False, missing=True, waiting=self._waiting(key))
         return self._object(key, known)
 
     def pending(self, begun: Mapping[ClaimKey, Sequence[HandlerStatus]]) -> list[PendingRow]:
-        """Deletions that wait for a gate or a handler, the oldest first."""
-        going = {key for key, story in self.stories.items() if story.change.op is Op.DELETE} | begun.keys()
-        rows = [self._pending(key, begun.get(key, ())) for key in sorted(going)]
+        """Deletes that wait for a gate or a handler, the oldest first."""
+        deletes = {key for key, story in self.outstanding.items() if story.change.op is Op.DELETE} | begun.keys()
+        rows = [self._pending(key, begun.get(key, ())) for key in sorted(deletes)]
         return sorted(rows, key=lambda row: -row.waiting.since_s if row.waiting else 0.0)
 
     def _peer(self, host: str, keys: Sequence[ClaimKey]) -> PeerRow:
-        both = [(key, self.present.get(key) or self.wanted[key]) for key in keys]
-        stories = [story for key in keys if (story := self.stories.get(key)) is not None]
+        known = [(key, self.present.get(key) or self.wanted[key]) for key in keys]
+        stories = [story for key in keys if (story := self.outstanding.get(key)) is not None]
         return PeerRow(
             host=host,
-            reached=list(_reached(both)),
-            routes=sum(key.sort is ClaimKind.ROUTE for key in keys),
+            reached=list(_reached(known)),
+            routes=sum(key.kind is ClaimKind.ROUTE for key in keys),
             objects=len(keys),
-            source=both[0][1].source,
+            source=known[0][1].source,
             wanted=any(key in self.wanted and self.wanted[key].value.owner.host == host for key in keys),
             held=sum(story.is_held for story in stories),
             failed=sum(story.is_failed for story in stories),
-            missing=sum(owned.value.missing for _, owned in both),
+            missing=sum(owned.value.missing for _, owned in known),
             arriving=sum(arrival.source == host for arrival in self.arrivals.values()),
         )
 
@@ -131,20 +131,21 @@ class AgentView:
         )
 
     def _pending(self, key: ClaimKey, handlers: Sequence[HandlerStatus]) -> PendingRow:
-        story = self.stories.get(key)
+        story = self.outstanding.get(key)
         owned = self.present.get(key) or (story.change.old if story else None)
         owner = owned.value.owner if owned else None
         host, endpoint = (owner.host, owner.endpoint) if owner else ("", "")
         return PendingRow(str(key), host, endpoint, self._waiting(key), list(handlers), self._arrival(key))
 
     def _arrival(self, key: ClaimKey) -> str:
-        """Also of a route that leads to where it comes from as long as the workload's interface is not there."""
+        """Describe the migration behind an object, including a route that still leads to the source because the
+        interface is missing here."""
         owners = [owned.value.owner for owned in (self.wanted.get(key), self.present.get(key)) if owned is not None]
-        whose = [hostless(owner.endpoint, owner.host) for owner in owners if owner.endpoint]
-        return next((str(self.arrivals[one]) for one in whose if one in self.arrivals), "")
+        workloads = [without_host(owner.endpoint, owner.host) for owner in owners if owner.endpoint]
+        return next((str(self.arrivals[one]) for one in workloads if one in self.arrivals), "")
 
     def _waiting(self, key: ClaimKey) -> OutstandingChange | None:
-        story = self.stories.get(key)
+        story = self.outstanding.get(key)
         return None if story is None else describe(story, key=str(key), kind=KINDS.of(key), now=self.now)
 
 

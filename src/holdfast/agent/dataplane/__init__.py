@@ -1,1 +1,2 @@
-"""Dataplanes of the agent: the protocol (`api`), a file for labs (`file`), the Linux kernel (`linux`)."""
+"""Dataplanes of the agent: `api` is the protocol, `linux` programs a kernel, `file` stands in for one, `open`
+chooses."""

@@ -1,7 +1,7 @@
-"""A dataplane that is a file: for the lab, and for trying the agent out without root.
+"""Dataplane in a file: for the lab, and for trying the agent without root.
 
-It outlives the agent as a kernel does, belongs to one host, and can be disturbed as a kernel can: whoever edits or
-deletes the file has changed what is there, and the agent notices. Interfaces exist unless the file says otherwise.
+It outlives the agent as a kernel does, belongs to one host, and can be disturbed like a kernel: the agent notices when
+somebody edits or deletes the file. Interfaces exist unless the file says otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.model.base.time import Duration
 from holdfast.reconcile import Away
 from holdfast.runtime.paths import write_atomically
 
-LOOK = Duration(milliseconds=500)
+POLL = Duration(milliseconds=500)
 
 
 class FileObject(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class FileObject(msgspec.Struct, frozen=True):
 
 
 class FileContent(msgspec.Struct, frozen=True):
-    """The file. `changes` counts every change that was ever made, so that none goes unseen."""
+    """Content of the file. `changes` counts every change ever made, so that none goes unseen."""
 
     changes: int = 0
     absent: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class FileContent(msgspec.Struct, frozen=True):
 
 
 def load(path: Path) -> FileContent:
-    """What the file holds; no file is an empty kernel. Raises `Away`."""
+    """Load the file; no file is an empty kernel. Raises `Away`."""
     return _decoded(path, _bytes(path))
 
 
@@ -61,7 +61,7 @@ def _decoded(path: Path, data: bytes) -> FileContent:
 
 
 def _unreadable(path: Path, error: Exception) -> Away:
-    return Away("dataplane", f"{path}: {error}; delete it for an empty one")
+    return Away("dataplane", f"{path}: {error}; delete it to start with an empty one")
 
 
 def save(path: Path, content: FileContent) -> None:
@@ -70,8 +70,8 @@ def save(path: Path, content: FileContent) -> None:
 
 
 def _write(path: Path, changes: int, absent: Sequence[str], objects: Iterable[FileObject]) -> int:
-    """One line for each object: for people, and because all of them at once would take as much memory as the agent.
-    Returns the checksum of what is there now."""
+    """Write one line per object: for people, and because encoding all at once would take as much memory as the agent.
+    Return the checksum of the file."""
     lines = b",\n".join(map(msgspec.json.encode, objects))
     head = b'"changes": %d, "absent": %s' % (changes, msgspec.json.encode(absent))
     data = b'{%s, "objects": [\n%s\n]}\n' % (head, lines)
@@ -89,19 +89,19 @@ class FileDataplane:
         self._path = path
         self._absent: tuple[str, ...] = ()
         self._checksum: int | None = None
-        """Of the file as of our last look: what differs from it was changed behind our back."""
+        """Checksum of the file when we last read or wrote it: another one means that somebody changed it."""
         self._stamp = _stamp(path)
 
     def ready(self) -> str | None:
         return None
 
     async def read(self, keys: Collection[ClaimKey] | None = None) -> Mapping[ClaimKey, Shape]:
-        found = self._look()
+        found = self._load()
         wanted = None if keys is None else set(keys)
         return {one.key: one.shape for one in found.objects if wanted is None or one.key in wanted}
 
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
-        found = self._look()
+        found = self._load()
         objects = {one.key: one.shape for one in found.objects}
         answers = [self._apply(objects, change) for change in changes]
         held = (FileObject(str(key), key, objects[key]) for key in sorted(objects))
@@ -114,19 +114,19 @@ class FileDataplane:
 
     async def disturbed(self) -> Collection[ClaimKey] | None:
         while True:
-            await asyncio.sleep(LOOK.total_seconds())
+            await asyncio.sleep(POLL.total_seconds())
             if _stamp(self._path) == self._stamp:
                 continue
             before = self._checksum
             try:
-                self._look()
+                self._load()
             except Away:
-                return None  # whoever reads it next says what is wrong with it
+                return None  # the next read reports what is wrong with it
             if self._checksum != before:
                 return None
 
-    def _look(self) -> FileContent:
-        """Nothing of it is kept: it is as much again as what the agent remembers itself. Raises `Away`."""
+    def _load(self) -> FileContent:
+        """Load the file without keeping it: it is as large as everything the agent remembers. Raises `Away`."""
         self._stamp = _stamp(self._path)
         data = _bytes(self._path)
         self._checksum = extend(0, data)
@@ -149,11 +149,13 @@ class FileDataplane:
 
 
 def _remove(objects: dict[ClaimKey, Shape], key: ClaimKey) -> None:
-    """A nexthop takes its routes with it, as it does in a kernel."""
+    """Remove an object; a nexthop takes its routes with it, as in a kernel."""
     objects.pop(key, None)
-    if key.sort is ClaimKind.NEXTHOP:
-        by_it = [one for one, shape in objects.items() if isinstance(shape, RemoteRoute) and nexthop(shape.via) == key]
-        for route in by_it:
+    if key.kind is ClaimKind.NEXTHOP:
+        dependents = [
+            one for one, shape in objects.items() if isinstance(shape, RemoteRoute) and nexthop(shape.via) == key
+        ]
+        for route in dependents:
             del objects[route]
 
 
@@ -164,7 +166,7 @@ def _without_nexthop(shape: Shape, objects: Mapping[ClaimKey, Shape]) -> str | N
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Tells one state of the file from another: each that we write is a new file."""
+    """Identify a state of the file: each of our writes makes a new file."""
     try:
         found = path.stat()
     except OSError:

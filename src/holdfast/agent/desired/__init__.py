@@ -1,1 +1,2 @@
-"""Desired state of this host: read `watcher`, `source_claims`, `ownership`, `migrations`."""
+"""Desired state of this host. Reading order: `watcher`, `source_claims`, `ownership`, `migrations`, `peers`,
+`sources`."""

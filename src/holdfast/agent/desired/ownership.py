@@ -1,6 +1,6 @@
-"""Rivals: which object makes which claims, who else makes the same ones, and who of them wins. Pure.
+"""Claim ownership: which objects make which claims, and which object owns a key that several claim. Pure.
 
-Nearly every claim is made by one object alone; those are kept in the plainest way there is.
+Nearly every claim is made by one object alone; those are stored without any bookkeeping of claimants.
 """
 
 from __future__ import annotations
@@ -15,137 +15,145 @@ from holdfast.agent.claims import Claim, ClaimKey
 
 
 class SourcedClaim(msgspec.Struct, frozen=True, gc=False):
-    """A claim with the store's object that makes it."""
+    """Claim with the store key (`path`) of the object that makes it."""
 
     claim: Claim
-    by: bytes
+    path: bytes
 
 
 class Presence(IntEnum):
-    """How much it counts that a workload is said to be somewhere, among all the places where it is said to be."""
+    """Strength of the evidence that a workload is at one place, compared across all places where it is recorded."""
 
     EXPECTED = 0
-    """At the target of its migration, while it stands where it comes from."""
-    DOUBTED = 1
-    """Nobody has said yet whether it is only on its way there."""
-    LEFT = 2
-    """At the target of its migration; where it comes from it was gone once, and stands anew."""
-    AWAITED = 3
-    """At the target of its migration, and it does not stand where it comes from any more."""
-    HELD = 4
-    """Doubted, but it has this already: nobody who was surer had claimed it."""
+    """At the target of its migration, while its endpoint at the source still exists."""
+    UNCONFIRMED = 1
+    """The store has not confirmed yet that this is not the target of a migration in progress."""
+    SOURCE_REAPPEARED = 2
+    """At the target of its migration; the endpoint at the source was gone once, and exists again."""
+    SOURCE_GONE = 3
+    """At the target of its migration, and the endpoint at the source is gone."""
+    UNCONFIRMED_HOLDER = 4
+    """Unconfirmed, but it owns the key already: no claimant with better evidence had claimed it."""
     SETTLED = 5
 
 
-ON_THEIR_WAY = (Presence.EXPECTED, Presence.LEFT, Presence.AWAITED)
+MIGRATING = (Presence.EXPECTED, Presence.SOURCE_REAPPEARED, Presence.SOURCE_GONE)
 
 
 class Claimant(msgspec.Struct, frozen=True):
-    """One of several who claim a key: as whom, since when, and whether it could take packets on this host now."""
+    """One of several objects that claim a key."""
 
     wanted: SourcedClaim
-    who: Hashable
+    identity: Hashable
+    """Stays the same wherever the workload is."""
     presence: Presence
     revision: int
-    arrives: bool = False
+    arrives_here: bool = False
+    """It could receive packets on this host now."""
 
     @property
-    def is_on_its_way(self) -> bool:
-        return self.presence in ON_THEIR_WAY
+    def is_migrating(self) -> bool:
+        return self.presence in MIGRATING
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimConflict:
-    """Several live objects claim one key; all but the first lose."""
+    """Several live objects claim one key; all but the winner lose."""
 
     key: ClaimKey
     winner: Claimant
     losers: tuple[Claimant, ...]
 
     def __str__(self) -> str:
-        others = " and ".join(_who(loser.wanted.claim) for loser in self.losers)
-        return f"{self.key} is claimed by {_who(self.winner.wanted.claim)} and also by {others}; the newest object wins"
+        owner, *others = (_describe(one.wanted.claim) for one in (self.winner, *self.losers))
+        return f"{self.key} is claimed by {owner} and also by {' and '.join(others)}; the newest object wins"
 
-    def dispute(self) -> ClaimConflict | None:
-        """What is worth naming of it: that a workload on its way claims its addresses twice is as it must be."""
-        losers = tuple(loser for loser in self.losers if not self._must_be(loser))
+    def reportable(self) -> ClaimConflict | None:
+        """Return the part worth reporting; a migrating workload claims its addresses twice, as it should."""
+        losers = tuple(loser for loser in self.losers if not self._is_expected(loser))
         return ClaimConflict(self.key, self.winner, losers) if losers else None
 
-    def _must_be(self, loser: Claimant) -> bool:
-        if loser.who != self.winner.who:
+    def _is_expected(self, loser: Claimant) -> bool:
+        if loser.identity != self.winner.identity:
             return loser.presence is Presence.EXPECTED
-        return loser.is_on_its_way or self.winner.is_on_its_way
+        return loser.is_migrating or self.winner.is_migrating
 
 
-def contest(key: ClaimKey, rivals: Iterable[Claimant]) -> ClaimConflict:
-    """Whose a key is, everybody decides alike: a workload counts where it is most surely, and of several the newest
-    wins. Only then it matters where we are: who arrives here with what he has already gets it here."""
-    surest = sorted(rivals, key=lambda one: (one.presence, one.revision, one.wanted.by), reverse=True)
-    places: dict[Hashable, Claimant] = {}
-    for rival in surest:
-        places.setdefault(rival.who, rival)
-    ranked = sorted(surest, key=lambda one: _weight(places[one.who]), reverse=True)
-    owner = ranked[0].who
-    winner = next((one for one in ranked if one.arrives and one.who == owner), ranked[0])
+def resolve(key: ClaimKey, claimants: Iterable[Claimant]) -> ClaimConflict:
+    """Choose the owner of a key, on every host alike: each workload counts at its surest place, and the newest workload
+    wins. Only then does the local host matter: a workload that is arriving here and already has its interface gets the
+    key here."""
+    surest = sorted(claimants, key=lambda one: (one.presence, one.revision, one.wanted.path), reverse=True)
+    surest_of: dict[Hashable, Claimant] = {}
+    for one in surest:
+        surest_of.setdefault(one.identity, one)
+    ranked = sorted(surest, key=lambda one: _rank(surest_of[one.identity]), reverse=True)
+    owner = ranked[0].identity
+    winner = next((one for one in ranked if one.arrives_here and one.identity == owner), ranked[0])
     return ClaimConflict(key, winner, tuple(one for one in ranked if one is not winner))
 
 
-def _weight(place: Claimant) -> tuple[bool, int, bytes]:
-    return place.presence not in (Presence.EXPECTED, Presence.LEFT), place.revision, place.wanted.by
+def _rank(claimant: Claimant) -> tuple[bool, int, bytes]:
+    return (
+        claimant.presence not in (Presence.EXPECTED, Presence.SOURCE_REAPPEARED),
+        claimant.revision,
+        claimant.wanted.path,
+    )
 
 
 class ClaimOwners:
     def __init__(self) -> None:
-        self.made: dict[bytes, tuple[ClaimKey, ...]] = {}
-        """Of each object that makes any, what it claims."""
+        self.by_path: dict[bytes, tuple[ClaimKey, ...]] = {}
+        """Keys claimed by each object that claims any."""
         self.sole: dict[ClaimKey, SourcedClaim] = {}
-        """What one object claims alone."""
-        self.contested: dict[ClaimKey, dict[bytes, Claim]] = {}
-        """What several claim."""
+        """Keys claimed by one object."""
+        self.shared: dict[ClaimKey, dict[bytes, Claim]] = {}
+        """Keys claimed by several objects."""
 
     def __len__(self) -> int:
-        return len(self.sole) + len(self.contested)
+        return len(self.sole) + len(self.shared)
 
     def __iter__(self) -> Iterator[ClaimKey]:
         yield from self.sole
-        yield from self.contested
+        yield from self.shared
 
-    def of(self, key: ClaimKey) -> list[SourcedClaim]:
-        """Those who claim a contested key."""
-        return [SourcedClaim(claim, by) for by, claim in self.contested[key].items()]
+    def claimants(self, key: ClaimKey) -> list[SourcedClaim]:
+        """Return the claims on a shared key."""
+        return [SourcedClaim(claim, path) for path, claim in self.shared[key].items()]
 
-    def make(self, by: bytes, claims: Iterable[tuple[ClaimKey, Claim]]) -> set[ClaimKey]:
-        """From now on that object makes exactly these claims; all that may have changed by that."""
-        made = dict(claims)
-        before = self.made.pop(by, ())
-        if made:
-            self.made[by] = tuple(made)
+    def set_claims(self, path: bytes, claims: Iterable[tuple[ClaimKey, Claim]]) -> set[ClaimKey]:
+        """Make these the only claims of that object; return every key that may have changed."""
+        after = dict(claims)
+        before = self.by_path.pop(path, ())
+        if after:
+            self.by_path[path] = tuple(after)
         for key in before:
-            self._withdraw(key, by)
-        for key, claim in made.items():
-            self._enter(key, by, claim)
-        return {*before, *made}
+            self._withdraw(key, path)
+        for key, claim in after.items():
+            self._add(key, path, claim)
+        return {*before, *after}
 
-    def _withdraw(self, key: ClaimKey, by: bytes) -> None:
-        rivals = self.contested.get(key)
-        if rivals is None:
+    def _withdraw(self, key: ClaimKey, path: bytes) -> None:
+        # protection: N8
+        claimants = self.shared.get(key)
+        if claimants is None:
             del self.sole[key]
             return
-        del rivals[by]
-        if len(rivals) == 1:
-            del self.contested[key]
-            [(last, claim)] = rivals.items()
+        del claimants[path]
+        if len(claimants) == 1:
+            del self.shared[key]
+            [(last, claim)] = claimants.items()
             self.sole[key] = SourcedClaim(claim, last)
 
-    def _enter(self, key: ClaimKey, by: bytes, claim: Claim) -> None:
-        if key in self.contested:
-            self.contested[key][by] = claim
+    def _add(self, key: ClaimKey, path: bytes, claim: Claim) -> None:
+        if key in self.shared:
+            self.shared[key][path] = claim
         elif (sole := self.sole.pop(key, None)) is not None:
-            self.contested[key] = {sole.by: sole.claim, by: claim}
+            self.shared[key] = {sole.path: sole.claim, path: claim}
         else:
-            self.sole[key] = SourcedClaim(claim, by)
+            self.sole[key] = SourcedClaim(claim, path)
 
 
-def _who(claim: Claim) -> str:
+def _describe(claim: Claim) -> str:
     owner = claim.owner
     return f"endpoint {owner.endpoint} on {owner.host}" if owner.endpoint else f"host {owner.host}"

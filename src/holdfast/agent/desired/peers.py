@@ -1,8 +1,9 @@
-"""Peers: what another host, and an endpoint on it, occupy in this host's kernel.
+"""Peers: the objects that another host, and an endpoint on it, occupy in this host's kernel. Pure.
 
-Decides how a peer is reached: straight to its underlay address where both share a segment, through the VXLAN tunnel
-otherwise, or as configured. The own host occupies nothing: it is never programmed, journalled or pruned. A host that
-cannot be reached, or that claims an address of ours, is refused with a sentence, and nothing is programmed for it.
+Decides how a peer is reached: directly at its underlay address where both share a segment, through the VXLAN tunnel
+otherwise, or as configured. The local host occupies nothing: it is never programmed, journalled or pruned. A host that
+cannot be reached, or that claims an address of the local host, is refused with a sentence, and nothing is programmed
+for it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FAMILIES = (4, 6)
 
 
 class Encapsulation(Enum):
-    """When packets for another host go through the VXLAN tunnel."""
+    """Policy for sending packets to another host through the VXLAN tunnel."""
 
     ALWAYS = "always"
     CROSS_SUBNET = "cross-subnet"
@@ -48,17 +49,17 @@ class Encapsulation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LocalHost:
-    """This host, as far as it decides how others are reached."""
+    """Properties of this host that decide how others are reached."""
 
     host: str
     encapsulation: Encapsulation = Encapsulation.CROSS_SUBNET
     addresses: frozenset[str] = frozenset()
-    """Its own underlay and tunnel addresses, without their networks' lengths."""
+    """Its own underlay and tunnel addresses, without prefix lengths."""
     networks: tuple[str, ...] = ()
-    """The segments that it is on, as `192.0.2.0/24`."""
+    """Segments it is on, as `192.0.2.0/24`."""
 
     def at(self, own: Host | None) -> LocalHost:
-        """This host with what its own Node says of it."""
+        """Return this host with the addresses of its own Node."""
         if own is None:
             return LocalHost(self.host, self.encapsulation)
         known = [text for text in _underlays(own) if text]
@@ -76,14 +77,14 @@ class LocalHost:
 
 
 class PeerReach(msgspec.Struct, frozen=True, gc=False):
-    """How a peer is reached in one family: the gateway of its routes, and what it occupies for that."""
+    """Reachability of a peer in one family: the gateway of its routes, and the objects that it occupies for that."""
 
     gateway: str
     shapes: tuple[tuple[ClaimKey, Shape], ...]
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False):
-    """Another host. `reach` has the families in which it can be reached; `refusal` says why it has none."""
+    """Another host. `reach` has the families in which it can be reached; `refusal` says why there are none."""
 
     owner: Owner
     reach: tuple[tuple[int, PeerReach], ...] = ()
@@ -99,7 +100,7 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
 
 
 def peer(host: Host, here: LocalHost) -> Peer:
-    """What that host is to this one."""
+    """Decide what that host occupies on this one."""
     name = host.metadata.name
     owner = Owner(name, host.metadata.uid)
     spec = host.spec
@@ -107,11 +108,11 @@ def peer(host: Host, here: LocalHost) -> Peer:
     if ours:
         return Peer(owner, refusal=f"host {name} claims {', '.join(sorted(ours))}, which is an address of this host")
     reach = tuple((version, found) for version in FAMILIES if (found := _reach(host, version, here)) is not None)
-    return Peer(owner, reach, "" if reach else f"host {name} has no address to reach it by")
+    return Peer(owner, reach, "" if reach else f"host {name} has no underlay address")
 
 
 def remote_routes(endpoint: Endpoint, to: Peer) -> Iterator[tuple[ClaimKey, Claim]]:
-    """The routes to an endpoint on another host, in the families in which that host is reached."""
+    """Routes to an endpoint on another host, in the families in which that host is reached."""
     owner = Owner(to.owner.host, to.owner.incarnation, endpoint.metadata.name)
     for prefix in endpoint.spec.ip_networks:
         gateway = to.gateway(family(prefix))
@@ -120,7 +121,7 @@ def remote_routes(endpoint: Endpoint, to: Peer) -> Iterator[tuple[ClaimKey, Clai
 
 
 def local_routes(endpoint: Endpoint) -> Iterator[tuple[ClaimKey, Claim]]:
-    """The routes to an endpoint of this host."""
+    """Routes to an endpoint on this host."""
     spec = endpoint.spec
     owner = Owner(spec.node, "", endpoint.metadata.name)
     for prefix in spec.ip_networks if spec.interface_name else ():
@@ -135,8 +136,8 @@ def _reach(host: Host, version: int, here: LocalHost) -> PeerReach | None:
         return PeerReach(underlay, ((nexthop(underlay), NexthopEntry(Mode.DIRECT)),))
     mac = mac_of(host, version)
     tunnel = host.spec.tunnel_ipv4 if version == 4 else host.spec.tunnel_ipv6
-    # Where nobody has chosen one, any address will do that Linux takes for a gateway inside the tunnel: of IPv6 none
-    # that is routed elsewhere, as the underlay's is.
+    # Without a configured tunnel address, any address that Linux accepts as a gateway inside the tunnel will do; for
+    # IPv6 it must not be routed elsewhere, as the underlay address is.
     tunnel = tunnel or (underlay if version == 4 else link_local(mac))
     return PeerReach(
         tunnel,

@@ -1,10 +1,10 @@
-"""Demand: what one source wants in this host's kernel, as claims, kept up object by object.
+"""Claims of one source on this host's kernel, kept up to date object by object. Pure.
 
-Decides who owns a claim that several live objects of the source make: the one with the higher mod_revision, and the
-contest is named. A workload that is migrating is routed to where it is, by everyone but the host that it moves to:
-there, once its interface exists, it is programmed as its own endpoint there says or, where only the migration stands,
-as the one that it comes from. What has ended here is let go when it is known how it ended. It changes by whole objects
-only, and says which claims an object's change may have touched.
+A key that several live objects claim belongs to the one with the higher mod_revision, and the conflict is reported. A
+migrating workload is routed to where it is, by every host except its target: there, once its interface exists, it is
+programmed from its own endpoint or, where only the migration exists, from the endpoint at the source. Local routes of a
+migration that is gone are deleted once it is known how it ended. Changes arrive as whole objects; each method returns
+the claims that it may have touched.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 
 from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, LocalRoute, Shape, route
-from holdfast.agent.desired.migration_query import MigrationQuery
-from holdfast.agent.desired.migrations import Arrival, Migrations, Move, hostless, moved
-from holdfast.agent.desired.ownership import Claimant, ClaimConflict, ClaimOwners, Presence, SourcedClaim, contest
+from holdfast.agent.desired.migrations import Arrival, MigrationQuery, Migrations, Move, moved, without_host
+from holdfast.agent.desired.ownership import Claimant, ClaimConflict, ClaimOwners, Presence, SourcedClaim, resolve
 from holdfast.agent.desired.peers import FAMILIES, LocalHost, Peer, local_routes, peer, remote_routes
 from holdfast.agent.tunnel_mac import mac_of, tunnel_mac
 from holdfast.model.base.region import Region
@@ -24,342 +23,361 @@ from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.reconcile import Owned
 
 Revision = Callable[[bytes], int]
-"""The mod_revision of a store key."""
+"""mod_revision of a store key."""
 Obstacle = Callable[[ClaimKey, Shape], str | None]
-"""Why something cannot be in the kernel now."""
+"""Reason why an object cannot be in the kernel now."""
 Holder = Callable[[ClaimKey], str]
-"""The name of the endpoint that has something now; none, where nobody has it."""
+"""Name of the endpoint that owns a key in the kernel now; empty if none does."""
 
 
 class SourceClaims:
-    """Store keys stand for objects."""
+    """A `path` is the store key of an object."""
 
-    def __init__(self, here: LocalHost, region: Region, revision: Revision = lambda _by: 0) -> None:
-        self._given = here
+    def __init__(
+        self,
+        here: LocalHost,
+        region: Region,
+        revision: Revision = lambda _path: 0,
+        obstacle: Obstacle = lambda _key, _shape: None,
+        holder: Holder = lambda _key: "",
+    ) -> None:
+        """`obstacle` is asked about workloads that migrate here: one without an interface is routed to its source.
+        `holder` is asked about shared keys: the endpoint that owns a key need not be confirmed again."""
+        self._configured = here
         self._region = region
         self._here = here
-        self._written = revision
-        self.obstacle: Obstacle = lambda _key, _shape: None
-        """Asked of workloads on their way here: one without an interface is routed to where it still is."""
-        self.holder: Holder = lambda _key: ""
-        """Asked of what is contested: who has it need not be asked whether he may take it."""
+        self._revision_of = revision
+        self._obstacle = obstacle
+        self._holder = holder
         self.own: Host | None = None
-        """What is said of this host itself."""
+        """Node of this host itself."""
         self._peers: dict[str, Peer] = {}
         self._hosts: dict[bytes, Host] = {}
         self._endpoints: dict[bytes, Endpoint] = {}
         self._on: dict[str, list[bytes]] = {}
-        self._moves = Migrations()
-        self._unread: frozenset[EndpointName] = frozenset()
-        self._recalled: dict[bytes, tuple[Endpoint, int]] = {}
-        """Endpoints that cannot be read, as far as it is remembered what they were, and as of which revision."""
-        self._kept: dict[str, set[ClaimKey]] = {}
-        """What earlier lives have programmed here for workloads of which a migration that cannot be read says that they
-        come here: from where is known once that can be read."""
+        self._migrations = Migrations()
+        self._unreadable: frozenset[EndpointName] = frozenset()
+        self._restored: dict[bytes, tuple[Endpoint, int]] = {}
+        """Unreadable endpoints as the journal remembers them, with their revision."""
+        self._unexplained: dict[str, set[ClaimKey]] = {}
+        """Local routes from the journal, by workload, for which an unreadable migration may be the reason; its source
+        is known once the endpoint there can be read."""
         self._prefix = ENDPOINT.prefix(region)
-        self._rivals = ClaimOwners()
-        self._doubted: dict[bytes, set[ClaimKey]] = {}
-        """Of each endpoint that is doubted, what it gets only if nobody else claims it: not what it had already."""
-        self._believed: set[bytes] = set()
-        self._rewritten: dict[bytes, int] = {}
-        """At which revision the rivals of contested claims were last written, as far as that has been told."""
+        self._owners = ClaimOwners()
+        self._unconfirmed: dict[bytes, set[ClaimKey]] = {}
+        """Per unconfirmed endpoint, the keys that it gets only if no other object claims them: not those it owned
+        already."""
+        self._confirmed: set[bytes] = set()
+        self._claimant_revisions: dict[bytes, int] = {}
+        """Revisions of the claimants of shared keys, as of the last call of `rewritten`."""
 
     def __len__(self) -> int:
-        return len(self._rivals)
+        return len(self._owners)
 
     def __iter__(self) -> Iterator[ClaimKey]:
-        return iter(self._rivals)
+        return iter(self._owners)
 
     def wanted(self, key: ClaimKey) -> SourcedClaim | None:
-        """Who owns that claim."""
-        sole = self._rivals.sole.get(key)
-        if sole is not None or key not in self._rivals.contested:
+        """Return the claim that wins this key."""
+        sole = self._owners.sole.get(key)
+        if sole is not None or key not in self._owners.shared:
             return sole
-        return self._contest(key).winner.wanted
+        return self._resolve(key).winner.wanted
 
-    def contests(self) -> list[ClaimConflict]:
-        """Those worth naming."""
-        found = [self._contest(key) for key in sorted(self._rivals.contested)]
-        return [dispute for each in found if (dispute := each.dispute()) is not None]
+    def conflicts(self) -> list[ClaimConflict]:
+        """Conflicts worth reporting."""
+        found = [self._resolve(key) for key in sorted(self._owners.shared)]
+        return [conflict for each in found if (conflict := each.reportable()) is not None]
 
     def refusals(self) -> list[str]:
-        """Sentences on hosts that cannot be programmed."""
+        """Sentences about hosts that cannot be programmed."""
         return sorted(each.refusal for each in self._peers.values() if each.refusal)
 
     def peers(self) -> int:
         return len(self._peers)
 
     def macs(self) -> dict[int, str]:
-        """By which the others know our ends of the tunnel, by family."""
-        own, name = self.own, self._given.host
+        """MACs by which other hosts know our VXLAN devices, by family."""
+        own, name = self.own, self._configured.host
         return {each: tunnel_mac(name, each) if own is None else mac_of(own, each) for each in FAMILIES}
 
     def on(self, host: str) -> list[Endpoint]:
-        """The endpoints of that host."""
-        return [self._endpoints[by] for by in sorted(self._on.get(host, ()))]
+        """Endpoints of that host."""
+        return [self._endpoints[path] for path in sorted(self._on.get(host, ()))]
 
     def local(self) -> list[Endpoint]:
-        """The endpoints of this host, with those that only a migration says are coming."""
-        return [*self.on(self._here.host), *filter(None, (self._coming(by) for by, _ in self._moves))]
+        """Endpoints of this host, including those that only a migration announces."""
+        return [*self.on(self._here.host), *filter(None, (self._arriving(path) for path, _ in self._migrations))]
 
     def arrivals(self) -> list[Arrival]:
-        """The workloads on their way to this host."""
-        known = {one.name: one for one in self.local()} if self._moves else {}
-        coming = [(by, move) for by, move in self._moves if move.target in known]
-        return [Arrival(known[move.target], move.source.node, by in self._moves.over) for by, move in coming]
+        """Workloads that migrate to this host."""
+        known = {one.name: one for one in self.local()} if self._migrations else {}
+        arriving = [(path, move) for path, move in self._migrations if move.target in known]
+        return [
+            Arrival(known[move.target], move.source.node, path in self._migrations.ended) for path, move in arriving
+        ]
 
-    def host(self, by: bytes, host: Host | None) -> set[ClaimKey]:
-        """That host has changed, or is gone."""
-        known = self._hosts.pop(by, None) if host is None else host
+    def host(self, path: bytes, host: Host | None) -> set[ClaimKey]:
+        """Set or delete a host."""
+        known = self._hosts.pop(path, None) if host is None else host
         if known is None:
             return set()
         if host is not None:
-            self._hosts[by] = host
+            self._hosts[path] = host
         name = known.metadata.name
-        return self._readdressed(host) if name == self._given.host else self._reached(by, name, host)
+        return self._set_own(host) if name == self._configured.host else self._set_peer(path, name, host)
 
-    def endpoint(self, by: bytes, endpoint: Endpoint | None) -> set[ClaimKey]:
-        old = self._endpoints.pop(by, None)
+    def endpoint(self, path: bytes, endpoint: Endpoint | None) -> set[ClaimKey]:
+        old = self._endpoints.pop(path, None)
         if old is not None:
-            self._on[old.spec.node].remove(by)
+            self._on[old.spec.node].remove(path)
         if endpoint is not None:
-            self._endpoints[by] = endpoint
-            self._on.setdefault(endpoint.spec.node, []).append(by)
+            self._endpoints[path] = endpoint
+            self._on.setdefault(endpoint.spec.node, []).append(path)
         else:
-            self._doubted.pop(by, None)
-            self._believed.discard(by)
+            self._unconfirmed.pop(path, None)
+            self._confirmed.discard(path)
         known = endpoint or old
-        about = self._moves.about(known.name) if known is not None and self._moves else ()
+        about = self._migrations.about(known.name) if known is not None and self._migrations else ()
         if endpoint is None and about and known is not None:
-            self._moves.leave(known.name)
-        return self._route(by).union(*(self._along(each) for each in about))
+            self._migrations.mark_departed(known.name)
+        return self._route(path).union(*(self._update_move(each) for each in about))
 
-    def migration(self, by: bytes, migration: Migration | None) -> set[ClaimKey]:
-        """A workload is on its way to another host, or not any more. Whether it has arrived or turned back is told by
-        the endpoints, of which the word may be late: until then nothing of it changes (`settle`)."""
-        if migration is None and self._is_in_question(by):
-            self._moves.finish(by)
+    def migration(self, path: bytes, migration: Migration | None) -> set[ClaimKey]:
+        """Set or delete a migration. Whether its workload arrived or turned back is known from the endpoints, which may
+        arrive later: until then nothing changes (see `confirm`)."""
+        if migration is None and self._end_is_unknown(path):
+            self._migrations.mark_ended(path)
             return set()
         if migration is None or migration.source == migration.target:
-            return self._end(by)
-        self._moves.put(by, Move(migration.source, migration.target))
-        return self._along(by)
+            return self._end(path)
+        self._migrations.put(path, Move(migration.source, migration.target))
+        return self._update_move(path)
 
-    def questions(self) -> list[MigrationQuery]:
-        """What the store has to be asked: about endpoints that are doubted, and migrations that are gone of which
-        nobody knows how they ended."""
-        doubted = [(by, self._endpoints[by]) for by in sorted(self._doubted)]
-        unknown = [(by, one) for by, one in doubted if not self._moves.is_expected(one.name)]
-        gone = [(by, move) for by in sorted(self._moves.over) if (move := self._moves.get(by)) is not None]
+    def queries(self) -> list[MigrationQuery]:
+        """Queries for the store: about unconfirmed endpoints, and about migrations that are gone with an unknown
+        end."""
+        unconfirmed = [(path, self._endpoints[path]) for path in sorted(self._unconfirmed)]
+        unknown = [(path, one) for path, one in unconfirmed if not self._migrations.is_expected(one.name)]
+        gone = [
+            (path, move) for path in sorted(self._migrations.ended) if (move := self._migrations.get(path)) is not None
+        ]
         return [
-            *(MigrationQuery(by, one, (one.name,), (True,)) for by, one in unknown),
-            *(MigrationQuery(by, move, (move.target, move.source), self._stand(move)) for by, move in gone),
+            *(MigrationQuery(path, one, (one.name,), (True,)) for path, one in unknown),
+            *(MigrationQuery(path, move, (move.target, move.source), self._exist(move)) for path, move in gone),
         ]
 
-    def settle(self, question: MigrationQuery) -> set[ClaimKey]:
-        """The store has said that what is known here is so, if it is still what was asked about."""
-        by, subject = question.by, question.subject
+    def confirm(self, query: MigrationQuery) -> set[ClaimKey]:
+        """Apply the store's answer, unless the subject of the query has changed since."""
+        path, subject = query.path, query.subject
         if isinstance(subject, Move):
-            is_it = self._moves.get(by) is subject and by in self._moves.over and self._stand(subject) == question.stand
-            return self._end(by).union(*map(self._believe, self._named(subject.target))) if is_it else set()
-        return self._believe(by) if self._endpoints.get(by) is subject else set()
+            is_current = (
+                self._migrations.get(path) is subject
+                and path in self._migrations.ended
+                and self._exist(subject) == query.exist
+            )
+            return self._end(path).union(*map(self._confirm, self._existing(subject.target))) if is_current else set()
+        return self._confirm(path) if self._endpoints.get(path) is subject else set()
 
-    def recall(self, claims: Iterable[tuple[ClaimKey, Owned[Claim]]]) -> set[ClaimKey]:
-        """What earlier lives have programmed. Of workloads of this host that are seen elsewhere too the migrations may
-        be over while the word of their arrival is late. And what cannot be read now had been read (C39): as far as it
-        is remembered, it counts, as old as it is."""
-        kept: dict[str, set[ClaimKey]] = {}
+    def restore(self, claims: Iterable[tuple[ClaimKey, Owned[Claim]]]) -> set[ClaimKey]:
+        """Take in the claims that earlier runs programmed. The migration of a local workload that exists elsewhere too
+        may be over while its arrival has not been seen here. And an object that is unreadable now was readable then
+        (C39): its claims count, with their old revision."""
+        local: dict[str, set[ClaimKey]] = {}
         unread = self._unread_owners()
         known: dict[EndpointName, dict[ClaimKey, Owned[Claim]]] = {}
         for key, owned in claims:
             claim = owned.value
             if isinstance(claim.shape, LocalRoute):
-                kept.setdefault(hostless(claim.owner.endpoint, self._here.host), set()).add(key)
-            if claim.owner.endpoint in unread and self.holder(key) == claim.owner.endpoint:
+                local.setdefault(without_host(claim.owner.endpoint, self._here.host), set()).add(key)
+            if claim.owner.endpoint in unread and self._holder(key) == claim.owner.endpoint:
                 known.setdefault(unread[claim.owner.endpoint], {})[key] = owned
-        self._kept = kept
-        touched = set[ClaimKey]().union(*(self._recall(name, routes) for name, routes in known.items()))
-        return touched | self._keep()
+        self._unexplained = local
+        touched = set[ClaimKey]().union(*(self._restore_endpoint(name, routes) for name, routes in known.items()))
+        return touched | self._keep_unexplained()
 
-    def _keep(self) -> set[ClaimKey]:
-        """What was kept here stays as if it arrived, until the store has said how its migration ended."""
+    def _keep_unexplained(self) -> set[ClaimKey]:
+        """Treat unexplained local routes as arrivals until the store has confirmed how their migration ended."""
         touched: set[ClaimKey] = set()
-        for source in self._elsewhere(self._kept):
+        for source in self._elsewhere(self._unexplained):
             move = Move(source, source._replace(node=self._here.host))
-            by = MIGRATION.key(self._region, move.target)
-            if self._moves.get(by) is None and not self._named(move.target):
-                self._moves.put(by, move)
-                self._moves.finish(by)
-                touched |= self._along(by)
+            path = MIGRATION.key(self._region, move.target)
+            if self._migrations.get(path) is None and not self._existing(move.target):
+                self._migrations.put(path, move)
+                self._migrations.mark_ended(path)
+                touched |= self._update_move(path)
         return touched
 
     def _unread_owners(self) -> dict[str, EndpointName]:
-        """Whose claims tell of an endpoint that cannot be read: its own, and those of a workload that only a migration
-        brings here from there."""
-        here = [move for _, move in self._moves if move.target.node == self._here.host]
-        brought = [move for move in here if move.source in self._unread and not self._named(move.target)]
-        return {str(move.target): move.source for move in brought} | {str(name): name for name in self._unread}
+        """Owners whose claims describe an unreadable endpoint: its own name, and that of a workload that only a
+        migration brings here from there."""
+        here = [move for _, move in self._migrations if move.target.node == self._here.host]
+        brought = [move for move in here if move.source in self._unreadable and not self._existing(move.target)]
+        return {str(move.target): move.source for move in brought} | {str(name): name for name in self._unreadable}
 
-    def _recall(self, name: EndpointName, routes: Mapping[ClaimKey, Owned[Claim]]) -> set[ClaimKey]:
+    def _restore_endpoint(self, name: EndpointName, routes: Mapping[ClaimKey, Owned[Claim]]) -> set[ClaimKey]:
         shapes = [owned.value.shape for owned in routes.values()]
         interface = next((shape.interface for shape in shapes if isinstance(shape, LocalRoute)), "")
         prefixes = tuple(key.text for key in routes)
         endpoint = Endpoint.of(
             self._region, EndpointSpec(**name._asdict(), interface_name=interface, ip_networks=prefixes)
         )
-        by = ENDPOINT.key(self._region, name)
-        self._recalled[by] = endpoint, max(owned.revision for owned in routes.values())
-        return self.endpoint(by, endpoint)
+        path = ENDPOINT.key(self._region, name)
+        self._restored[path] = endpoint, max(owned.revision for owned in routes.values())
+        return self.endpoint(path, endpoint)
 
     def unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[ClaimKey]:
-        """These are there, and nobody knows what they say (C39)."""
+        """Replace the sets of endpoints and migrations that exist with unreadable values (C39)."""
         touched: set[ClaimKey] = set()
-        if endpoints != self._unread:
-            self._unread = endpoints
-            for by in [by for by, (one, _) in self._recalled.items() if one.name not in endpoints]:
-                gone = self._is_recalled(by)
-                del self._recalled[by]
-                touched |= self.endpoint(by, None) if gone else set()
-            touched |= self._keep() if self._kept else set()
-        concerned = [by for name in self._moves.unread(migrations) for by in self._named(name)]
-        if self._kept:
-            expected = {name.individual for name in self._moves.unread_to(self._here.host)}
-            self._kept = {individual: routes for individual, routes in self._kept.items() if individual in expected}
+        if endpoints != self._unreadable:
+            self._unreadable = endpoints
+            for path in [path for path, (one, _) in self._restored.items() if one.name not in endpoints]:
+                gone = self._is_restored(path)
+                del self._restored[path]
+                touched |= self.endpoint(path, None) if gone else set()
+            touched |= self._keep_unexplained() if self._unexplained else set()
+        concerned = [path for name in self._migrations.set_unreadable(migrations) for path in self._existing(name)]
+        if self._unexplained:
+            expected = {name.individual for name in self._migrations.unreadable_to(self._here.host)}
+            self._unexplained = {
+                individual: routes for individual, routes in self._unexplained.items() if individual in expected
+            }
         return touched.union(*map(self._route, concerned))
 
-    def _is_recalled(self, by: bytes) -> bool:
-        """Whether that is only remembered."""
-        return by in self._recalled and self._endpoints.get(by) is self._recalled[by][0]
+    def _is_restored(self, path: bytes) -> bool:
+        """Tell whether the endpoint is known from the journal only."""
+        return path in self._restored and self._endpoints.get(path) is self._restored[path][0]
 
-    def revision(self, by: bytes) -> int:
-        """When that object was last written, so that it could be read."""
-        return self._recalled[by][1] if self._recalled and self._is_recalled(by) else self._written(by)
+    def revision(self, path: bytes) -> int:
+        """mod_revision of the last readable version of an object."""
+        return self._restored[path][1] if self._restored and self._is_restored(path) else self._revision_of(path)
 
     def rewritten(self) -> set[ClaimKey]:
-        """What is contested by objects that were written anew just as they were: nothing of them has changed, but they
-        are newer now; or of which that is not known."""
-        rivals = {by for claims in self._rivals.contested.values() for by in claims}
-        before, self._rewritten = self._rewritten, {by: self.revision(by) for by in rivals}
-        newer = [by for by, revision in self._rewritten.items() if before.get(by) != revision]
-        return {key for by in newer for key in self._rivals.made[by] if key in self._rivals.contested}
+        """Shared keys whose claimants have a new revision without a change of content: the newest wins, so the owner
+        may differ."""
+        claimants = {path for claims in self._owners.shared.values() for path in claims}
+        before, self._claimant_revisions = self._claimant_revisions, {path: self.revision(path) for path in claimants}
+        newer = [path for path, revision in self._claimant_revisions.items() if before.get(path) != revision]
+        return {key for path in newer for key in self._owners.by_path[path] if key in self._owners.shared}
 
-    def twins(self, keys: Iterable[ClaimKey]) -> Iterator[tuple[bytes, EndpointName]]:
-        """Endpoints that would take one of these claims from an older one of the same workload on another host, and are
-        neither doubted nor believed nor known to be on their way."""
+    def moved_endpoints(self, keys: Iterable[ClaimKey]) -> Iterator[tuple[bytes, EndpointName]]:
+        """Endpoints that would take over one of these claims from an older one of the same workload on another host,
+        and are neither unconfirmed nor confirmed nor known to migrate."""
         for key in keys:
-            if key not in self._rivals.contested:
+            if key not in self._owners.shared:
                 continue
-            found = self._contest(key)
-            winner, by = found.winner, found.winner.wanted.by
-            if by not in self._endpoints or by in self._believed or winner.presence is not Presence.SETTLED:
+            found = self._resolve(key)
+            winner, path = found.winner, found.winner.wanted.path
+            if path not in self._endpoints or path in self._confirmed or winner.presence is not Presence.SETTLED:
                 continue
-            older = [one for one in found.losers if one.who == winner.who and one.revision <= winner.revision]
-            if any(one.presence >= Presence.LEFT for one in older) and not self._has(key, by):
-                yield by, self._endpoints[by].name
+            older = [one for one in found.losers if one.identity == winner.identity and one.revision <= winner.revision]
+            if any(one.presence >= Presence.SOURCE_REAPPEARED for one in older) and not self._holds(key, path):
+                yield path, self._endpoints[path].name
 
-    def doubt(self, by: bytes) -> None:
-        """That endpoint gets nothing for now that another object claims, beyond what it has."""
-        made = self._rivals.made.get(by, ())
-        self._doubted[by] = {key for key in made if not (self._has(key, by) and self._wins(key, by))}
+    def hold_until_confirmed(self, path: bytes) -> None:
+        """Withhold from that endpoint every key that another object claims, except those it owns."""
+        made = self._owners.by_path.get(path, ())
+        self._unconfirmed[path] = {key for key in made if not (self._holds(key, path) and self._wins(key, path))}
 
-    def disbelieve(self, keys: Iterable[ClaimKey]) -> None:
-        """Whoever has lost one of these to another place of his workload is asked again before he takes it back."""
-        for found in (self._contest(key) for key in keys if self._believed and key in self._rivals.contested):
+    def revoke_confirmations(self, keys: Iterable[ClaimKey]) -> None:
+        """Require a new confirmation of each endpoint that has lost one of these keys to another place of its
+        workload."""
+        for found in (self._resolve(key) for key in keys if self._confirmed and key in self._owners.shared):
             if found.winner.presence is Presence.SETTLED:
-                lost = [one for one in found.losers if one.who == found.winner.who]
-                self._believed.difference_update(one.wanted.by for one in lost if one.presence is Presence.SETTLED)
+                lost = [one for one in found.losers if one.identity == found.winner.identity]
+                self._confirmed.difference_update(one.wanted.path for one in lost if one.presence is Presence.SETTLED)
 
-    def _believe(self, by: bytes) -> set[ClaimKey]:
-        """That endpoint is what it says, and is not doubted again unless it loses to another place of its workload."""
-        self._doubted.pop(by, None)
-        self._believed.add(by)
-        return set(self._rivals.made.get(by, ()))
+    def _confirm(self, path: bytes) -> set[ClaimKey]:
+        """Accept the endpoint as settled, until it loses to another place of its workload."""
+        self._unconfirmed.pop(path, None)
+        self._confirmed.add(path)
+        return set(self._owners.by_path.get(path, ()))
 
-    def _wins(self, key: ClaimKey, by: bytes) -> bool:
+    def _wins(self, key: ClaimKey, path: bytes) -> bool:
         wanted = self.wanted(key)
-        return wanted is not None and wanted.by == by
+        return wanted is not None and wanted.path == path
 
-    def _has(self, key: ClaimKey, by: bytes) -> bool:
-        return by == self._prefix + self.holder(key).encode()
+    def _holds(self, key: ClaimKey, path: bytes) -> bool:
+        return path == self._prefix + self._holder(key).encode()
 
-    def _stand(self, move: Move) -> tuple[bool, bool]:
-        """Whether there is an endpoint where it goes, and where it comes from."""
-        return bool(self._named(move.target)), bool(self._named(move.source))
+    def _exist(self, move: Move) -> tuple[bool, bool]:
+        """Tell whether there is an endpoint at the target, and at the source."""
+        return bool(self._existing(move.target)), bool(self._existing(move.source))
 
-    def _is_in_question(self, by: bytes) -> bool:
-        """Whether it depends on that migration's end where packets go."""
-        move = self._moves.get(by)
-        if move is None or not self._named(move.source):
+    def _end_is_unknown(self, path: bytes) -> bool:
+        """Tell whether the destination of traffic depends on how that migration ended."""
+        move = self._migrations.get(path)
+        if move is None or not self._existing(move.source):
             return False
-        return move.target.node == self._here.host or bool(self._named(move.target))
+        return move.target.node == self._here.host or bool(self._existing(move.target))
 
-    def _end(self, by: bytes) -> set[ClaimKey]:
-        move = self._moves.get(by)
+    def _end(self, path: bytes) -> set[ClaimKey]:
+        move = self._migrations.get(path)
         if move is None:
             return set()
-        self._moves.put(by, None)
-        return self._arrive(by).union(*map(self._route, self._named(move.target)))
+        self._migrations.put(path, None)
+        return self._claim_arrival(path).union(*map(self._route, self._existing(move.target)))
 
-    def _along(self, by: bytes) -> set[ClaimKey]:
-        """One end of that migration has changed."""
-        move = self._moves.get(by)
+    def _update_move(self, path: bytes) -> set[ClaimKey]:
+        """Apply a change at one end of that migration."""
+        move = self._migrations.get(path)
         if move is None:
             return set()
-        if by in self._moves.over and not self._is_in_question(by):
-            return self._end(by)
-        return self._arrive(by).union(*map(self._route, self._named(move.target)))
+        if path in self._migrations.ended and not self._end_is_unknown(path):
+            return self._end(path)
+        return self._claim_arrival(path).union(*map(self._route, self._existing(move.target)))
 
-    def _arrive(self, by: bytes) -> set[ClaimKey]:
-        coming = self._coming(by)
-        return self._rivals.make(by, () if coming is None else local_routes(coming))
+    def _claim_arrival(self, path: bytes) -> set[ClaimKey]:
+        arriving = self._arriving(path)
+        return self._owners.set_claims(path, () if arriving is None else local_routes(arriving))
 
-    def _coming(self, by: bytes) -> Endpoint | None:
-        """A workload on its way to this host as it will stand here, where no endpoint here says so itself."""
-        move = self._moves.get(by)
-        if move is None or move.target.node != self._here.host or self._named(move.target):
+    def _arriving(self, path: bytes) -> Endpoint | None:
+        """Return a workload that migrates here as it will stand here, where no endpoint here describes it itself."""
+        move = self._migrations.get(path)
+        if move is None or move.target.node != self._here.host or self._existing(move.target):
             return None
-        return next((moved(self._endpoints[each], move.target) for each in self._named(move.source)), None)
+        return next((moved(self._endpoints[each], move.target) for each in self._existing(move.source)), None)
 
     def _elsewhere(self, routes: Mapping[str, Set[ClaimKey]]) -> list[EndpointName]:
-        """Those endpoints of other hosts that are one of these individuals, with one of its routes."""
+        """Endpoints on other hosts that are one of these workloads and have one of its routes."""
         others = [one for one in self._endpoints.values() if one.spec.node != self._here.host]
-        found = [(one, routes.get(hostless(one.metadata.name, one.spec.node))) for one in others]
+        found = [(one, routes.get(without_host(one.metadata.name, one.spec.node))) for one in others]
         return [one.name for one, its in found if its and not its.isdisjoint(map(route, one.spec.ip_networks))]
 
-    def _named(self, name: EndpointName) -> list[bytes]:
-        """That endpoint, if it is there."""
-        by = ENDPOINT.key(self._region, name)
-        return [by] if by in self._endpoints else []
+    def _existing(self, name: EndpointName) -> list[bytes]:
+        """Store key of that endpoint, if it exists."""
+        path = ENDPOINT.key(self._region, name)
+        return [path] if path in self._endpoints else []
 
-    def _readdressed(self, own: Host | None) -> set[ClaimKey]:
-        """Our own addresses decide how every other host is reached, our own MACs whether our tunnels are as they must
-        be: with another one everything on them has to be made again. Without our Node, what was known of us last still
-        holds: one deleted by mistake must not move every route of this host."""
+    def _set_own(self, own: Host | None) -> set[ClaimKey]:
+        """Apply a change of our own Node. Our addresses decide how every other host is reached, and our MACs whether
+        our tunnel devices are right: with another MAC everything on them is created again. Without our Node the last
+        known one still holds: a Node deleted by mistake must not move every route of this host."""
         if own is None:
             return set()
         macs = self.macs()
         self.own = own
-        touched = set() if self.macs() == macs else {key for key in self if key.sort is ClaimKind.FORWARDING}
-        here = self._given.at(own)
+        touched = set() if self.macs() == macs else {key for key in self if key.kind is ClaimKind.FORWARDING}
+        here = self._configured.at(own)
         if here == self._here:
             return touched
         self._here = here
-        others = [(by, host) for by, host in self._hosts.items() if host.metadata.name != here.host]
-        return touched.union(*(self._reached(by, host.metadata.name, host) for by, host in others))
+        others = [(path, host) for path, host in self._hosts.items() if host.metadata.name != here.host]
+        return touched.union(*(self._set_peer(path, host.metadata.name, host) for path, host in others))
 
-    def _reached(self, by: bytes, name: str, host: Host | None) -> set[ClaimKey]:
+    def _set_peer(self, path: bytes, name: str, host: Host | None) -> set[ClaimKey]:
         before = self._peers.pop(name, None)
         after = None if host is None else peer(host, self._here)
         if after is not None:
             self._peers[name] = after
         if before == after:
             return set()
-        touched = self._rivals.make(by, () if after is None else after.claims())
+        touched = self._owners.set_claims(path, () if after is None else after.claims())
         return touched.union(*(self._route(endpoint) for endpoint in self._on.get(name, ())))
 
-    def _route(self, by: bytes) -> set[ClaimKey]:
-        endpoint = self._endpoints.get(by)
-        return self._rivals.make(by, () if endpoint is None else self._routes(endpoint))
+    def _route(self, path: bytes) -> set[ClaimKey]:
+        endpoint = self._endpoints.get(path)
+        return self._owners.set_claims(path, () if endpoint is None else self._routes(endpoint))
 
     def _routes(self, endpoint: Endpoint) -> Iterable[tuple[ClaimKey, Claim]]:
         node = endpoint.spec.node
@@ -367,31 +385,35 @@ class SourceClaims:
             return local_routes(endpoint)
         return remote_routes(endpoint, self._peers[node]) if node in self._peers else ()
 
-    def _contest(self, key: ClaimKey) -> ClaimConflict:
-        return contest(key, (self._rival(key, wanted) for wanted in self._rivals.of(key)))
+    def _resolve(self, key: ClaimKey) -> ClaimConflict:
+        return resolve(key, (self._claimant(key, wanted) for wanted in self._owners.claimants(key)))
 
-    def _rival(self, key: ClaimKey, wanted: SourcedClaim) -> Claimant:
-        presence, shape = self._presence(wanted.by), wanted.claim.shape
-        if presence is Presence.SETTLED and key in self._doubted.get(wanted.by, ()):
-            presence = Presence.HELD if self._has(key, wanted.by) else Presence.DOUBTED
-        is_coming = isinstance(shape, LocalRoute) and presence is not Presence.SETTLED  # also who is only doubted
-        arrives = is_coming and self.obstacle(key, shape) is None
-        return Claimant(wanted, self._who(wanted.by), presence, self.revision(wanted.by), arrives)
+    def _claimant(self, key: ClaimKey, wanted: SourcedClaim) -> Claimant:
+        presence, shape = self._presence(wanted.path), wanted.claim.shape
+        if presence is Presence.SETTLED and key in self._unconfirmed.get(wanted.path, ()):
+            presence = Presence.UNCONFIRMED_HOLDER if self._holds(key, wanted.path) else Presence.UNCONFIRMED
+        is_arriving = isinstance(shape, LocalRoute) and presence is not Presence.SETTLED  # also who is only unconfirmed
+        arrives_here = is_arriving and self._obstacle(key, shape) is None
+        return Claimant(wanted, self._identity(wanted.path), presence, self.revision(wanted.path), arrives_here)
 
-    def _who(self, by: bytes) -> Hashable:
-        """What stays the same wherever it is."""
-        endpoint, move = self._endpoints.get(by), self._moves.get(by)
+    def _identity(self, path: bytes) -> Hashable:
+        """Identity that stays the same wherever the workload is."""
+        endpoint, move = self._endpoints.get(path), self._migrations.get(path)
         if endpoint is not None:
             return endpoint.name.individual
-        return by if move is None else move.target.individual
+        return path if move is None else move.target.individual
 
-    def _presence(self, by: bytes) -> Presence:
-        if self._moves.get(by) is not None:
+    def _presence(self, path: bytes) -> Presence:
+        if self._migrations.get(path) is not None:
             return Presence.EXPECTED
-        endpoint = self._endpoints.get(by)
-        if endpoint is None or not self._moves or not self._moves.is_expected(endpoint.name):
+        endpoint = self._endpoints.get(path)
+        if endpoint is None or not self._migrations or not self._migrations.is_expected(endpoint.name):
             return Presence.SETTLED
-        move = self._moves.to(endpoint.name)
-        if move is not None and not self._named(move.source):
-            return Presence.AWAITED
-        return Presence.LEFT if move is not None and self._moves.has_left(move) else Presence.EXPECTED
+        move = self._migrations.towards(endpoint.name)
+        if move is not None and not self._existing(move.source):
+            return Presence.SOURCE_GONE
+        return (
+            Presence.SOURCE_REAPPEARED
+            if move is not None and self._migrations.has_departed(move)
+            else Presence.EXPECTED
+        )

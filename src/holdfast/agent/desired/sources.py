@@ -1,9 +1,8 @@
-"""Sources: several demands in order of precedence, and what one of them may do to the claims of another.
+"""Sources: the claims of several sources in order of precedence. Pure.
 
-Decides which source a claim belongs to: the first in the configured order that wants it. Only the owning source may
-let a claim go (the sync gate looks at the owner), and while a source has not delivered a complete list, nothing that it
-owned is handed to a source of lower precedence either: it only adds and keeps. What the dataplane needs of its own
-comes first of all.
+A claim belongs to the first source in the configured order that wants it. Only the owning source may delete a claim
+(the sync gate checks the owner), and while a source has not delivered a complete list, nothing it owned moves to a
+source of lower precedence: that one only adds and keeps. Objects that the dataplane needs itself come first.
 """
 
 from __future__ import annotations
@@ -13,74 +12,49 @@ from dataclasses import dataclass, field
 
 from holdfast.agent.claims import Claim, ClaimKey, Owner, Shape
 from holdfast.agent.desired.source_claims import SourceClaims
-from holdfast.model.base.time import Instant
-from holdfast.reconcile import Change, Closed, Op, Owned, Reason, SyncGate
+from holdfast.reconcile import Owned
 
 OWN = "agent"
-"""The source of what the dataplane needs itself."""
-
-
-class PrecedenceReason(Reason):
-    OWNER_UNSYNCED = "it belongs to a source of higher precedence that has not delivered a complete list yet"
+"""Source of the objects that the dataplane needs itself."""
 
 
 @dataclass
 class Sources:
-    """`demands` are in order of precedence. A source counts from its first complete list on (`complete`)."""
+    """`claims` is in order of precedence. A source counts from its first complete list on (`complete`)."""
 
     host: str
-    demands: Mapping[str, SourceClaims] = field(default_factory=dict)
+    claims: Mapping[str, SourceClaims] = field(default_factory=dict)
     own: Mapping[ClaimKey, Shape] = field(default_factory=dict)
     complete: set[str] = field(default_factory=set)
 
     def keys(self) -> set[ClaimKey]:
         """Every claim that is wanted."""
-        return set(self.own).union(*(demand for _, demand in self._speaking()))
+        return set(self.own).union(*(claims for _, claims in self._synced()))
 
     def among(self, keys: Collection[ClaimKey]) -> dict[ClaimKey, Owned[Claim]]:
-        """Those of these claims that are wanted, in the order given: by whom, and how."""
-        speaking = self._speaking()
-        return {key: owned for key in keys if (owned := self._wanted(key, speaking)) is not None}
+        """Return those of these claims that are wanted, in the order given, with source and value."""
+        synced = self._synced()
+        return {key: owned for key in keys if (owned := self._wanted(key, synced)) is not None}
 
-    def disputes(self) -> list[str]:
-        """Sentences on claims that several make, and on hosts that are refused."""
+    def conflicts(self) -> list[str]:
+        """Sentences about keys that several objects claim, and about hosts that are refused."""
         sentences: list[str] = []
-        for _, demand in self._speaking():
-            sentences += [str(contest) for contest in demand.contests()]
-            sentences += demand.refusals()
+        for _, claims in self._synced():
+            sentences += map(str, claims.conflicts())
+            sentences += claims.refusals()
         return sentences
 
     def peers(self) -> int:
-        return sum(demand.peers() for _, demand in self._speaking())
+        return sum(claims.peers() for _, claims in self._synced())
 
-    def _wanted(self, key: ClaimKey, speaking: Sequence[tuple[str, SourceClaims]]) -> Owned[Claim] | None:
+    def _wanted(self, key: ClaimKey, synced: Sequence[tuple[str, SourceClaims]]) -> Owned[Claim] | None:
         if key in self.own:
             return Owned(Claim(self.own[key], Owner(self.host)), OWN, 0)
-        for name, demand in speaking:
-            found = demand.wanted(key)
+        for name, claims in synced:
+            found = claims.wanted(key)
             if found is not None:
-                return Owned(found.claim, name, demand.revision(found.by))
+                return Owned(found.claim, name, claims.revision(found.path))
         return None
 
-    def _speaking(self) -> Sequence[tuple[str, SourceClaims]]:
-        return [(name, demand) for name, demand in self.demands.items() if name in self.complete]
-
-
-@dataclass(slots=True)
-class PrecedenceGate:
-    """The gate that keeps a claim with an owner that cannot speak for itself yet."""
-
-    order: tuple[str, ...]
-    sync: SyncGate
-
-    def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
-        if change.op is not Op.REPLACE or change.old is None or change.new is None:
-            return None
-        old, new = change.old.source, change.new.source
-        if old == new or new not in self.order or old not in self.order[: self.order.index(new)]:
-            return None
-        synced = self.sync.sources.get(old)
-        if synced is None or synced.revision is not None:
-            return None
-        opens = f"a complete list from {old}, or: holdfast source forget {old} --reason …"
-        return Closed("precedence", PrecedenceReason.OWNER_UNSYNCED, synced.since, opens, old)
+    def _synced(self) -> Sequence[tuple[str, SourceClaims]]:
+        return [(name, claims) for name, claims in self.claims.items() if name in self.complete]

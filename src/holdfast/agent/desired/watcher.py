@@ -1,8 +1,8 @@
-"""Following one source: the hosts, endpoints and migrations of a region in the store, as a demand.
+"""Watches one source, the hosts, endpoints and migrations of a region in the store, and turns it into claims.
 
-Nothing of a source counts before every one of its prefixes has delivered a complete list: half a source could hand a
-claim to the wrong owner. From then on what is taken over is always whole: never the half of a list or of a batch of
-events, in which an address has left its old owner and not yet reached its new one.
+A source does not count before every one of its prefixes has delivered a complete list: with half a source, a claim
+could go to the wrong owner. From then on it takes over whole states only, never half a list or half a batch of events,
+in which an address has left its old owner and has not reached the new one yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import structlog
 from holdfast.agent.claims import Claim, ClaimKey
 from holdfast.agent.desired.migration_check import MigrationCheck
 from holdfast.agent.desired.peers import LocalHost
-from holdfast.agent.desired.source_claims import SourceClaims
+from holdfast.agent.desired.source_claims import Obstacle, SourceClaims
+from holdfast.agent.tunnel_mac import TunnelMacs
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
@@ -35,143 +36,158 @@ from holdfast.store.mirror.verify import agree
 
 log = structlog.get_logger(__name__)
 
-Remembered = Callable[[], Iterable[tuple[ClaimKey, Owned[Claim]]]]
+Journaled = Callable[[], Iterable[tuple[ClaimKey, Owned[Claim]]]]
+"""Claims that earlier runs of the agent programmed."""
+OwnerOf = Callable[[ClaimKey], Owned[Claim] | None]
+"""Claim that a key has in the kernel now, as the journal knows it."""
 
-LOOK_AGAIN = Duration(seconds=5)
-GONE_KEPT = 100_000
-"""Claims of which it is remembered since when nobody wants them; beyond that, since now."""
+RETRY = Duration(seconds=5)
+UNWANTED_LIMIT = 100_000
+"""Claims for which the revision is kept at which they became unwanted; beyond it, all count as unwanted since now."""
 
 
 class SourceWatcher:
     def __init__(
-        self, name: str, store: Store, region: Region, here: LocalHost, clock: Clock, own: OwnKey | None = None
+        self,
+        name: str,
+        store: Store,
+        region: Region,
+        here: LocalHost,
+        clock: Clock,
+        own_key: OwnKey | None = None,
+        *,
+        obstacle: Obstacle = lambda _key, _shape: None,
+        owner_of: OwnerOf = lambda _key: None,
+        tunnel_macs: TunnelMacs | None = None,
     ) -> None:
-        """`own` is a key that this host writes anyway: a watch on which it does not come back is dead (C38)."""
+        """`own_key` is written by this host anyway: a watch that does not deliver it is dead (C38). `tunnel_macs`
+        learns the MACs of this host from the source."""
         self.name = name
         self.store = store
         self.region = region
         self._clock = clock
-        self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own, now=clock.now)
-        self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
-        self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own, now=clock.now)
-        self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own, now=clock.now)
-        self.demand = SourceClaims(here, region, self._revision)
-        self._arrivals = MigrationCheck(store, region, clock, Random(f"{here.host} {name}"))
+        self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own_key, now=clock.now)
+        self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own_key, now=clock.now)
+        self._migrations = Mirror(store, MIGRATION.prefix(region), MIGRATION.decode, own=own_key, now=clock.now)
+        self._allowances = Mirror(store, ALLOWANCE.prefix(region), ALLOWANCE.decode, own=own_key, now=clock.now)
+        self._owner_of = owner_of
+        self._tunnel_macs = tunnel_macs or TunnelMacs()
+        self.claims = SourceClaims(here, region, self._revision, obstacle, self._holder)
+        self._migration_check = MigrationCheck(store, region, clock, Random(f"{here.host} {name}"))
         self.lists = 0
-        """How many lists its state comes from: one more may be that of a restored store, or of another."""
-        self._heads: list[int] = []
-        """By which revision what is taken over is known, of each prefix."""
-        self._named: set[bytes] = set()
-        self._gone: dict[ClaimKey, int] = {}
-        """By which revision a claim was not wanted any more that had been wanted before."""
-        self._listed = 0
-        """The same of all others."""
-        self._waiting: dict[Mirror[Any], set[bytes]] = {mirror: set() for mirror in self._mirrors()}
+        """Complete lists taken so far: a new one may come from a restored store, or from another one."""
+        self._revisions: list[int] = []
+        """Revision taken over, per prefix."""
+        self._logged: set[bytes] = set()
+        self._unwanted_since: dict[ClaimKey, int] = {}
+        """Revision at which a claim became unwanted."""
+        self._all_unwanted_since = 0
+        """The same for every other claim."""
+        self._changed: dict[Mirror[Any], set[bytes]] = {mirror: set() for mirror in self._mirrors()}
         self.synced = Synced(clock.now())
 
     async def run(self, wake: Callable[[], None]) -> None:
-        """Follows for ever; `wake` is called when there is something to take over."""
+        """Watch for ever; call `wake` when there is something to take over."""
         async with asyncio.TaskGroup() as tasks:
             for mirror in self._mirrors():
-                tasks.create_task(self._follow(mirror))
-                tasks.create_task(self._gather(mirror, wake))
-            tasks.create_task(self._follow(self._allowances))
-            tasks.create_task(self._arrivals.run(wake))
+                tasks.create_task(self._run_mirror(mirror))
+                tasks.create_task(self._collect_changes(mirror, wake))
+            tasks.create_task(self._run_mirror(self._allowances))
+            tasks.create_task(self._migration_check.run(wake))
 
-    async def catch_up(self, remembered: Remembered = tuple) -> set[ClaimKey]:
-        """Takes over all that the mirrors show, as a whole; the claims that it may have touched. `remembered` tells
-        what earlier lives have programmed."""
+    async def catch_up(self, journaled: Journaled = tuple) -> set[ClaimKey]:
+        """Take over everything the mirrors have, as a whole; return the claims that this may have touched."""
         while any(not mirror.settled or mirror.backlog for mirror in self._mirrors()):  # noqa: ASYNC110
-            await asyncio.sleep(0)  # taking in and gathering need nothing but turns of the loop
+            await asyncio.sleep(0)  # loading and collecting need nothing but turns of the loop
         if not is_complete(self._mirrors()):
             return set()
-        touched = self._take_over()
+        touched = self._apply_changes()
         if self.synced.revision is None:
-            touched |= self.demand.recall((key, owned) for key, owned in remembered() if owned.source == self.name)
-        touched |= self._arrivals.weigh(self.demand, touched)
-        self._note()
-        self._note_gone(touched)
+            touched |= self.claims.restore((key, owned) for key, owned in journaled() if owned.source == self.name)
+        touched |= self._migration_check.evaluate(self.claims, touched)
+        self._update_synced()
+        self._update_unwanted(touched)
         return touched
 
     async def refresh(self) -> None:
-        """Returns when a fresh, linearizable list is exactly what is known here. Raises `Away`."""
+        """Return when a fresh, linearizable list equals what is known here. Raises `Away`."""
         for mirror, prefix in zip(self._mirrors(), self._prefixes(), strict=True):
             await agree(self.store, prefix, mirror)
 
     def is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
-        """Whether an operator has let the syncer's brake open for what this deletion follows from."""
-        since = self._gone.get(change.key, self._listed)
+        """Tell whether an operator released the syncer's brake for the revision that this delete follows from."""
+        since = self._unwanted_since.get(change.key, self._all_unwanted_since)
         now = self._clock.wall()
         allowances = self._allowances.objects.values()
         return any(one.scope.target is ScopeKind.SYNCER and one.covers(since, now) for one in allowances)
 
-    def host(self, name: str) -> bool | None:
-        """Whether the source knows a host of that name; None before it has spoken."""
+    def has_host(self, name: str) -> bool | None:
+        """Tell whether the source has a host of that name; None before its first complete list."""
         return HOST.key(self.region, name) in self._hosts.objects if self._hosts.synced else None
 
-    def _take_over(self) -> set[ClaimKey]:
+    def _apply_changes(self) -> set[ClaimKey]:
         touched: set[ClaimKey] = set()
-        for key in self._taken(self._migrations):
-            touched |= self.demand.migration(key, self._migrations.objects.get(key))
-        for key in self._taken(self._hosts):
-            touched |= self.demand.host(key, self._hosts.objects.get(key))
-        for key in self._taken(self._endpoints):
-            touched |= self.demand.endpoint(key, self._endpoints.objects.get(key))
-        before, self._heads = self._heads, [mirror.revision for mirror in self._mirrors()]
-        if self._heads != before:
-            touched |= self.demand.rewritten()
-        return touched | self.demand.unreadable(self._unread(ENDPOINT), self._unread(MIGRATION))
+        for key in self._take_changed(self._migrations):
+            touched |= self.claims.migration(key, self._migrations.objects.get(key))
+        for key in self._take_changed(self._hosts):
+            touched |= self.claims.host(key, self._hosts.objects.get(key))
+        for key in self._take_changed(self._endpoints):
+            touched |= self.claims.endpoint(key, self._endpoints.objects.get(key))
+        before, self._revisions = self._revisions, [mirror.revision for mirror in self._mirrors()]
+        if self._revisions != before:
+            touched |= self.claims.rewritten()
+        return touched | self.claims.unreadable(self._unreadable_names(ENDPOINT), self._unreadable_names(MIGRATION))
 
-    def _unread(self, kind: Kind[Any, EndpointName]) -> frozenset[EndpointName]:
-        """Whose values cannot be read; their keys can."""
+    def _unreadable_names(self, kind: Kind[Any, EndpointName]) -> frozenset[EndpointName]:
+        """Names of objects with an unreadable value, from their keys."""
         mirror = self._endpoints if kind is ENDPOINT else self._migrations
         names = [kind.parse(key, self.region) for key in mirror.unreadable]
         return frozenset(name for name in names if not isinstance(name, Bad))
 
-    def _taken(self, mirror: Mirror[Any]) -> Collection[bytes]:
-        """What has changed: first what is there, then what is gone, as a move is written."""
-        taken, self._waiting[mirror] = self._waiting[mirror], set()
-        objects = mirror.objects
-        there = [key for key in taken if key in objects]
-        return [*sorted(there), *sorted(taken.difference(there))]
+    def _take_changed(self, mirror: Mirror[Any]) -> Collection[bytes]:
+        """Return the changed keys: objects that exist first, then deleted ones, in the order in which a move is
+        written."""
+        changed, self._changed[mirror] = self._changed[mirror], set()
+        existing = [key for key in changed if key in mirror.objects]
+        return [*sorted(existing), *sorted(changed.difference(existing))]
 
-    def _note(self) -> None:
-        self._name_bad()
+    def _update_synced(self) -> None:
+        self._log_unreadable()
+        self._tunnel_macs.learn(self.claims.macs())
         self.lists = sum(mirror.lists for mirror in self._mirrors())
-        revision = max(self._heads)  # a prefix that is quiet stays where it was
+        revision = max(self._revisions)  # a prefix without changes stays at its old revision
         unreadable = tuple(unreadable_keys(self._mirrors()))
         if (revision, unreadable) != (self.synced.revision, self.synced.unreadable):
-            news = self.synced.revision is None or unreadable != self.synced.unreadable
-            self.synced = Synced(self._clock.now() if news else self.synced.since, revision, unreadable)
+            is_new = self.synced.revision is None or unreadable != self.synced.unreadable
+            self.synced = Synced(self._clock.now() if is_new else self.synced.since, revision, unreadable)
 
-    def _name_bad(self) -> None:
-        """Each value that cannot be read is named once, as long as it stays so."""
+    def _log_unreadable(self) -> None:
+        """Log each unreadable value once, for as long as it stays unreadable."""
         bad = {key: value for mirror in self._mirrors() for key, value in mirror.bad.items()}
-        for key in bad.keys() - self._named:
-            log.error(f"{bad[key]}; it counts as present, with its last good object where one is known")
-        self._named = set(bad)
+        for key in bad.keys() - self._logged:
+            log.error("unreadable value in the store; its last good version stays wanted", problem=str(bad[key]))
+        self._logged = set(bad)
 
-    def _note_gone(self, touched: Iterable[ClaimKey]) -> None:
+    def _update_unwanted(self, touched: Iterable[ClaimKey]) -> None:
         revision = self.synced.revision or 0
-        self._listed = self._listed or revision
+        self._all_unwanted_since = self._all_unwanted_since or revision
         for key in touched:
-            self._gone.pop(key, None)
-            if self.demand.wanted(key) is None:
-                self._gone[key] = revision
-        if len(self._gone) > GONE_KEPT:
-            self._gone.clear()
-            self._listed = revision
+            self._unwanted_since.pop(key, None)
+            if self.claims.wanted(key) is None:
+                self._unwanted_since[key] = revision
+        if len(self._unwanted_since) > UNWANTED_LIMIT:
+            self._unwanted_since.clear()
+            self._all_unwanted_since = revision
 
-    async def _follow(self, mirror: Mirror[Any]) -> None:
+    async def _run_mirror(self, mirror: Mirror[Any]) -> None:
         await mirror.keep_running(
-            lambda refusal: log.error(f"{self.name} cannot be followed, what is programmed stays: {refusal}"),
-            LOOK_AGAIN,
+            lambda error: log.error("watch refused; programmed state stays", source=self.name, error=str(error)), RETRY
         )
 
-    async def _gather(self, mirror: Mirror[Any], wake: Callable[[], None]) -> None:
+    async def _collect_changes(self, mirror: Mirror[Any], wake: Callable[[], None]) -> None:
         while True:
             deltas = await mirror.take()
-            self._waiting[mirror].update(delta.key for delta in deltas)
+            self._changed[mirror].update(delta.key for delta in deltas)
             wake()
             await asyncio.sleep(0)
 
@@ -185,12 +201,17 @@ class SourceWatcher:
         hosts, endpoints, migrations = self._mirrors()
         return endpoints.good_revision(key) or hosts.good_revision(key) or migrations.good_revision(key)
 
+    def _holder(self, key: ClaimKey) -> str:
+        owned = self._owner_of(key)
+        return owned.value.owner.endpoint if owned is not None and owned.source == self.name else ""
+
 
 def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:
-    """N12: only a complete list is one; no time that has passed stands for it."""
-    return all(mirror.synced for mirror in mirrors)
+    """Tell whether every prefix has delivered a complete list; no timeout stands in for one (N12)."""
+    return all(mirror.synced for mirror in mirrors)  # protection: N12
 
 
 def unreadable_keys(mirrors: Iterable[Mirror[Any]]) -> list[str]:
-    """C39: what is there and was never understood stands for something."""
+    """Keys of values that were never readable: they are present, not absent (C39)."""
+    # protection: C39
     return [key.decode(errors="backslashreplace") for mirror in mirrors for key in mirror.unreadable]

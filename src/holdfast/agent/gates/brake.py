@@ -1,7 +1,7 @@
-"""What an operator let through at the syncer passes the agent's brake as well, up to the revision that was looked at.
+"""Brake of the agent: deletes that an operator allowed at the syncer pass here too, up to the allowed revision. Pure.
 
-A mass deletion that somebody has looked at and allowed once is not to be allowed again on five thousand hosts. What
-went after that revision is another matter, and so is what cannot be told from it: that waits for its own list or word.
+One operator decision must not have to be repeated on five thousand hosts. A delete that followed from a later revision,
+or whose revision is unknown, still needs a fresh list or an allowance of its own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ Allowed = Callable[[Change[ClaimKey, Claim]], bool]
 
 
 class AgentBrake(Brake[ClaimKey, Claim]):
-    """`allowed` tells whether an operator has looked at what this change follows from."""
-
     def __init__(self, name: str, kinds: Kinds[ClaimKey], limits: BrakeLimits, allowed: Allowed) -> None:
+        """`allowed` tells whether an operator has allowed the syncer change that a delete follows from."""
         super().__init__(name, kinds, limits)
         self._is_allowed = allowed
 
@@ -27,6 +26,6 @@ class AgentBrake(Brake[ClaimKey, Claim]):
         return None if closed is not None and self._is_allowed(change) else closed
 
     def note(self, event: Plan[ClaimKey, Claim] | Outcome[ClaimKey, Claim], now: Instant) -> None:
-        # What was allowed does not count against what comes after it.
+        # An allowed delete does not use up the limit of later ones.
         if isinstance(event, Plan) or event.change.op is not Op.DELETE or not self._is_allowed(event.change):
             super().note(event, now)

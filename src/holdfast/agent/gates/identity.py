@@ -1,7 +1,7 @@
-"""Belonging: are the stores that the sources come from those that this host knows? The agent's identity gate.
+"""Identity gate: holds changes whose source is not the store that this host knows, or was restored from a backup.
 
-A store of another fleet changes nothing here, and neither does one without a name; one that was thrown back to an older
-life may add, but nothing is deleted because of it until an operator has looked. What is programmed stays.
+A store of another fleet, or one without an identity, changes nothing here. A store that was restored from a backup may
+add, but deletes nothing until an operator has confirmed it. Programmed state stays.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = structlog.get_logger(__name__)
 
 
 class StoreIdentityReason(Reason):
-    UNKNOWN = "it is not known yet whose store its source is"
+    UNKNOWN = "the identity of its source's store is not known yet"
     FOREIGN_STORE = "its source's store belongs to another fleet"
-    STORE_RESTORED = "its source's store was thrown back to an older life"
+    STORE_RESTORED = "its source's store was restored from a backup"
     UNNAMED_STORE = "its source's store has no identity yet"
 
 
@@ -39,16 +39,16 @@ _REASONS: Mapping[StoreVerdict, StoreIdentityReason] = {
 }
 
 _OPENS: Mapping[StoreIdentityReason, str] = {
-    StoreIdentityReason.UNKNOWN: "the store answering (holdfast doctor)",
-    StoreIdentityReason.FOREIGN_STORE: "store.endpoints and store.region naming the right store (holdfast doctor)",
+    StoreIdentityReason.UNKNOWN: "wait until the store answers (holdfast doctor)",
+    StoreIdentityReason.FOREIGN_STORE: "set store.endpoints and store.region to the right store (holdfast doctor)",
     StoreIdentityReason.STORE_RESTORED: ADOPT,
-    StoreIdentityReason.UNNAMED_STORE: "the first leader writing it (holdfast leader)",
+    StoreIdentityReason.UNNAMED_STORE: "wait until the first leader writes it (holdfast leader)",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """What was last found out about one source's store."""
+    """Last finding about one source's store."""
 
     judgement: Judgement | None
     since: Instant
@@ -62,63 +62,65 @@ class SourceIdentity:
 
 @dataclass
 class StoreIdentityGate:
-    """The gate, and what it knows. `memories` has one memory for each source."""
-
     memories: Mapping[str, StoreMemory]
+    """One memory per source."""
+    is_active: Callable[[str], bool] = lambda _name: True
+    """Tells whether a source counts: one that an operator has forgotten need not have an identity."""
     offload: Offload = asyncio.to_thread
-    counts: Callable[[str], bool] = lambda _name: True
-    """Whether a source still does: one that an operator has given up need not say who it is."""
     known: dict[str, SourceIdentity] = field(default_factory=dict)
-    doubted: asyncio.Event = field(default_factory=asyncio.Event)
+    invalidated: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def doubt(self, name: str, now: Instant) -> None:
-        """Its store was listed anew, so it may be another: nothing follows from it until it has said who it is."""
+    def invalidate(self, name: str, now: Instant) -> None:
+        """Hold everything from a source until its identity is read again: a new list may be that of another store."""
         self.known[name] = SourceIdentity(None, now)
-        self.doubted.set()
+        self.invalidated.set()
 
-    async def look(self, followings: Sequence[SourceWatcher], now: Instant) -> bool:
-        """Asks each store who it is; whether a verdict has changed."""
-        before = {name: known.judgement and known.judgement.verdict for name, known in self.known.items()}
-        for following in followings:
-            await self._look(following, now)
-        return before != {name: known.judgement and known.judgement.verdict for name, known in self.known.items()}
+    async def check(self, watchers: Sequence[SourceWatcher], now: Instant) -> bool:
+        """Read the identity of each store; tell whether a verdict has changed."""
+        before = self._verdicts()
+        for watcher in watchers:
+            await self._check(watcher, now)
+        return before != self._verdicts()
 
     def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         owner = change.owner.source
         for name in [owner] if owner in self.memories else [] if owner else sorted(self.memories):
             known = self.known.get(name, SourceIdentity(None, now))
-            reason = known.refuses(change.op) if self.counts(name) else None
+            reason = known.refuses(change.op) if self.is_active(name) else None
             if reason is not None:
                 detail = known.judgement.sentence if known.judgement else name
                 return Closed("identity", reason, known.since, _OPENS[reason], detail)
         return None
 
-    async def _look(self, following: SourceWatcher, now: Instant) -> None:
-        name, memory = following.name, self.memories[following.name]
+    def _verdicts(self) -> dict[str, StoreVerdict | None]:
+        return {name: one.judgement.verdict if one.judgement else None for name, one in self.known.items()}
+
+    async def _check(self, watcher: SourceWatcher, now: Instant) -> None:
+        name, memory = watcher.name, self.memories[watcher.name]
         before = self.known.setdefault(name, SourceIdentity(None, now))
         try:
-            remembered, found = memory.recall(), await read_identity(following.store, following.region)
+            remembered, found = memory.recall(), await read_identity(watcher.store, watcher.region)
         except (Away, StoreError):
-            return  # what was known of it still holds: nothing comes from a store that does not answer
-        except MemoryUnreadable as sentence:
-            self._tell(name, before, Judgement(StoreVerdict.RESTORED, str(sentence)), now)
+            return  # the last finding still holds: an unreachable store changes nothing
+        except MemoryUnreadable as error:
+            self._set(name, before, Judgement(StoreVerdict.RESTORED, str(error)), now)
             return
-        if self.doubted.is_set():
-            return  # that may have been said before the list that is doubted now; it is asked again at once
+        if self.invalidated.is_set():
+            return  # this answer may be older than the list that invalidated it; it is read again at once
         judgement = judge(remembered, found)
         if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
             seen = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
             await self._remember(memory, seen.seen(found.identity, found.revision))
-        self._tell(name, before, judgement, now)
+        self._set(name, before, judgement, now)
 
     async def _remember(self, memory: StoreMemory, seen: SeenStore) -> None:
         try:
             await self.offload(lambda: memory.keep(seen))
         except OSError as error:
-            log.error(f"what was seen of the store cannot be written down, the work goes on: {error}")
+            log.error("cannot save the store's identity; continuing", error=str(error))
 
-    def _tell(self, name: str, before: SourceIdentity, judgement: Judgement, now: Instant) -> None:
+    def _set(self, name: str, before: SourceIdentity, judgement: Judgement, now: Instant) -> None:
         same = before.judgement is not None and before.judgement.verdict is judgement.verdict
         self.known[name] = SourceIdentity(judgement, before.since if same else now)
         if not same and judgement.verdict is not StoreVerdict.OURS:
-            log.error(f"{name}: {judgement.sentence}; what is programmed stays")
+            log.error("store identity check failed; programmed state stays", source=name, reason=judgement.sentence)

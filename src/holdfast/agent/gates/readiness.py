@@ -1,7 +1,7 @@
-"""Waiting for the kernel's side: the gates of handlers that are not ready and of objects that cannot be there yet.
+"""Gates for a kernel that is not ready: `handler_ready` holds every change, `interface` a single object.
 
-A change that comes before its handler is ready is not swallowed, it waits (N10). An object whose interface does not
-exist is not a failure, it waits too.
+A change that arrives before its handler is ready waits instead of being lost (N10). An object whose interface does
+not exist is not a failure: it waits too.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from holdfast.reconcile import Change, Closed, Op, Reason
 
 class ReadinessReason(Reason):
     NOT_READY = "a handler is not ready to take changes"
-    OBSTACLE = "it cannot be there yet"
+    INTERFACE_NOT_READY = "the interface that it needs is not ready"
 
 
 def unready(handler: Handler) -> str | None:
-    """N10: what a handler waits for. Asked by the gate, and again just before anything is handed over."""
-    return handler.ready()
+    """Return what a handler waits for; asked by the gate, and again just before changes are handed over."""
+    return handler.ready()  # protection: N10
 
 
 @dataclass
 class HandlerReadyGate:
-    """Holds everything while a handler is not ready."""
-
     handlers: Sequence[Handler]
     since: Instant = NEVER
 
@@ -37,16 +35,14 @@ class HandlerReadyGate:
             waits_for = unready(handler)
             if waits_for is not None:
                 self.since = self.since or now
-                opens = f"{handler.name} being ready"
-                return Closed("ready", ReadinessReason.NOT_READY, self.since, opens, f"{handler.name}: {waits_for}")
+                opens, detail = f"wait until {handler.name} is ready", f"{handler.name}: {waits_for}"
+                return Closed("handler_ready", ReadinessReason.NOT_READY, self.since, opens, detail)
         self.since = NEVER
         return None
 
 
 @dataclass(slots=True)
 class InterfaceGate:
-    """Holds what the dataplane says cannot be there now."""
-
     dataplane: HostDataplane
 
     def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
@@ -55,4 +51,4 @@ class InterfaceGate:
         obstacle = self.dataplane.obstacle(change.key, change.new.value.shape)
         if obstacle is None:
             return None
-        return Closed("obstacle", ReadinessReason.OBSTACLE, now, "an event of the kernel", obstacle)
+        return Closed("interface", ReadinessReason.INTERFACE_NOT_READY, now, "bring the interface up", obstacle)

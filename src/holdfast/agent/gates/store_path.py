@@ -1,7 +1,8 @@
-"""The path gate: what carries our own way to the store goes last, after a hold-down.
+"""Store path gate: deletes what carries traffic to the store last, after a hold-down. Pure.
 
-An agent that removes the route to its store learns nothing any more, not even that it was wrong (N13). So the routes
-that cover a store's address, and all that they lean on, are removed only after everything else has had its time.
+An agent that deletes the route to its store receives no further changes, not even a correction (N13). So the routes
+that cover an address of the store, and everything they depend on, are deleted only when they have stayed unwanted for
+the whole hold-down.
 """
 
 from __future__ import annotations
@@ -10,29 +11,28 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 
-from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, leans_on
-from holdfast.agent.gates.dependents import Present
+from holdfast.agent.claims import Claim, ClaimKey, ClaimKind, depends_on
+from holdfast.agent.present import Present
 from holdfast.model.base.time import Duration, Instant
 from holdfast.reconcile import Change, Closed, Op, Reason
 
 HOLD_DOWN = Duration(seconds=30)
 _BETWEEN = Duration(seconds=30)
-"""Two looks at what is held are about a second apart, and more where very much is held."""
+"""Longest plausible gap between two evaluations of a held delete: about a second, more where much is held."""
 
 
 class StorePathReason(Reason):
-    STORE_BEHIND_IT = "the way to the store goes over it, so it goes last"
+    CARRIES_STORE_TRAFFIC = "traffic to the store uses it, so it is deleted last"
 
 
 @dataclass
 class StorePathGate:
-    """The gate. `stores` are the addresses at which the store is reached now."""
-
     present: Present
     stores: Callable[[], Collection[str]]
+    """Addresses at which the store is reached now."""
     hold_down: Duration = HOLD_DOWN
     _waiting: dict[ClaimKey, tuple[Instant, Instant]] = field(default_factory=dict)
-    """Since when each has waited, and when it was last asked for."""
+    """Per key: since when it has been held, and when it was last evaluated."""
     _known: tuple[int, Collection[str]] = (-1, ())
     _carrying: frozenset[ClaimKey] = frozenset()
 
@@ -41,12 +41,12 @@ class StorePathGate:
             return None
         since, last = self._waiting.get(change.key, (now, now))
         if now - last > self.hold_down + _BETWEEN:
-            since = now  # it was wanted meanwhile
+            since = now  # it was wanted in between
         self._waiting[change.key] = since, now
         if now - since >= self.hold_down:
             return None
-        opens = f"{self.hold_down.total_seconds():g} s in which it is still not wanted"
-        return Closed("path", StorePathReason.STORE_BEHIND_IT, since, opens, str(change.key))
+        opens = f"wait until it has been unwanted for {self.hold_down.total_seconds():g} s"
+        return Closed("path", StorePathReason.CARRIES_STORE_TRAFFIC, since, opens, str(change.key))
 
     def _on_path(self) -> frozenset[ClaimKey]:
         known = self.present.version, self.stores()
@@ -56,21 +56,22 @@ class StorePathGate:
 
 
 def on_path(present: Present, stores: Collection[str]) -> frozenset[ClaimKey]:
-    """The present objects that carry traffic to one of these addresses."""
+    """Return the present objects that carry traffic to one of these addresses."""
+    # protection: N13
     found: set[ClaimKey] = set()
     for store in stores:
         for key in _covering(store):
             while key in present.claims and key not in found:
                 found.add(key)
-                foot = leans_on(key, present.claims[key].value.shape)
-                if foot is None:
+                dependency = depends_on(key, present.claims[key].value.shape)
+                if dependency is None:
                     break
-                key = foot
+                key = dependency
     return frozenset(found)
 
 
 def _covering(address: str) -> list[ClaimKey]:
-    """The keys of all routes that could carry traffic to that address, most specific first."""
+    """Keys of all routes that could carry traffic to that address, most specific first."""
     parsed = ip_address(address)
     bits = 128 if isinstance(parsed, IPv6Address) else 32
     number = int(parsed)

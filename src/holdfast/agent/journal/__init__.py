@@ -1,4 +1,4 @@
-"""Write-ahead journal of the agent: read `frames`, `replay`, `journal`, `open`, `compaction`."""
+"""Write-ahead journal of the agent. Reading order: `frames`, `replay`, `journal`, `open`, `compaction`."""
 
 from holdfast.agent.journal.journal import Journal
 

@@ -1,6 +1,7 @@
-"""Records: a claim as the journal keeps it. Deterministic text, so that equal claims are equal bytes.
+"""Codec of journal records: claims as deterministic text, so that equal claims are equal bytes. Pure.
 
-What this release cannot read stays in the journal as it is: it may be in the kernel, and the kernel's tags tell of it.
+A record that this release cannot read stays in the journal as it is: its object may be in the kernel, where our tag
+shows it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast.reconcile import Owned
 
 
 class JournalRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The object under one key of the journal. What a later release adds comes behind, and is not looked at here."""
+    """Object under one key of the journal. A later release appends fields, which this one ignores."""
 
     shape: Shape
     owner: Owner = NOBODY
@@ -26,40 +27,40 @@ class JournalRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JournalRecord).decode
-_NAMES = {sort: sort.name.lower() for sort in ClaimKind}
-_PLACES = {f"{name} {family}".encode(): (sort, family) for sort, name in _NAMES.items() for family in (4, 6)}
+_NAMES = {kind: kind.name.lower() for kind in ClaimKind}
+_PREFIXES = {f"{name} {family}".encode(): (kind, family) for kind, name in _NAMES.items() for family in (4, 6)}
 _LENGTHS = {b"%d" % number: number for number in range(129)}
 """Looked up, not parsed: a restart reads a hundred thousand keys."""
 
 
 def write_key(key: ClaimKey) -> bytes:
-    sort, family, number, length = key
-    return f"{_NAMES[sort]} {family} {number:x} {length}".encode()
+    kind, family, number, length = key
+    return f"{_NAMES[kind]} {family} {number:x} {length}".encode()
 
 
 def read_key(text: bytes) -> ClaimKey | None:
     """None: not a key of this release."""
     try:
-        place, number, length = text.rsplit(b" ", 2)
-        return ClaimKey(*_PLACES[place], int(number, 16), _LENGTHS[length])
+        prefix, number, length = text.rsplit(b" ", 2)
+        return ClaimKey(*_PREFIXES[prefix], int(number, 16), _LENGTHS[length])
     except (KeyError, ValueError):
         return None
 
 
 def read_keys(texts: Iterable[bytes]) -> list[ClaimKey | None]:
-    """The same of many."""
-    texts, new = list(texts), tuple.__new__  # a named tuple's own takes longer than all the rest of it
+    """Read many keys at once."""
+    texts, new = list(texts), tuple.__new__  # a named tuple's own constructor takes longer than all the rest
     try:
         return [
-            new(ClaimKey, (*_PLACES[place], int(number, 16), _LENGTHS[length]))
-            for place, number, length in map(bytes.rsplit, texts, repeat(b" "), repeat(2))
+            new(ClaimKey, (*_PREFIXES[prefix], int(number, 16), _LENGTHS[length]))
+            for prefix, number, length in map(bytes.rsplit, texts, repeat(b" "), repeat(2))
         ]
     except (KeyError, ValueError):
         return [read_key(text) for text in texts]
 
 
 def write(owned: Owned[Claim]) -> bytes:
-    """What is missing now is not worth remembering: that is found out again."""
+    """`missing` is left out: it is found out again."""
     return _encode(JournalRecord(owned.value.shape, owned.value.owner, owned.source, owned.revision))
 
 

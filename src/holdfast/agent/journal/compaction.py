@@ -1,8 +1,8 @@
-"""Compaction: the journal written anew with what is true now, in slices, while events go on.
+"""Compaction: rewrites the journal with its current contents only, in slices, while events go on.
 
-Each slice writes down its keys as they are known at that moment, and every event that comes meanwhile is written behind
-it as well; so wherever an event falls between the slices, what the new file tells in the end is right. The old file
-stays the journal until the new one is complete, on the disk, and renamed over it.
+Each slice writes its keys as they are at that moment, and every event that happens meanwhile is appended as well; so
+wherever an event falls between the slices, the new file is right in the end. The old file stays the journal until the
+new one is complete, on disk, and renamed over it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ SLICE = 128
 
 
 class JournalCompaction:
-    def __init__(self, files: Files, path: Path, boot: bytes, remembered: JournalContents) -> None:
-        """Begins the new file. Raises `OSError`."""
+    def __init__(self, files: Files, path: Path, boot: bytes, contents: JournalContents) -> None:
+        """Begin the new file. Raises `OSError`."""
         self._files = files
         self._boot = boot
         self._path = unfinished(path)
         self._final = path
-        self._remembered = remembered
-        self._walk = walk_over(remembered)
+        self._contents = contents
+        self._key_slices = key_slices(contents)
         self.segment = Segment.create(files, self._path, boot)
         self.error: OSError | None = None
-        """Why it cannot be completed; found out in the middle of an event, which is not to suffer from it."""
+        """Reason why it cannot be completed, found while an event was appended; the event must not fail because of
+        it."""
 
     def slices(self) -> Iterator[None]:
-        """Writes the new file, and comes back after each slice. Raises `OSError`."""
-        for keys in self._walk:
-            self._check()
-            self.segment.write([self._remembered.entry(key) for key in keys])
+        """Write the new file, yielding after each slice. Raises `OSError`."""
+        for keys in self._key_slices:
+            self._raise_error()
+            self.segment.write([self._contents.entry(key) for key in keys])
             yield
-        self._check()
+        self._raise_error()
         self.segment.write([JournalEntry(EntryKind.END, self._boot)])
 
-    def follow(self, entries: Sequence[JournalEntry]) -> None:
-        """An event, already in the journal, goes behind what is written here."""
+    def append(self, entries: Sequence[JournalEntry]) -> None:
+        """Append an event that is already in the journal."""
         if self.error is None:
             try:
                 self.segment.write(entries)
@@ -50,31 +51,31 @@ class JournalCompaction:
                 self.error = error
 
     def install(self) -> None:
-        """From now on this is the journal; the segment goes on. Raises `OSError`."""
-        self._check()
+        """Make this file the journal; its segment is used from now on. Raises `OSError`."""
+        self._raise_error()
         self._files.rename(self._path, self._final)
 
     def sync_folder(self) -> None:
         self._files.sync_folder(self._final.parent)
 
-    def end(self) -> None:
-        """No further slice is asked for."""
-        self._walk.close()
+    def stop(self) -> None:
+        """End the walk over the keys."""
+        self._key_slices.close()
 
     def abandon(self) -> None:
         self.segment.close()
         self._files.remove(self._path)
 
-    def _check(self) -> None:
+    def _raise_error(self) -> None:
         if self.error is not None:
             raise self.error
 
 
 def unfinished(path: Path) -> Path:
-    """Where the new file is until it is complete. One that a killed process has left there is worth nothing."""
+    """Path of the new file until it is complete. One that a killed process left there is worthless."""
     return path.with_name(path.name + ".new")
 
 
-def walk_over(remembered: JournalContents) -> Generator[Sequence[bytes], None, None]:
-    # N15: what is written between two events is bounded, however much is known.
-    return remembered.roll.walk(SLICE)
+def key_slices(contents: JournalContents) -> Generator[Sequence[bytes], None, None]:
+    # protection: N15: bounds what is written between two events, however large the journal is.
+    return contents.keys.walk(SLICE)

@@ -1,4 +1,4 @@
-"""What the journal asks of the operating system, and nothing else: tests fail it, or kill at every single call."""
+"""System calls of the journal, as a seam: tests make each one fail, or kill the process there."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 
 class Files:
-    """Each method is one step: after it, the disk is in a state that `Journal.open` has to cope with."""
+    """Each method is one step: after it, the disk is in a state that `Journal.open` can handle."""
 
     def read(self, path: Path) -> bytes | None:
-        """The whole file; None when there is none."""
+        """Return the whole file; None if there is none."""
         try:
             return path.read_bytes()
         except FileNotFoundError:
             return None
 
     def create(self, path: Path) -> int:
-        """A new, empty file to append to, in place of any old one."""
+        """Create an empty file to append to, in place of any old one."""
         flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         return os.open(path, flags, 0o600)
 

@@ -1,19 +1,19 @@
-"""Frames: how one record of the journal stands on disk, and what can be believed of any bytes found there.
+"""Frames: the on-disk form of journal entries, and which bytes of a file can be trusted. Pure.
 
-A frame is magic, version, operation, lengths, sequence, key, body, and a CRC-32C over all of it. `scan` takes any bytes
-at all and yields the records that are certainly ours, in order, and the ranges that are not: after damage it goes on at
-the next frame whose magic, lengths, checksum and sequence fit. It never raises for damage, only for a whole frame of a
-newer version. `read_whole` tells the same of a file that is nothing but frames, as nearly every file is, in a third of
-the time.
+A frame is magic, version, kind, lengths, sequence, key, body, and a CRC-32C over all of it. `scan` takes any bytes and
+yields the entries that are certainly ours, in order, and the ranges that are not: after damage it continues at the next
+frame whose magic, lengths, checksum and sequence fit. It never raises for damage, only for a whole frame of a newer
+version. `read_whole` does the same for a file that is nothing but frames, as nearly every file is, in a third of the
+time.
 
-The envelope (magic, version, lengths, where the checksum is) is the same for ever, so that an older release can tell
-a newer frame from a damaged one. A new operation or meaning is a new version; a release writes `WRITES`, which is never
-above what the release before it reads, so that going one release back always works.
+The envelope (magic, version, lengths, position of the checksum) never changes, so that an older release can tell a
+newer frame from a damaged one. A new kind or meaning is a new version; a release writes `WRITES`, which is never above
+what the release before it reads, so that going one release back always works.
 
-The magic begins with a byte that no UTF-8 text contains: a body of text never contains a frame, also when
-it is searched for one because the frame around it is damaged. So objects should be text (JSON).
+The magic begins with a byte that no UTF-8 text contains: a text body never contains a frame, even when it is searched
+for one because the frame around it is damaged. So objects should be text (JSON).
 
-The checksum is google-crc32c's: 0.4 µs per record of 1.3 kB, where zlib's CRC-32, another polynomial, takes 1.4.
+The checksum is google-crc32c's: 0.4 µs per entry of 1.3 kB, where zlib's CRC-32, another polynomial, takes 1.4.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from google_crc32c import extend
 
 MAGIC = b"\xf5HFJ"
 READS = 1
-"""The newest version that this release understands."""
+"""Newest version that this release understands."""
 WRITES = 1
-"""The version that it writes: the newest one that the release before it understands too."""
+"""Version that it writes: the newest one that the release before it understands too."""
 LONGEST_KEY = 1 << 12
 LONGEST_BODY = 1 << 20
 
@@ -40,32 +40,32 @@ _REST = struct.Struct("<BBHIQ")  # the head behind the magic
 _START, _END = _REST.size, -_CHECKSUM.size
 _AFTER_MAGIC = extend(0, MAGIC)
 _RESIDUE = extend(0, _CHECKSUM.pack(extend(0, b"")))
-"""What the checksum comes to over any bytes with their own checksum behind them, none for example."""
+"""CRC of any bytes followed by their own CRC; computed here for no bytes."""
 OVERHEAD = _HEAD.size + _CHECKSUM.size
 """Bytes that a frame adds to its key and body."""
 _SHORTEST = OVERHEAD - len(MAGIC)
 _STRETCH = 1 << 16
-"""Bytes that are looked at together: few enough for a processor's cache."""
+"""Bytes that are checked together: few enough for a processor's cache."""
 
 
 class EntryKind(IntEnum):
     ADD = 1
     """The object may be in the kernel from now on."""
-    INTENT = 2
-    """The object is being removed; until it is done it may still be there."""
+    DELETING = 2
+    """The object is being deleted; until DONE it may still be in the kernel."""
     DONE = 3
-    """The kernel has let go of it."""
+    """The kernel does not have it any more."""
     BEGIN = 4
-    """A file begins. The key is the boot id of the kernel whose state it tells."""
+    """Start of a file. The key is the boot id of the kernel whose state it describes."""
     END = 5
-    """All that was known when the file was begun is above. The key is the boot id again."""
+    """Everything known when the file was begun is above. The key is the boot id again."""
 
 
-_OPS = {int(op): op for op in EntryKind}
+_KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class JournalEntry(NamedTuple):
-    """What is written down about one object."""
+    """Entry to write about one object."""
 
     op: EntryKind
     key: bytes
@@ -73,7 +73,7 @@ class JournalEntry(NamedTuple):
 
 
 class FoundEntry(NamedTuple):
-    """An entry as it was found."""
+    """Entry as found in a file."""
 
     op: EntryKind
     key: bytes
@@ -82,7 +82,7 @@ class FoundEntry(NamedTuple):
 
 
 class EntryColumns(NamedTuple):
-    """Records one behind the other, as columns: fifty thousand hosts are read like this."""
+    """Consecutive entries as columns: the fast form for fifty thousand hosts."""
 
     ops: Sequence[int]
     keys: Sequence[bytes]
@@ -90,22 +90,22 @@ class EntryColumns(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no record of ours."""
+    """Byte range that is not an entry of ours."""
 
     start: int
     end: int
 
 
 class TooLong(ValueError):
-    """The object cannot be written down, so it must not be put into the kernel. The message is one sentence."""
+    """The object does not fit into the journal, so it must not be put into the kernel. The message is one sentence."""
 
 
 class NotWhole(Exception):
-    """The bytes are not what `read_whole` is for: `scan` knows what to make of them."""
+    """The bytes are not whole frames without a gap: use `scan`."""
 
 
 class NewerFrame(Exception):
-    """A whole frame that only a newer release understands."""
+    """Whole frame that only a newer release understands."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"it is of version {version}, and this release reads up to {READS}")
@@ -113,7 +113,7 @@ class NewerFrame(Exception):
 
 
 def pack(entries: Iterable[JournalEntry], sequence: int) -> bytes:
-    """The frames of these entries, the first with that sequence. Raises `TooLong`."""
+    """Frame these entries, the first with that sequence. Raises `TooLong`."""
     frames: list[bytes] = []
     for op, key, body in entries:
         if len(key) > LONGEST_KEY or len(body) > LONGEST_BODY:
@@ -128,7 +128,7 @@ def pack(entries: Iterable[JournalEntry], sequence: int) -> bytes:
 
 
 def scan(data: bytes) -> Iterator[FoundEntry | Damage]:
-    """All of `data`, as records and bad ranges in order. Raises `NewerFrame`."""
+    """Yield all of `data` as entries and damaged ranges, in order. Raises `NewerFrame`."""
     at = good_until = last = 0
     size = len(data)
     while at < size:
@@ -146,26 +146,26 @@ def scan(data: bytes) -> Iterator[FoundEntry | Damage]:
 
 
 def read_whole(data: bytes) -> Iterator[EntryColumns]:
-    """What `scan` yields of bytes that are nothing but records without a gap, in runs. Raises `NotWhole` where they are
-    not, at any point."""
+    """Yield what `scan` yields, in runs, for bytes that are nothing but entries without a gap. Raises `NotWhole` where
+    they are not, at any point."""
     at = last = 0
     while at < len(data):
         end = next_start(data, at + _STRETCH)
-        run = _run(data[at:end], last)
+        run = _columns(data[at:end], last)
         yield run
         at, last = end, last + len(run.ops)
 
 
-def _run(stretch: bytes, last: int) -> EntryColumns:
-    """Everything stands between two magics, so that one cut finds all frames. A magic inside a frame leaves two pieces
-    that are not intact."""
+def _columns(stretch: bytes, last: int) -> EntryColumns:
+    """Split at the magic, so that one cut finds all frames. A magic inside a frame leaves two pieces that are not
+    intact."""
     first, *pieces = stretch.split(MAGIC)
     if first or not are_intact(pieces) or min(map(len, pieces)) < _SHORTEST:
         raise NotWhole
     versions, ops, keys, bodies, sequences = zip(*map(_REST.unpack_from, pieces), strict=True)
     if (
         max(versions) > READS
-        or not _OPS.keys() >= set(ops)
+        or not _KINDS.keys() >= set(ops)
         or max(keys) > LONGEST_KEY
         or max(bodies) > LONGEST_BODY
         or list(map(len, pieces)) != [_SHORTEST + key + body for key, body in zip(keys, bodies, strict=True)]
@@ -181,7 +181,7 @@ def _run(stretch: bytes, last: int) -> EntryColumns:
 
 
 def cut_short(tail: bytes) -> bool:
-    """Whether these last bytes of a file begin as a frame does and then just stop: a write that was interrupted."""
+    """Tell whether these last bytes of a file begin like a frame and then stop: an interrupted write."""
     if len(tail) < _HEAD.size:
         return tail[: len(MAGIC)] == MAGIC[: len(tail)]
     magic, _, _, key, body, _ = _HEAD.unpack_from(tail)
@@ -189,23 +189,23 @@ def cut_short(tail: bytes) -> bool:
 
 
 def next_start(data: bytes, at: int) -> int:
-    """Where after `at` a frame may begin; the end of the data if nowhere."""
+    """Position after `at` where a frame may begin; the end of the data if there is none."""
     found = data.find(MAGIC, at + 1)
     return len(data) if found < 0 else found
 
 
 def intact(text: bytes, checksum: int) -> bool:
-    # N6: a file that was cut, zeroed or flipped is neither believed nor thrown away; it is looked at frame by frame.
+    # protection: N6: a truncated, zeroed or bit-flipped file is neither trusted nor dropped; each frame is checked.
     return bool(extend(0, text) == checksum)
 
 
 def are_intact(pieces: Iterable[bytes]) -> bool:
-    # N6, of many frames at once, each without its magic.
+    # N6, for many frames at once, each without its magic.
     return not set(map(extend, repeat(_AFTER_MAGIC), pieces)) - {_RESIDUE}
 
 
 def _record_at(data: bytes, at: int, size: int, last: int) -> FoundEntry | None:
-    """The record that begins there, if one does that may follow the sequence `last`."""
+    """Return the entry that begins there, if there is one that may follow the sequence `last`."""
     if size - at < OVERHEAD:
         return None
     magic, version, op, key, body, sequence = _HEAD.unpack_from(data, at)
@@ -216,8 +216,8 @@ def _record_at(data: bytes, at: int, size: int, last: int) -> FoundEntry | None:
     end = middle + body
     if end + _CHECKSUM.size > size or not intact(data[at:end], _CHECKSUM.unpack_from(data, end)[0]):
         return None
-    if version > READS or op not in _OPS:
+    if version > READS or op not in _KINDS:
         raise NewerFrame(version)
     if sequence <= last:
-        return None  # a copy of what was true once
-    return FoundEntry(_OPS[op], data[start:middle], data[middle:end], sequence)
+        return None  # a stale copy
+    return FoundEntry(_KINDS[op], data[start:middle], data[middle:end], sequence)

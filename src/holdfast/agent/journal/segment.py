@@ -1,8 +1,8 @@
-"""A segment: one file of frames that is being appended to. A batch is on it as a whole, or not at all.
+"""Segment: one file of frames that is appended to. A batch is written as a whole, or not at all.
 
-A write is done when the kernel has the bytes: they outlive this process from then on. They are not forced to a disk,
-because a machine that loses its page cache loses the kernel's routes in the same moment, and the journal with them is
-void (`Found.OTHER_BOOT`).
+A write is done when the kernel has the bytes: from then on they outlive this process. They are not synced to disk,
+because a machine that loses its page cache loses the kernel's routes in the same moment, and a journal of another boot
+is void (`JournalCondition.OTHER_BOOT`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Segment:
 
     @classmethod
     def create(cls, files: Files, path: Path, boot: bytes) -> Segment:
-        """A new file with the mark that begins it. Raises `OSError`; then there is no such file."""
+        """Create a file with its BEGIN mark. Raises `OSError`; then there is no such file."""
         segment = cls(files, files.create(path))
         try:
             segment.write([JournalEntry(EntryKind.BEGIN, boot)])
@@ -34,12 +34,12 @@ class Segment:
         return segment
 
     def write(self, entries: Sequence[JournalEntry]) -> None:
-        """One write for the whole batch. Raises `OSError` or `TooLong`; then none of it counts."""
+        """Write the whole batch at once. Raises `OSError` or `TooLong`; then none of it counts."""
         data, before = pack(entries, self._last + 1), self.size
         try:
             self._write_all(data)
         except OSError:
-            self._last += self._take_back(before, len(entries))
+            self._last += self._undo(before, len(entries))
             raise
         self._last += len(entries)
 
@@ -57,16 +57,16 @@ class Segment:
         rest = memoryview(data)
         while rest:  # a disk that fills up takes a part first, and refuses the rest
             taken = self._files.write(self._fd, rest)
-            # Counted as it goes: what cannot be cut off again is there, and what comes behind it must not be cut off.
+            # Counted as it goes: what cannot be truncated is there, and what comes behind it must not be truncated.
             self.size += taken
             rest = rest[taken:]
 
-    def _take_back(self, before: int, count: int) -> int:
-        """Cuts off what was written of a batch of `count`; how many sequences it has used up all the same."""
+    def _undo(self, before: int, count: int) -> int:
+        """Truncate what was written of a batch of `count`; return how many sequences it has used up all the same."""
         try:
             self.truncate(before)
         except OSError:
-            # Whole frames of it may have stayed. They do no harm, but nobody else may have their sequences: the
-            # second bearer of a sequence is not believed.
+            # Whole frames of it may have stayed. They do no harm, but their sequences are used up: a second frame
+            # with the same sequence would be ignored.
             return count
         return 0

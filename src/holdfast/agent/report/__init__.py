@@ -1,1 +1,2 @@
-"""Reports of the agent to the fleet: liveness, a summary of itself, the status of its endpoints."""
+"""Reports of the agent to the store. Reading order: `schedule`, `summary`, `reporter`, `endpoint_states`,
+`endpoints`."""

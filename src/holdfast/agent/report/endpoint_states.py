@@ -1,7 +1,7 @@
-"""What an agent says of the endpoints of its own host: up, down or error. Pure.
+"""State of the endpoints of this host: up, down or error. Pure.
 
-Up means that packets for all of its addresses reach its interface. An interface that does not exist, or a route that is
-still to be made, is down; a route that the kernel refuses is an error, until it is made.
+Up means that packets for all addresses of the endpoint reach its interface. An interface that does not exist, or a
+route that has still to be created, is down; a route that the kernel refuses is an error, until it is created.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from holdfast.model.calico.endpoint_status import EndpointState
 from holdfast.reconcile import Outstanding, Owned
 
 Obstacle = Callable[[ClaimKey, Shape], str | None]
-Stories = Callable[[ClaimKey], Outstanding[ClaimKey, Claim] | None]
+FindChange = Callable[[ClaimKey], Outstanding[ClaimKey, Claim] | None]
 
 
 def states(
-    endpoints: Iterable[Endpoint], present: Mapping[ClaimKey, Owned[Claim]], stories: Stories, obstacle: Obstacle
+    endpoints: Iterable[Endpoint],
+    present: Mapping[ClaimKey, Owned[Claim]],
+    outstanding: FindChange,
+    obstacle: Obstacle,
 ) -> dict[EndpointName, EndpointState]:
-    """The state of each of this host's endpoints."""
-    return {one.name: _state(one, present, stories, obstacle) for one in endpoints}
+    return {one.name: _state(one, present, outstanding, obstacle) for one in endpoints}
 
 
 def _state(
-    endpoint: Endpoint, present: Mapping[ClaimKey, Owned[Claim]], stories: Stories, obstacle: Obstacle
+    endpoint: Endpoint, present: Mapping[ClaimKey, Owned[Claim]], outstanding: FindChange, obstacle: Obstacle
 ) -> EndpointState:
     routes = dict(local_routes(endpoint))
     if any(obstacle(key, claim.shape) for key, claim in routes.items()):
         return EndpointState.DOWN
-    if any((story := stories(key)) is not None and story.error for key in routes):
+    if any((found := outstanding(key)) is not None and found.error for key in routes):
         return EndpointState.ERROR
     made = all(_is_made(present.get(key), claim) for key, claim in routes.items())
     return EndpointState.UP if made and endpoint.spec.interface_name else EndpointState.DOWN

@@ -1,7 +1,7 @@
-"""Says in the store how this host's endpoints are, as Felix does: one key each, without a lease.
+"""Writes the status of this host's endpoints to the store, as Felix does: one key per endpoint, without a lease.
 
-Level, not edge: what stands there is compared with how it is, half a second at most after either changed. Only keys of
-this host are written. A status goes when its endpoint is known to be gone, never because nobody mentioned it.
+Level-based: the store's content is compared with the state, half a second at most after either has changed. Only keys
+of this host are written. A status is deleted when its endpoint is known to be gone, never because it was not mentioned.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 
-LOOK = Duration(milliseconds=500)
-_AGAIN = Duration(seconds=5)
+INTERVAL = Duration(milliseconds=500)
+_RETRY = Duration(seconds=5)
 _BATCH = 100
 
 States = Callable[[], Mapping[EndpointName, EndpointState] | None]
-"""How this host's endpoints are; None while it is not known which there are."""
-All = Callable[[], bool]
-"""Whether those are all: one whose value cannot be read is here too, and nobody knows how it is (C39)."""
+"""States of this host's endpoints; None while it is not known which endpoints there are."""
+IsComplete = Callable[[], bool]
+"""Tells whether those are all: an unreadable endpoint is on this host too, in an unknown state (C39)."""
 
 
 class EndpointReporter:
@@ -43,27 +43,27 @@ class EndpointReporter:
         states: States,
         now: Now = boot_now,
         own: OwnKey | None = None,
-        are_all: All = lambda: True,
+        is_complete: IsComplete = lambda: True,
     ) -> None:
         """`own` is a key that this host writes anyway."""
         self._store = store
         self._region = region
         self._host = host
         self._states = states
-        self._are_all = are_all
+        self._is_complete = is_complete
         prefix = ENDPOINT_STATUS.prefix(region) + f"{escape(host)}/workload/".encode()
-        self._said: Mirror[EndpointStatus] = Mirror(store, prefix, ENDPOINT_STATUS.decode, own=own, now=now)
-        self._obstacle = ""
+        self._stored: Mirror[EndpointStatus] = Mirror(store, prefix, ENDPOINT_STATUS.decode, own=own, now=now)
+        self._error = ""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen(), name="own endpoint statuses")
-            tasks.create_task(self._speak(), name="endpoint statuses")
+            tasks.create_task(self._watch(), name="own endpoint statuses")
+            tasks.create_task(self._write_periodically(), name="endpoint statuses")
 
-    async def look(self) -> None:
-        """Writes what is not as it is said. Raises `Away` or `StoreError`."""
+    async def write(self) -> None:
+        """Write every status that differs from the store's. Raises `Away` or `StoreError`."""
         states = self._states()
-        if states is None or not self._said.synced:
+        if states is None or not self._stored.synced:
             return
         operations = list(self._operations(states))
         for start in range(0, len(operations), _BATCH):
@@ -74,38 +74,35 @@ class EndpointReporter:
             ENDPOINT_STATUS.key(self._region, EndpointStatusName.of(self._region, name, self._host)): state
             for name, state in sorted(states.items())
         }
-        said = self._said.objects
+        stored = self._stored.objects
         for key, state in wanted.items():
-            if key in self._said.bad or key not in said or said[key].status is not state:
+            if key in self._stored.bad or key not in stored or stored[key].status is not state:
                 yield Put(key, ENDPOINT_STATUS.encode(EndpointStatus(state)))
-        for key in self._gone(wanted) if self._are_all() else ():
+        for key in self._gone(wanted) if self._is_complete() else ():
             yield Delete(key)
 
     def _gone(self, wanted: Mapping[bytes, EndpointState]) -> Sequence[bytes]:
-        """Statuses of endpoints that are not here; what is none of ours to understand stays."""
+        """Statuses of endpoints that are not here; keys that are not ours to understand stay."""
         return [
             key
-            for key in sorted(self._said.objects)
+            for key in sorted(self._stored.objects)
             if key not in wanted and not isinstance(ENDPOINT_STATUS.parse(key, self._region), Bad)
         ]
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._said.run()
-            except StoreError as refusal:
-                log.error(f"the statuses of this host's endpoints cannot be followed: {refusal}")
-            await asyncio.sleep(_AGAIN.total_seconds())
+    async def _watch(self) -> None:
+        await self._stored.keep_running(
+            lambda error: log.error("watch of this host's endpoint statuses refused", error=str(error)), _RETRY
+        )
 
-    async def _speak(self) -> None:
+    async def _write_periodically(self) -> None:
         while True:
             try:
-                await self.look()
-                self._obstacle = ""
-                pause = LOOK
+                await self.write()
+                self._error = ""
+                pause = INTERVAL
             except (Away, StoreError) as error:
-                if not self._obstacle:
-                    log.warning(f"the statuses of this host's endpoints cannot be written: {error}")
-                self._obstacle = str(error)
-                pause = _AGAIN
+                if not self._error:
+                    log.warning("cannot write the statuses of this host's endpoints; retrying", error=str(error))
+                self._error = str(error)
+                pause = _RETRY
             await asyncio.sleep(pause.total_seconds())

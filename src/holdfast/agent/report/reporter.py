@@ -1,8 +1,8 @@
-"""The reporter: says that this host's agent lives, and how it is; Felix's keys and format, and a report of our own.
+"""Reporter: tells the store that this host's agent is alive, and its state, in Felix's keys and in a report of our own.
 
-Everything is under one lease that only a report renews: nothing keeps it alive beside the reports themselves. It is
-not given back at a stop, and taken over by the next start on the same boot of the machine, so that restarting 5,000
-agents is not 5,000 times "down". Only keys of this host are written, and none to a store of another fleet.
+Everything is under one lease that only a report renews. A stop does not revoke it, and the next start on the same boot
+of the machine takes it over, so that restarting 5,000 agents does not show 5,000 hosts as down. The reporter writes
+only keys of this host, and none to a store of another fleet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 import structlog
 from msgspec.structs import replace
 
-from holdfast.agent.report import schedule as reporting
+from holdfast.agent.report import schedule
 from holdfast.agent.report.schedule import Due, LastReport, ReportIntervals
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
@@ -30,35 +30,16 @@ from holdfast.store.identity import SeenStore, StoreVerdict, judge, read_identit
 
 log = structlog.get_logger(__name__)
 
-LOOK = Duration(seconds=1)
-_AGAIN_MOST = Duration(seconds=10)
-"""A store that comes back is not met by 5,000 agents every second."""
-
-Asked = Callable[[], Awaitable[AgentReport | None]]
-"""What the worker that does the work says of itself; None while it says nothing."""
+TICK = Duration(seconds=1)
+_MAX_BACKOFF = Duration(seconds=10)
+"""Keeps 5,000 agents from asking a store that comes back once a second each."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportingHost:
-    """Whose reports these are."""
-
     region: Region
     name: str
     boot_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the reporter is handed by its process."""
-
-    clock: Clock
-    asked: Asked
-    remembered: Callable[[], SeenStore | None]
-    """What is known of the store that this agent acts on. Raises `MemoryUnreadable`."""
-    state: Callable[[bool, str], None]
-    """Hears after each look whether it succeeded, and the state for `holdfast status`."""
-    dated: Callable[[], tuple[datetime, Instant] | None] = lambda: None
-    """What the store's clock showed, and when that was."""
 
 
 class ForeignStore(Exception):
@@ -73,80 +54,96 @@ _STATES: Mapping[type[Exception], str] = {
 
 class Reporter:
     def __init__(
-        self, store: Store, host: ReportingHost, ttl: Duration, tempo: ReportIntervals, around: Around
+        self,
+        store: Store,
+        host: ReportingHost,
+        ttl: Duration,
+        intervals: ReportIntervals,
+        clock: Clock,
+        *,
+        ask_worker: Callable[[], Awaitable[AgentReport | None]],
+        remembered: Callable[[], SeenStore | None],
+        show: Callable[[bool, str], None],
+        store_clock: Callable[[], tuple[datetime, Instant] | None] = lambda: None,
     ) -> None:
+        """`ask_worker` gets the report of the worker, None while it does not answer. `remembered` gives the store that
+        this agent belongs to, and raises `MemoryUnreadable`. `show` receives success and state of each tick, for
+        `holdfast status`. `store_clock` gives the time that the store showed, and when that was."""
         self._store = store
         self._host = host
         self._ttl = ttl
-        self._tempo = tempo
-        self._around = around
-        self._clock = around.clock
-        self._started = around.clock.now()
-        self._heard = NEVER
-        self._said: AgentReport | None = None
-        self._told = LastReport()
+        self._intervals = intervals
+        self._clock = clock
+        self._ask_worker = ask_worker
+        self._remembered = remembered
+        self._show = show
+        self._store_clock = store_clock
+        self._started = clock.now()
+        self._answered = NEVER
+        self._current: AgentReport | None = None
+        self._last = LastReport()
         self.alive = NEVER
-        """When the host was last said to be alive by us; never, if it was not yet."""
+        """Time of our last full report."""
         self._lease = 0
         self._revision = 0
-        """Of our last write; whoever has written since is another agent of the same name."""
+        """Revision of our last write; a newer one of this key is from another agent of the same name."""
         self._key = AGENT_REPORT.key(host.region, host.name)
-        self._obstacle = ""
+        self._error = ""
         self._failures = 0
-        self._again = NEVER
-        self.rival = ""
-        """A sentence, while another agent reports under the same name."""
+        self._retry = NEVER
+        self.duplicate = ""
+        """Sentence about another agent that reports under the same name."""
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until told to stop. What was reported stays until its lease runs out."""
+        """Report until told to stop. The last report stays until its lease expires."""
         while not stopping.is_set():
-            await self.look()
+            await self.tick()
             try:
-                async with asyncio.timeout(LOOK.total_seconds()):
+                async with asyncio.timeout(TICK.total_seconds()):
                     await stopping.wait()
             except TimeoutError:
                 continue
 
-    async def look(self) -> None:
-        """Asks the worker, and writes what is due. Never raises because the store is away."""
-        report = await self._around.asked()
+    async def tick(self) -> None:
+        """Ask the worker, and write what is due. Never raises because the store is unreachable."""
+        report = await self._ask_worker()
         now = self._clock.now()
         if report is not None:
-            self._heard, self._said = now, report
-        if self._said is None or reporting.is_silent(self._heard, self._tempo, now):
-            self._around.state(False, "waiting: the worker of the dataplane is silent, so this host is not alive")
+            self._answered, self._current = now, report
+        if self._current is None or schedule.is_silent(self._answered, self._intervals, now):
+            self._show(False, "waiting: the dataplane worker does not answer, so this host is not reported alive")
             return
-        if now < self._again:
+        if now < self._retry:
             return
         try:
-            await self._write(reporting.due(self._told, self._said, self._tempo, now), self._said)
+            await self._write(schedule.due(self._last, self._current, self._intervals, now), self._current)
         except (Away, StoreError, ForeignStore, MemoryUnreadable) as error:
-            self._put_off(str(error))
-            self._around.state(False, _STATES.get(type(error), "waiting: store"))
+            self._back_off(str(error))
+            self._show(False, _STATES.get(type(error), "waiting: store"))
             return
-        self._go_on()
-        self._around.state(True, f"refused: {self.rival}" if self.rival else "ok")
+        self._succeeded()
+        self._show(True, f"refused: {self.duplicate}" if self.duplicate else "ok")
 
-    async def _write(self, what: Due, said: AgentReport) -> None:
+    async def _write(self, what: Due, current: AgentReport) -> None:
         if what is Due.NOTHING:
             return
         now = self._clock.now()
         if what is Due.ALIVE:
-            await self._look_whose_store_this_is()
+            await self._check_store_identity()
             await self._renew()
-            said = replace(said, clock_skew=self._skew())
-        report = reporting.written(what, said, self._told)
+            current = replace(current, clock_skew=self._clock_skew())
+        report = schedule.written(what, current, self._last)
         try:
             await self._put(what, [*(self._alive() if what is Due.ALIVE else ()), self._report(fitted(report))])
         except LeaseGone:
             self._lease = 0
-            self._told = LastReport()  # all is written anew at the next look, under another lease
+            self._last = LastReport()  # the next tick writes everything again, under another lease
             return
-        self._told = self._told.said(what, report, now)  # the whole of it: what was cut off is no news the next time
-        self.alive = self._told.alive
+        self._last = self._last.then(what, report, now)  # uncut: what did not fit is not a change the next time
+        self.alive = self._last.alive
 
-    def _skew(self) -> float | None:
-        return reporting.clock_skew(self._clock.wall(), self._clock.now(), self._around.dated())
+    def _clock_skew(self) -> float | None:
+        return schedule.clock_skew(self._clock.wall(), self._clock.now(), self._store_clock())
 
     def _alive(self) -> list[Operation]:
         uptime = (self._clock.now() - self._started).total_seconds()
@@ -161,16 +158,16 @@ class Reporter:
         return Put(self._key, AGENT_REPORT.encode(report), self._lease)
 
     async def _put(self, what: Due, puts: list[Operation]) -> None:
-        """Writes, and notices who else writes these keys: also another agent says alive once per interval."""
+        """Write, and detect another writer of these keys: another agent writes a full report once per interval too."""
         ours = Compare(self._key, Aspect.MOD_REVISION, self._revision)
         result = await self._store.txn([ours], puts, [Get(self._key)])
         if not result.succeeded:
             found = result.results[0]
             assert not isinstance(found, int)
-            self._tell_rival(self._other(found[0]) if found and self._revision else "")
+            self._set_duplicate(self._other(found[0]) if found and self._revision else "")
             result = await self._store.txn([], puts)
         elif what is Due.ALIVE:
-            self._tell_rival("")
+            self._set_duplicate("")
         self._revision = result.revision
 
     def _other(self, entry: Entry) -> str:
@@ -183,46 +180,46 @@ class Reporter:
         )
 
     async def _renew(self) -> None:
-        """Renews our lease, takes over that of our predecessor, or takes a new one."""
-        lease = self._lease or await self._predecessors()
+        """Renew our lease, take over that of our predecessor, or get a new one."""
+        lease = self._lease or await self._predecessors_lease()
         if lease:
             try:
                 left = await self._store.renew(lease)
             except LeaseGone:
-                log.info(f"the lease of {self._host.name}'s reports ran out; they go on under another one")
+                log.info("lease of the reports expired; getting a new one", host=self._host.name)
             else:
                 if left == self._ttl or lease == self._lease:
                     self._lease = lease
                     return
         self._lease = await self._store.grant(self._ttl)
 
-    async def _predecessors(self) -> int:
-        """The lease of the agent that reported before us, if that was on this boot of this machine; else 0."""
+    async def _predecessors_lease(self) -> int:
+        """Return the lease of the agent that reported before us on this boot of the machine; 0 if there is none."""
         entry = await self._store.get(self._key)
         if entry is None:
             return 0
         report = AGENT_REPORT.decode(entry.key, entry.value)
         return 0 if isinstance(report, Bad) or report.boot_id != self._host.boot_id else entry.lease
 
-    async def _look_whose_store_this_is(self) -> None:
-        judgement = judge(self._around.remembered(), await read_identity(self._store, self._host.region))
+    async def _check_store_identity(self) -> None:
+        judgement = judge(self._remembered(), await read_identity(self._store, self._host.region))
         if judgement.verdict is StoreVerdict.FOREIGN:
             raise ForeignStore(judgement.sentence)
 
-    def _put_off(self, why: str) -> None:
-        if not self._obstacle:
-            log.warning(f"{self._host.name} cannot report: {why}")
-        self._obstacle = why
-        self._again = self._clock.now() + min(_AGAIN_MOST, LOOK * (1 << min(self._failures, 10)))
+    def _back_off(self, error: str) -> None:
+        if not self._error:
+            log.warning("cannot report; retrying", host=self._host.name, error=error)
+        self._error = error
+        self._retry = self._clock.now() + min(_MAX_BACKOFF, TICK * (1 << min(self._failures, 10)))
         self._failures += 1
 
-    def _go_on(self) -> None:
-        if self._obstacle:
-            log.info(f"{self._host.name} reports again")
-        self._obstacle = ""
+    def _succeeded(self) -> None:
+        if self._error:
+            log.info("reporting again", host=self._host.name)
+        self._error = ""
         self._failures = 0
 
-    def _tell_rival(self, sentence: str) -> None:
-        if sentence and not self.rival:
-            log.error(sentence)
-        self.rival = sentence
+    def _set_duplicate(self, sentence: str) -> None:
+        if sentence and not self.duplicate:
+            log.error("duplicate agent", problem=sentence)
+        self.duplicate = sentence

@@ -1,7 +1,7 @@
-"""How an agent stands: its report to the store, and what it answers when it is asked about itself. Pure.
+"""Summary of the agent: its report to the store, and its answer to `about`. Pure.
 
-What is held and what failed is told in the words of the gates and of the kernel. A source without a complete list is
-told also when nothing has to wait for it: it keeps what it may no longer want.
+Held and failed changes appear in the words of the gates and of the kernel. A source without a complete list appears
+even when nothing waits for it: it keeps objects that it may no longer want.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from holdfast.model.base.time import Instant
 from holdfast.model.fleet.agent_report import TROUBLE_LIMIT, AgentReport, GateReport, ObjectProblem
 from holdfast.reconcile import Outstanding, Owned, Synced
 
-AgentStory = Outstanding[ClaimKey, Claim]
+OutstandingClaim = Outstanding[ClaimKey, Claim]
 
-UNREGISTERED = "the inventory does not know this host, so no other host has a way to its endpoints"
+UNREGISTERED = "the inventory does not have this host, so no other host can reach its endpoints"
 _REGISTER = "holdfast apply, with this host in the file"
 _UNSYNCED = "its source has not delivered a complete list yet"
 
 
 class SourceSummary(msgspec.Struct, frozen=True):
-    """A source, and how much of what is programmed belongs to it. `revision` is None before its first complete list."""
+    """Source, with the share of programmed objects it owns. `revision` is None before its first complete list."""
 
     name: str
     revision: int | None
@@ -36,30 +36,30 @@ class SourceSummary(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What `holdfast status` says of a source that has not spoken yet."""
+        """Line of `holdfast status` for a source without a complete list."""
         hours, rest = divmod(int(self.since_s), 3_600)
         lasting = f"{hours:02}:{rest // 60:02}:{rest % 60:02}"
         return f"unsynced: {self.name}, {lasting}, keeping {self.peers:,} peer{'s' * (self.peers != 1)}"
 
 
 class AgentDetails(msgspec.Struct, frozen=True):
-    """What an agent says of itself to whoever asks it on its own machine."""
+    """Details of an agent, for commands on its own machine."""
 
     host: str
     dataplane: str
     sources: list[SourceSummary] = []
     registered: bool | None = None
     """None while that cannot be known."""
-    waits: str = ""
-    """One sentence, while it cannot begin (its journal cannot be opened)."""
-    disputes: list[str] = []
+    startup_error: str = ""
+    """Reason why it cannot start (its journal cannot be opened)."""
+    conflicts: list[str] = []
     counts: Mapping[str, int] = {}
     pending_deletes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment on both clocks: ages are counted on one and told on the other."""
+    """One moment on both clocks: ages are counted on one and shown on the other."""
 
     now: Instant
     wall: datetime
@@ -70,27 +70,27 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class AgentSummary:
-    """All that a report is made of."""
+    """Inputs of a report."""
 
     version: str
     boot_id: str
     host: str = ""
-    stories: Sequence[AgentStory] = ()
+    outstanding: Sequence[OutstandingClaim] = ()
     sources: Mapping[str, Synced] = field(default_factory=dict)
     present: Mapping[ClaimKey, Owned[Claim]] = field(default_factory=dict)
     pending_deletes: int = 0
     unregistered_since: Instant | None = None
-    waits: str = ""
-    waits_since: Instant | None = None
+    startup_error: str = ""
+    startup_error_since: Instant | None = None
     addresses: tuple[str, ...] = ()
     tunnel_macs: tuple[str, ...] = ()
-    well: Mapping[str, int] | None = None
-    """What `kept` found a moment ago; None to look now."""
+    programmed: Mapping[str, int] | None = None
+    """Recent result of `count_programmed`; None to count now."""
 
     def report(self, at: Moment) -> AgentReport:
-        failed = sorted([one for one in self.stories if one.is_failed], key=_age)
-        held = sorted([one for one in self.stories if one.is_held], key=_age)
-        named = (*failed, *held)[:TROUBLE_LIMIT]  # asked for every second, also while a brake holds half a fleet
+        failed = sorted([one for one in self.outstanding if one.is_failed], key=_age)
+        held = sorted([one for one in self.outstanding if one.is_held], key=_age)
+        named = (*failed, *held)[:TROUBLE_LIMIT]  # built every second, even while a brake holds half a fleet
         return AgentReport(
             version=self.version,
             boot_id=self.boot_id,
@@ -105,23 +105,23 @@ class AgentSummary:
         )
 
     def counts(self) -> Mapping[str, int]:
-        """By state; `peers` and `programmed` are what is well."""
+        """Counts by state; `peers` and `programmed` are what is well."""
         troubles = {
-            "held": sum(one.is_held for one in self.stories),
-            "failed": sum(one.is_failed for one in self.stories),
+            "held": sum(one.is_held for one in self.outstanding),
+            "failed": sum(one.is_failed for one in self.outstanding),
         }
-        return {**(self.kept() if self.well is None else self.well), **troubles}
+        return {**(self.count_programmed() if self.programmed is None else self.programmed), **troubles}
 
-    def kept(self) -> Mapping[str, int]:
-        """Looks at all that is programmed, which on a large fleet is nothing to do every second."""
+    def count_programmed(self) -> Mapping[str, int]:
+        """Walk over everything that is programmed, which on a large fleet is too much for every second."""
         owners = {owned.value.owner.host for owned in self.present.values()} - {"", self.host}
         return {
             "peers": len(owners),
             "programmed": sum(not owned.value.missing for owned in self.present.values()),
         }
 
-    def keeping(self, now: Instant) -> list[SourceSummary]:
-        """Every source with what it is the owner of."""
+    def by_source(self, now: Instant) -> list[SourceSummary]:
+        """Every source with the objects it owns."""
         objects: Counter[str] = Counter()
         peers: dict[str, set[str]] = {}
         for owned in self.present.values():
@@ -138,34 +138,34 @@ class AgentSummary:
             for name, synced in sorted(self.sources.items())
         ]
 
-    def _gates(self, held: Sequence[AgentStory], at: Moment) -> Iterable[GateReport]:
-        if self.waits:
-            yield GateReport("journal", self.waits, at.when(self.waits_since or at.now))
+    def _gates(self, held: Sequence[OutstandingClaim], at: Moment) -> Iterable[GateReport]:
+        if self.startup_error:
+            yield GateReport("journal", self.startup_error, at.when(self.startup_error_since or at.now))
         if self.unregistered_since is not None:
             yield GateReport("registration", UNREGISTERED, at.when(self.unregistered_since), _REGISTER)
         unsynced = {name: one for name, one in sorted(self.sources.items()) if one.revision is None}
         for name, one in unsynced.items():
             yield GateReport("sync", _UNSYNCED, at.when(one.since), f"holdfast source forget {name} --reason …", name)
-        told: set[tuple[str, str]] = {("sync", _UNSYNCED)} if unsynced else set()
+        shown: set[tuple[str, str]] = {("sync", _UNSYNCED)} if unsynced else set()
         for story in held:
             closed = story.closed
             assert closed is not None
-            if (words := (closed.gate, closed.reason.value)) not in told:
-                told.add(words)
+            if (label := (closed.gate, closed.reason.value)) not in shown:
+                shown.add(label)
                 since = at.when(closed.since or story.since)
                 yield GateReport(closed.gate, closed.reason.value, since, closed.opens, closed.detail)
 
     def _revision(self) -> int | None:
-        """Up to which revision all sources are known; None while one has not spoken."""
+        """Revision up to which all sources are known; None while one is not complete."""
         known = [one.revision for one in self.sources.values()]
         return min([one for one in known if one is not None], default=None) if None not in known else None
 
 
-def _age(story: AgentStory) -> tuple[Instant, ClaimKey]:
+def _age(story: OutstandingClaim) -> tuple[Instant, ClaimKey]:
     return story.since, story.change.key
 
 
-def _trouble(story: AgentStory, at: Moment) -> ObjectProblem:
+def _trouble(story: OutstandingClaim, at: Moment) -> ObjectProblem:
     key, op = str(story.change.key), story.change.op.name.lower()
     if story.closed is not None and story.is_held:
         return ObjectProblem(key, "held", f"{op}: {story.closed.sentence}", at.when(story.since))

@@ -12,9 +12,10 @@ import msgspec
 
 from holdfast.agent.claims import Claim
 from holdfast.agent.dataplane.api import ClaimChange
-from holdfast.agent.dry_run import DryRunPlan, rehearse
+from holdfast.agent.dataplane.open import open_dataplane
+from holdfast.agent.dry_run import DryRunPlan, dry_run
 from holdfast.agent.journal.journal import JournalUnreadable
-from holdfast.agent.worker import OwnHost, open_dataplane
+from holdfast.agent.tunnel_mac import TunnelMacs
 from holdfast.cli.common.config_flags import effective
 from holdfast.config import Config, FlagValue
 from holdfast.reconcile import Away
@@ -43,8 +44,8 @@ def print_rehearsal(config_file: str | None, settings: Sequence[FlagValue]) -> N
 async def _rehearsed(config: Config, folder: Path) -> DryRunPlan | None:
     store = open_store(config.store)
     try:
-        real = open_dataplane(config.agent, OwnHost(), Path(config.paths.runtime), alone=False)
-        return await rehearse(config, store, real, folder)
+        real = open_dataplane(config.agent, TunnelMacs().of, Path(config.paths.runtime), exclusive=False)
+        return await dry_run(config, store, real, folder)
     finally:
         await store.close()
 

@@ -105,7 +105,7 @@ def _agent(agent: Mapping[str, Any]) -> Told:
             yield _row("", f"opens by: {waiting['opens']}")
     if len(agent["objects"]) > _OBJECTS:
         yield _row("", f"… and {len(agent['objects']) - _OBJECTS:,} more (-o json shows all)")
-    for sentence in agent["disputes"]:
+    for sentence in agent["conflicts"]:
         yield _row("DISPUTE", sentence)
 
 

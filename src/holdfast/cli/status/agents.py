@@ -15,18 +15,20 @@ _DISPUTES = 3
 
 def agent_problems(agent: AgentDetails) -> Iterator[Problem]:
     look = f"holdfast explain host {agent.host}"
-    if agent.waits:
-        yield Problem(agent.host, f"its agent cannot begin, what is programmed stays: {agent.waits}", look="its log")
+    if agent.startup_error:
+        yield Problem(
+            agent.host, f"its agent cannot begin, what is programmed stays: {agent.startup_error}", look="its log"
+        )
     for source in agent.sources:
         if source.revision is None:
             opens = f"holdfast source forget {source.name} --reason …"
             yield Problem(agent.host, source.sentence, look, opens, needs_you=source.since_s > _STARTING_S)
     if agent.registered is False:
         yield Problem(agent.host, UNREGISTERED, look, f"holdfast apply, with {agent.host} in the file")
-    for sentence in agent.disputes[:_DISPUTES]:
+    for sentence in agent.conflicts[:_DISPUTES]:
         yield Problem(agent.host, sentence, look)
-    if len(agent.disputes) > _DISPUTES:
-        yield Problem(agent.host, f"and {len(agent.disputes) - _DISPUTES:,} more disputes", look)
+    if len(agent.conflicts) > _DISPUTES:
+        yield Problem(agent.host, f"and {len(agent.conflicts) - _DISPUTES:,} more conflicts", look)
 
 
 def agent_lines(agents: Sequence[AgentDetails]) -> list[str]:

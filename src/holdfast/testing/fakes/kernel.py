@@ -116,7 +116,7 @@ class FakeKernel:
     def flap(self) -> None:
         """The links go down and come back: routes, nexthops and neighbours are gone, forwarding entries stay."""
         for key in sorted(self.objects, reverse=True):
-            if key.sort in (ClaimKind.NEIGHBOUR, ClaimKind.NEXTHOP, ClaimKind.ROUTE):
+            if key.kind in (ClaimKind.NEIGHBOUR, ClaimKind.NEXTHOP, ClaimKind.ROUTE):
                 self._remove(key)
         self._tell(None)
 

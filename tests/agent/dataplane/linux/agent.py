@@ -10,7 +10,6 @@ from pathlib import Path
 from holdfast.agent.claims import ClaimKey, Shape
 from holdfast.agent.desired.peers import Encapsulation, LocalHost
 from holdfast.agent.desired.watcher import SourceWatcher
-from holdfast.agent.gates.identity import StoreIdentityGate
 from holdfast.agent.journal import Journal
 from holdfast.agent.reconciler import AgentReconciler, ReconcilerSettings
 from holdfast.agent.target import JournaledTarget
@@ -49,17 +48,24 @@ class Machine:
         with self.site.dataplane() as dataplane, contextlib.closing(self._journal()) as journal:
             clock = SystemClock()
             here = LocalHost(ME, Encapsulation.ALWAYS)
-            following = SourceWatcher("region", self.store.client("agent"), REGION, here, clock)
+            target = JournaledTarget(journal, dataplane)
+            watcher = SourceWatcher(
+                "region",
+                self.store.client("agent"),
+                REGION,
+                here,
+                clock,
+                obstacle=dataplane.obstacle,
+                owner_of=target.owner_of,
+            )
             decisions = DecisionLog(self._folder / "decisions", "agent")
             context = Context(clock, Vitals(clock), decisions, WorkerMetrics())
-            belonging = StoreIdentityGate({"region": StoreMemory(self._folder, "region")}, inline)
+            memories = {"region": StoreMemory(self._folder, "region")}
             settings = ReconcilerSettings(UNLIMITED, pace=LoopTimings(audit=audit))
-            keeper = AgentReconciler(
-                ME, [following], JournaledTarget(journal, dataplane), belonging, context, settings, inline
-            )
-            life = asyncio.create_task(keeper.run(asyncio.Event()))
+            reconciler = AgentReconciler(ME, [watcher], target, memories, context, settings, inline)
+            life = asyncio.create_task(reconciler.run(asyncio.Event()))
             try:
-                yield keeper
+                yield reconciler
             finally:
                 life.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -76,13 +82,13 @@ class Machine:
             return {key: shape for key, shape in (await reader.read()).items() if key not in own}
 
 
-async def settled(keeper: AgentReconciler) -> None:
+async def settled(reconciler: AgentReconciler) -> None:
     """Until the agent has compared everything and has nothing left to do."""
-    await until(lambda: keeper.reconciler.passes > 0)
+    await until(lambda: reconciler.loop.passes > 0)
     await asyncio.sleep(0.2)
     for _ in range(_TURNS):  # what was written is on its way to it: while this process is not let run, it does not move
         await asyncio.sleep(0)
-    await until(lambda: not keeper.reconciler.backlog())
+    await until(lambda: not reconciler.loop.backlog())
 
 
 async def until(condition: Callable[[], bool]) -> None:

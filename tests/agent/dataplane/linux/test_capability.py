@@ -17,12 +17,12 @@ _ASKS = "from holdfast.agent.dataplane.linux import LinuxDataplane; print(LinuxD
 
 
 def the_agent(site: Site) -> LinuxDataplane:
-    return inside(site.host.system_name, lambda: LinuxDataplane(alone=True))
+    return inside(site.host.system_name, lambda: LinuxDataplane(exclusive=True))
 
 
 def test_a_second_agent_in_the_namespace_waits_until_the_first_is_gone(site: Site) -> None:
     first = the_agent(site)
-    with pytest.raises(Away, match="another agent runs in this network namespace; stop one of them"):
+    with pytest.raises(Away, match="another agent runs in this network namespace; stop one of the two"):
         the_agent(site)
     first.close()
     the_agent(site).close()

@@ -76,9 +76,9 @@ class Ticks:
 
 
 @contextlib.asynccontextmanager
-async def reporting(machine: Machine, keeper: AgentReconciler) -> AsyncIterator[Ticks]:
-    """The shipped reporter beside the keeper, and a clock."""
-    states = AgentCommands(keeper, ME, BOOT, SystemClock()).endpoints
+async def reporting(machine: Machine, reconciler: AgentReconciler) -> AsyncIterator[Ticks]:
+    """The shipped reporter beside the reconciler, and a clock."""
+    states = AgentCommands(reconciler, ME, BOOT, SystemClock()).endpoints
     reporter, ticks = EndpointReporter(machine.store.client("reporter"), REGION, ME, states), Ticks()
     tasks = [asyncio.create_task(reporter.run()), asyncio.create_task(ticks.run())]
     try:
@@ -100,9 +100,9 @@ def test_up_down_and_error_are_said_within_a_second_of_the_kernels_word(site: Si
         return lambda: (found := machine.store.keys.get(STATUS)) is not None and state.encode() in found.value
 
     async def scene() -> None:
-        async with machine.agent(audit=AN_HOUR) as keeper, reporting(machine, keeper) as ticks:
+        async with machine.agent(audit=AN_HOUR) as reconciler, reporting(machine, reconciler) as ticks:
             await until(is_said("up"))
-            passes = keeper.reconciler.passes
+            passes = reconciler.loop.passes
             for words, is_up, state in (
                 ("link set tap1 down", False, "down"),
                 ("link set tap1 up", True, "up"),
@@ -117,7 +117,7 @@ def test_up_down_and_error_are_said_within_a_second_of_the_kernels_word(site: Si
             site.ip("link set tap1 up")
             witness.hears(is_up=True)
             assert await ticks.until(is_said("error")) <= A_SECOND
-            assert keeper.reconciler.passes == passes  # each by a look at these objects, none by comparing everything
+            assert reconciler.loop.passes == passes  # each by a look at these objects, none by comparing everything
 
     try:
         asyncio.run(scene())
@@ -131,12 +131,12 @@ def test_a_second_nexthop_for_a_gateway_is_gone_and_its_routes_are_not(site: Sit
     fleet.write(fleet.joins("other", 9), fleet.runs("w", "other", "10.65.0.1/32"))
 
     async def scene() -> None:
-        async with machine.agent(audit=AN_HOUR) as keeper:
-            await settled(keeper)
+        async with machine.agent(audit=AN_HOUR) as reconciler:
+            await settled(reconciler)
             site.ip("nexthop add id 760000000 via 10.99.0.9 dev holdfast4 onlink proto 175")
             site.ip("route replace 10.65.0.1/32 nhid 760000000 table 7500 proto 175")
             await until(lambda: "760000000" not in site.ip("nexthop show"))
-            await settled(keeper)
+            await settled(reconciler)
         assert (await machine.holds())[route("10.65.0.1/32")] == RemoteRoute("10.99.0.9")
 
     asyncio.run(scene())

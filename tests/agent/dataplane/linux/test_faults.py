@@ -41,12 +41,12 @@ def test_N1_what_a_host_left_while_the_agent_was_down_is_not_in_the_kernel_any_m
 
     async def scene() -> None:
         fleet.write(fleet.joins("old", 1), fleet.joins("other", 2), fleet.runs("w", "old", "10.65.0.1/32"))
-        async with machine.agent() as keeper:
-            await settled(keeper)
+        async with machine.agent() as reconciler:
+            await settled(reconciler)
             assert route("10.65.0.1/32") in await machine.holds()
         fleet.write(fleet.leaves("old"), fleet.ends("w", "old"))
-        async with machine.agent() as keeper:
-            await settled(keeper)
+        async with machine.agent() as reconciler:
+            await settled(reconciler)
         assert {key.text for key in await machine.holds()} == {"66:00:00:00:00:02", "10.99.0.2"}
 
     asyncio.run(scene())
@@ -65,13 +65,13 @@ def test_N8_a_tunnel_address_with_a_new_owner_stays_in_the_kernel_when_the_old_o
 
     async def scene() -> None:
         fleet.write(fleet.joins("old", 1), fleet.joins("other", 9), fleet.runs("w", "other", "10.65.0.1/32"))
-        async with machine.agent() as keeper:
-            await settled(keeper)
+        async with machine.agent() as reconciler:
+            await settled(reconciler)
             fleet.write(fleet.joins("new", 2, tunnel=1))
-            await settled(keeper)
+            await settled(reconciler)
             number = site.ip("nexthop show").split("via 10.99.0.1 ")[0].split()[-1]
             fleet.write(fleet.leaves("old"))
-            await settled(keeper)
+            await settled(reconciler)
         there = await machine.holds()
         assert (there.get(neighbour("10.99.0.1")), there.get(nexthop("10.99.0.1"))) == (
             NeighbourEntry("66:00:00:00:00:02"),
@@ -90,13 +90,13 @@ def test_N9_a_prefix_with_a_new_owner_never_leaves_the_kernel(site: Site, tmp_pa
 
     async def scene() -> None:
         fleet.write(joins_6("old", 1), joins_6("other", 9), fleet.runs("w", "old", "fd65::1/128"))
-        async with machine.agent() as keeper:
-            await settled(keeper)
+        async with machine.agent() as reconciler:
+            await settled(reconciler)
             monitor.start()
             await asyncio.to_thread(wait_until, lambda: _hears(site, monitor, 1), "the monitor hears")
             leave, come = [fleet.leaves("old"), fleet.ends("w", "old")], joins_6("new", 2)
             fleet.write(*leave, come, fleet.runs("w", "new", "fd65::1/128"))
-            await settled(keeper)
+            await settled(reconciler)
         assert (await machine.holds())[route("fd65::1/128")] == RemoteRoute("fd99::2")
         await asyncio.to_thread(wait_until, lambda: _hears(site, monitor, 2), "the monitor has told what was before")
         assert "Deleted fd65::1" not in monitor.output
@@ -120,10 +120,10 @@ def test_N14_routes_of_others_stay_even_in_our_own_table(site: Site, tmp_path: P
 
     async def scene() -> None:
         fleet.write(fleet.joins("other", 9), fleet.runs("w", "other", "10.65.0.1/32"))
-        async with machine.agent() as keeper:
-            await settled(keeper)
+        async with machine.agent() as reconciler:
+            await settled(reconciler)
             fleet.write(fleet.ends("w", "other"))
-            await settled(keeper)
+            await settled(reconciler)
 
     asyncio.run(scene())
     assert "198.51.100.0/24" in site.ip("route show table 7500")

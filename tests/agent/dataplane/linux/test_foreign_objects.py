@@ -65,7 +65,7 @@ def test_N14_a_route_of_somebody_else_in_our_table_refuses_ours_and_stays(
         changes = creates(wanted)
         answers = dict(zip([change.key for change in changes], await dataplane.apply(changes), strict=True))
         assert answers.pop(route("10.28.0.7/32")) == (
-            "something that is not ours is at this place in the kernel: remove it, or change what is wanted"
+            "a foreign object occupies this place in the kernel: remove it, or change the desired state"
         )
         assert not any(answers.values())
         assert not any(await dataplane.apply(deletes(wanted)))
@@ -82,7 +82,7 @@ def test_a_device_of_somebody_else_with_our_name_is_left_alone(site: Site, datap
         wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
         answers = await dataplane.apply(creates(wanted))
         assert set(answers) == {
-            "device holdfast4 is not Holdfast's: rename it, or choose another name for ours",
+            "device holdfast4 is not Holdfast's: rename it, or set another agent.linux.device",
             "its nexthop is not in the kernel",
         }
 
@@ -112,7 +112,7 @@ def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(site: Site, d
         answers = dict(zip([change.key for change in changes], await dataplane.apply(changes), strict=True))
         assert not any(answers[key] for key in direct)
         assert answers[nexthop("10.9.0.7")] == (
-            "device holdfast4 cannot be made: A VXLAN device with the specified VNI already exists"
+            "cannot create device holdfast4: A VXLAN device with the specified VNI already exists"
         )
 
     asyncio.run(scene())
@@ -162,7 +162,7 @@ def test_a_tunnel_of_another_size_is_resized_in_place(site: Site, dataplane: Lin
     asyncio.run(scene(dataplane, 1400))
     with site.dataplane(LinuxSettings(underlay_mtu=1450)) as larger:
         other = [key for key, shape in asyncio.run(larger.read()).items() if shape != wanted[key]]
-        assert {key.sort for key in other} == {ClaimKind.NEIGHBOUR}
+        assert {key.kind for key in other} == {ClaimKind.NEIGHBOUR}
         assert len(other) == 2
         assert not any(asyncio.run(larger.apply(creates({key: wanted[key] for key in other}))))
         assert asyncio.run(larger.read()) == wanted
@@ -294,7 +294,7 @@ def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, datap
     key, shape = nexthop("10.77.0.9"), NexthopEntry(Mode.DIRECT)
 
     async def scene() -> None:
-        assert dataplane.obstacle(key, shape) == "10.77.0.9 is on no network of this host"
+        assert dataplane.obstacle(key, shape) == "10.77.0.9 is on no connected network of this host"
         site.ip("address add 10.77.0.1/24 dev", site.uplink)
         while dataplane.obstacle(key, shape) is not None:
             await disturbed(dataplane)
@@ -353,7 +353,7 @@ def test_a_second_nexthop_for_a_gateway_goes_when_no_route_leads_through_it(
         there = await dataplane.read()
         assert there[strayed] == LocalRoute("nexthop 760000000")
         assert await dataplane.apply([replace(key, there[key], wanted[key])]) == [
-            "routes lead through a second nexthop for it: they move first, then it is deleted"
+            "routes use a duplicate nexthop for it: they move first, then the duplicate is deleted"
         ]
         assert await dataplane.apply([replace(strayed, there[strayed], wanted[strayed])]) == [None]
         assert await dataplane.apply([replace(key, there[key], wanted[key])]) == [None]
@@ -395,7 +395,7 @@ def test_a_tunnel_whose_mac_others_know_otherwise_since_now_is_made_anew(site: S
     macs = {"mac": "02:00:00:00:00:11"}
     dataplane = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: macs["mac"]))
     wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
-    entries = {key: shape for key, shape in wanted.items() if key.sort is ClaimKind.FORWARDING}
+    entries = {key: shape for key, shape in wanted.items() if key.kind is ClaimKind.FORWARDING}
 
     async def scene() -> None:
         await programmed(dataplane, wanted)

@@ -17,8 +17,8 @@ from holdfast.agent.claims import (
     NexthopEntry,
     RemoteRoute,
     Shape,
+    depends_on,
     forwarding,
-    leans_on,
     neighbour,
     nexthop,
     route,
@@ -53,18 +53,18 @@ class Walk:
 
     def _touches(self, change: ClaimChange, made: Mapping[ClaimKey, ClaimChange]) -> bool:
         """Whether it is about, or leans on, what this batch changes already."""
-        feet = {leans_on(one.key, owned.value.shape) for one in made.values() if (owned := one.new or one.old)}
+        feet = {depends_on(one.key, owned.value.shape) for one in made.values() if (owned := one.new or one.old)}
         owned = change.new or change.old
         assert owned is not None
-        return change.key in made or change.key in feet or leans_on(change.key, owned.value.shape) in made
+        return change.key in made or change.key in feet or depends_on(change.key, owned.value.shape) in made
 
     def _change(self) -> ClaimChange | None:
         key, shape = self._object()
         old = self._held.get(key)
         if old is not None and self._chance.random() < 0.4:
-            is_leaned_upon = any(leans_on(other, it) == key for other, it in self._held.items())
+            is_leaned_upon = any(depends_on(other, it) == key for other, it in self._held.items())
             return None if is_leaned_upon else deletes({key: old})[0]
-        foot = leans_on(key, shape)
+        foot = depends_on(key, shape)
         if foot is not None and foot not in self._held:
             return None
         return creates({key: shape})[0] if old is None else replace(key, old, shape)

@@ -1,4 +1,7 @@
-"""The agent's dataplane on Linux: the nexthops, routes, neighbours, tunnels and rules of one network namespace."""
+"""Dataplane on Linux: nexthops, routes, neighbours, tunnels and rules of one network namespace.
+
+Reading order: `dataplane`, `snapshot`, `apply`, `routes`, `vxlan`, `devices`, `event_socket`, `event_handler`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders: changes as packed requests, run by run in the order given, with one answer each."""
+"""Applies changes as packed requests, run by run in the order given, with one answer each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.agent.dataplane.linux.vxlan import FdbWriter, NeighbourWriter
 
 
 class ObjectWriter(Protocol):
-    """Makes and removes the objects of one sort, of one family at a time."""
+    """Creates and deletes the objects of one kind, one family at a time."""
 
-    def make(self, ground: LinuxContext, family: int, wanted: Sequence[tuple[ClaimKey, Shape]]) -> Refused: ...
+    def make(self, context: LinuxContext, family: int, wanted: Sequence[tuple[ClaimKey, Shape]]) -> Refused: ...
 
-    def remove(self, ground: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused: ...
+    def remove(self, context: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused: ...
 
 
-MAKERS: Mapping[ClaimKind, ObjectWriter] = {
+WRITERS: Mapping[ClaimKind, ObjectWriter] = {
     ClaimKind.RULE: RuleWriter(),
     ClaimKind.FORWARDING: FdbWriter(),
     ClaimKind.NEIGHBOUR: NeighbourWriter(),
@@ -30,30 +30,30 @@ MAKERS: Mapping[ClaimKind, ObjectWriter] = {
 }
 
 
-def carry_out(ground: LinuxContext, changes: Sequence[ClaimChange]) -> list[str | None]:
-    """Makes these changes; per change None, or one sentence why not. The picture tells what is there afterwards."""
+def apply(context: LinuxContext, changes: Sequence[ClaimChange]) -> list[str | None]:
+    """Apply these changes; per change None, or one sentence why not. The snapshot is up to date afterwards."""
     answers: list[str | None] = []
-    for (sort, family, is_gone), alike in groupby(changes, _run):
-        run = list(alike)
-        maker = MAKERS[sort]
-        if is_gone:
-            refused = maker.remove(ground, family, [change.key for change in run])
+    for (kind, family, is_delete), group in groupby(changes, _run):
+        run = list(group)
+        writer = WRITERS[kind]
+        if is_delete:
+            refused = writer.remove(context, family, [change.key for change in run])
         else:
-            refused = maker.make(ground, family, [(c.key, c.new.value.shape) for c in run if c.new is not None])
-        _note(ground, run, refused)
+            refused = writer.make(context, family, [(c.key, c.new.value.shape) for c in run if c.new is not None])
+        _update_snapshot(context, run, refused)
         answers += [refused.get(change.key) for change in run]
     return answers
 
 
 def _run(change: ClaimChange) -> tuple[ClaimKind, int, bool]:
-    return change.key.sort, change.key.family, change.new is None
+    return change.key.kind, change.key.family, change.new is None
 
 
-def _note(ground: LinuxContext, run: Sequence[ClaimChange], refused: Refused) -> None:
+def _update_snapshot(context: LinuxContext, run: Sequence[ClaimChange], refused: Refused) -> None:
     for change in run:
         if change.key in refused:
             continue
         if change.new is None:
-            ground.picture.shapes.pop(change.key, None)
+            context.snapshot.shapes.pop(change.key, None)
         else:
-            ground.picture.shapes[change.key] = change.new.value.shape
+            context.snapshot.shapes[change.key] = change.new.value.shape

@@ -1,4 +1,4 @@
-"""What every order stands on: the kernel, our marks in it, its devices, and the picture of what is ours there."""
+"""Context of every write: the kernel, our settings, its devices, and the snapshot of our objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.netlink.socket import Netlink, is_gone
 from holdfast.netlink.wire import Batch
 
 Refused = dict[ClaimKey, str]
-"""What was not done, each with a sentence."""
+"""Objects that were not changed, each with a sentence."""
 
 
 @dataclass(slots=True)
@@ -24,27 +24,27 @@ class LinuxContext:
     kernel: Netlink
     settings: LinuxSettings
     devices: Devices
-    picture: KernelSnapshot
+    snapshot: KernelSnapshot
 
     def make(self, keys: Sequence[ClaimKey], batch: Batch) -> Refused:
-        """Sends requests that make these objects, in the same order."""
-        return {keys[one.index]: sentence(one.errno, one.words) for one in self.kernel.transact(batch)}
+        """Send requests that create these objects, in the same order."""
+        return {keys[one.index]: sentence(one.errno, one.text) for one in self.kernel.transact(batch)}
 
     def remove(self, keys: Sequence[ClaimKey], batch: Batch) -> Refused:
-        """Sends requests that delete these objects, in the same order; what is gone already is done."""
+        """Send requests that delete these objects, in the same order; one that is gone already is done."""
         refused = self.kernel.transact(batch)
-        return {keys[one.index]: sentence(one.errno, one.words) for one in refused if not is_gone(one.errno)}
+        return {keys[one.index]: sentence(one.errno, one.text) for one in refused if not is_gone(one.errno)}
 
 
 def sentence(number: int, words: str) -> str:
-    """What the kernel said, and what to do about it where that can be known."""
+    """Explain the kernel's error, and what to do about it where that is known."""
     if number == errno.EEXIST:
-        return "something that is not ours is at this place in the kernel: remove it, or change what is wanted"
+        return "a foreign object occupies this place in the kernel: remove it, or change the desired state"
     if number == errno.EPERM:
-        return "the kernel does not permit it: give the agent CAP_NET_ADMIN"
-    return f"the kernel refuses it: {words or os.strerror(number)}"
+        return "the kernel denied permission: give the agent CAP_NET_ADMIN"
+    return f"the kernel refused it: {words or os.strerror(number)}"
 
 
 def octets(key: ClaimKey) -> bytes:
-    """The address of a key as the kernel has it."""
+    """Address of a key as the kernel has it."""
     return key.number.to_bytes(SIZES[key.family], "big")

@@ -1,45 +1,50 @@
-"""The devices of this network namespace: our tunnels, the workloads' interfaces, the networks of the underlay.
+"""Devices of this network namespace: our tunnels, the workloads' interfaces, the connected networks.
 
-A tunnel device is made when something first needs it, under our name and with our alias. One of that name that is not
-ours is left alone, and the sentence says so (N14); one of ours that is not as it has to be is made anew, but for its
-MTU, which changes in place: what is on the device stays, and so does what passes through it.
+A tunnel device is created when an object first needs it, under our name and with our alias. A foreign device of that
+name is left alone, and the error says so (N14). One of ours with other parameters is created again, except for the MTU,
+which changes in place: the objects on the device and the traffic through it stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.agent.dataplane.linux.naming import OWNED, device_name, mtu
 from holdfast.config.sections.linux import LinuxSettings
-from holdfast.netlink import links, networks
+from holdfast.netlink import ifaddr, links
 from holdfast.netlink.addresses import mac_octets
 from holdfast.netlink.links import Link, Vxlan
 from holdfast.netlink.socket import Netlink, NetlinkError
 
-Macs = Callable[[int], str | None]
-"""The MAC of our end of the tunnel, by family; None while that is not known."""
+FAMILIES = (4, 6)
+OWNED = "holdfast: owned by its agent"
+"""Alias of our devices."""
+_OVERHEAD = {4: 50, 6: 70}
+"""Bytes that VXLAN adds to a packet, by family of the underlay."""
+
+MacLookup = Callable[[int], str | None]
+"""Returns the MAC of our VXLAN device by family; None while that is not known."""
 
 
 class NoTunnel(Exception):
-    """Our tunnel device cannot be there now; the message is one sentence."""
+    """Our tunnel device cannot exist now; the message is one sentence."""
 
 
 class Devices:
-    """As of the last look."""
+    """State as of the last `read`."""
 
-    def __init__(self, kernel: Netlink, settings: LinuxSettings, macs: Macs) -> None:
+    def __init__(self, kernel: Netlink, settings: LinuxSettings, macs: MacLookup) -> None:
         self._kernel = kernel
         self._settings = settings
         self._macs = macs
         self.links: dict[str, Link] = {}
-        self.networks: frozenset[networks.ConnectedNetwork] = frozenset()
+        self.networks: frozenset[ifaddr.ConnectedNetwork] = frozenset()
         self._devices_towards: dict[bytes, int | None] = {}
-        self.look()
+        self.read()
 
-    def look(self) -> None:
-        """Reads devices and networks again."""
+    def read(self) -> None:
+        """Read devices and networks again."""
         self.links = links.dump(self._kernel)
-        found = frozenset(networks.dump(self._kernel))
+        found = frozenset(ifaddr.connected_networks(self._kernel))
         if found != self.networks:
             self.networks = found
             self._devices_towards = {}
@@ -49,36 +54,36 @@ class Devices:
         return {link.number: name for name, link in self.links.items()}
 
     def tunnel_numbers(self) -> dict[int, int]:
-        """The families of our tunnel devices, by the device's number."""
+        """Families of our tunnel devices, by device number."""
         return {found.number: family for family in (4, 6) if (found := self.tunnel(family)) is not None}
 
     def tunnel(self, family: int) -> Link | None:
-        """Our tunnel device for that family of the underlay, if it is there and as it has to be.
+        """Our tunnel device for that underlay family, if it exists with the right parameters.
 
-        What is on one with another MAC or network counts as not there: it is made again, and the device with it.
+        Objects on one with another MAC or VNI count as missing: they are created again, and the device with them.
         """
         found = self.links.get(device_name(self._settings, family))
         return found if found is not None and self._is_as_wanted(found, family) else None
 
     def make_tunnel(self, family: int) -> Link:
-        """Our tunnel device as it has to be. Raises `NoTunnel`."""
+        """Return our tunnel device, creating or changing it if necessary. Raises `NoTunnel`."""
         name = device_name(self._settings, family)
-        there = self.links.get(name)
-        if there is not None and self._is_as_wanted(there, family):
-            return there if there.is_on and self.is_of_size(there, family) else self._fitted(there, family)
-        if there is not None:
-            if there.alias != OWNED and not self._is_unfinished(there):
-                raise NoTunnel(f"device {name} is not Holdfast's: rename it, or choose another name for ours")
-            links.remove(self._kernel, there.number)
+        link = self.links.get(name)
+        if link is not None and self._is_as_wanted(link, family):
+            return link if link.is_on and self.has_mtu(link, family) else self._resized(link, family)
+        if link is not None:
+            if link.alias != OWNED and not self._is_unfinished(link):
+                raise NoTunnel(f"device {name} is not Holdfast's: rename it, or set another agent.linux.device")
+            links.remove(self._kernel, link.number)
         self._add(name, family)
-        return self._again(name)
+        return self._reread(name)
 
-    def is_of_size(self, tunnel: Link, family: int) -> bool:
-        """Whether its MTU is the one that is configured."""
+    def has_mtu(self, tunnel: Link, family: int) -> bool:
+        """Tell whether its MTU is the configured one."""
         return tunnel.mtu == mtu(self._settings, family)
 
     def obstacle_at(self, interface: str) -> str | None:
-        """Why no route can lead to that interface now."""
+        """Return why no route can lead to that interface now."""
         link = self.links.get(interface)
         if link is None:
             return f"interface {interface} does not exist"
@@ -87,48 +92,57 @@ class Devices:
         return None if link.is_up else f"interface {interface} has no carrier"
 
     def towards(self, address: bytes) -> Link | None:
-        """The device on whose network that address is."""
+        """Device on whose network that address is."""
         number = self.number_towards(address)
         return next((link for link in self.links.values() if link.number == number), None)
 
     def number_towards(self, address: bytes) -> int | None:
-        """The number of that device; remembered, because every look at the kernel asks for that of every peer."""
+        """Number of that device; cached, because every full read asks for that of every peer."""
         if address not in self._devices_towards:
-            self._devices_towards[address] = networks.device_towards(address, self.networks)
+            self._devices_towards[address] = ifaddr.device_towards(address, self.networks)
         return self._devices_towards[address]
 
     def _add(self, name: str, family: int) -> None:
         mac = self._macs(family)
         if mac is None:
-            raise NoTunnel("no source has said yet under which MAC the others know this host")
+            raise NoTunnel("the MAC of this host's tunnel device is not known before the first complete list")
         size = mtu(self._settings, family)
         try:
             links.add_vxlan(self._kernel, name, self._vxlan(), family, mac_octets(mac), mtu=size, alias=OWNED)
         except NetlinkError as refused:
-            raise NoTunnel(f"device {name} cannot be made: {refused.strerror}") from refused
+            raise NoTunnel(f"cannot create device {name}: {refused.strerror}") from refused
 
-    def _fitted(self, link: Link, family: int) -> Link:
+    def _resized(self, link: Link, family: int) -> Link:
         size = mtu(self._settings, family)
         try:
             links.switch_on(self._kernel, link.number, mtu=size)
         except NetlinkError as refused:
-            raise NoTunnel(f"device {link.name} cannot be up with an MTU of {size}: {refused.strerror}") from refused
-        return self._again(link.name)
+            raise NoTunnel(f"cannot bring device {link.name} up with an MTU of {size}: {refused.strerror}") from refused
+        return self._reread(link.name)
 
-    def _again(self, name: str) -> Link:
-        self.look()
+    def _reread(self, name: str) -> Link:
+        self.read()
         if name not in self.links:
-            raise NoTunnel(f"device {name} was removed by somebody else as soon as it was made")
+            raise NoTunnel(f"another program removed device {name} as soon as it was created")
         return self.links[name]
 
     def _is_as_wanted(self, link: Link, family: int) -> bool:
         mac = self._macs(family)
-        is_known_as = mac is None or link.mac == mac_octets(mac)
-        return link.alias == OWNED and link.vxlan == self._vxlan() and is_known_as
+        has_our_mac = mac is None or link.mac == mac_octets(mac)
+        return link.alias == OWNED and link.vxlan == self._vxlan() and has_our_mac
 
     def _is_unfinished(self, link: Link) -> bool:
-        """A crash between making a device and naming its owner leaves one that is exactly like ours, and down."""
+        """Recognize a device left by a crash between its creation and its alias: exactly like ours, and down."""
         return not link.alias and not link.is_on and link.vxlan is not None and link.vxlan.vni == self._settings.vni
 
     def _vxlan(self) -> Vxlan:
         return Vxlan(self._settings.vni, self._settings.port)
+
+
+def device_name(settings: LinuxSettings, family: int) -> str:
+    return f"{settings.device}{family}"
+
+
+def mtu(settings: LinuxSettings, family: int) -> int:
+    """MTU of the tunnel device on an underlay of that family."""
+    return settings.underlay_mtu - _OVERHEAD[family]

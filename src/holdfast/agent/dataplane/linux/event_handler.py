@@ -1,8 +1,8 @@
-"""What the picture learns from the ear: which of our objects went, what has to be looked at, when to read everything.
+"""Updates the snapshot from kernel events: which of our objects are gone, which to compare, when to read everything.
 
-The picture is never carried on by guessing. An object that the kernel says is gone is taken out; whatever cannot be
+The snapshot is never updated by guessing. An object that the kernel reports as deleted is taken out; whatever cannot be
 followed in detail (a nexthop takes its routes with it, a device everything that leads through it) makes the whole
-picture worthless, and the kernel is read again.
+snapshot stale, and the kernel is read again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from holdfast.agent.claims import ClaimKey, ClaimKind, LocalRoute
 from holdfast.agent.dataplane.linux.context import LinuxContext
 from holdfast.agent.dataplane.linux.snapshot import MAC_BITS, SOCKET_FAMILIES
-from holdfast.netlink import links, neighbours, networks, nexthops, routes, rules, wire
+from holdfast.netlink import ifaddr, links, neighbours, nexthops, routes, rules, wire
 from holdfast.netlink.wire import Message
 
 _FAMILIES = {number: family for family, number in SOCKET_FAMILIES.items()}
@@ -21,33 +21,30 @@ _DEVICE_AT = 4
 
 
 class EventHandler:
-    """Takes in messages, and tells what follows from them."""
-
-    def __init__(self, ground: LinuxContext) -> None:
-        self._ground = ground
+    def __init__(self, context: LinuxContext) -> None:
+        self._context = context
         self.keys: set[ClaimKey] = set()
-        """To be looked at."""
-        self.is_lost = False
+        """Keys to compare."""
+        self.everything_changed = False
         """Anything may have changed."""
-        self.must_read = False
-        """The picture is worthless, until it is taken anew."""
-        self._devices = dict(ground.devices.links)
-        """As they were when their changes were last told."""
-        self._fell: set[int] = set()
+        self.is_stale = False
+        """The snapshot cannot be used until it is taken again."""
+        self._devices = dict(context.devices.links)
+        """Devices as of the last comparison."""
+        self._went_down: set[int] = set()
         """Devices that were down at some time since then, if only for a moment."""
-        self._networks = ground.devices.networks
-        """Those around us, likewise."""
-        self._has_news_of_devices = False
+        self._networks = context.devices.networks
+        """Connected networks as of the last comparison."""
+        self._devices_changed = False
         self.waiting: set[ClaimKey] = set()
-        """Objects that an obstacle was in the way of: looked at again when devices or networks change, whatever was
-        made in their place meanwhile. Whoever finds it still there says so anew."""
+        """Objects with an obstacle: compared again when devices or networks change, whatever was created in their place
+        meanwhile. If the obstacle is still there, the object is added again."""
 
-    def take_in(self, message: Message) -> None:
-        """Draws the consequences of one message."""
+    def handle(self, message: Message) -> None:
         kind = message.type
         if kind in (links.NEW, links.DELETE):
             self._link(message)
-        elif kind in (networks.NEW, networks.DELETE):
+        elif kind in (ifaddr.NEW, ifaddr.DELETE):
             self._network(message)
         elif kind == neighbours.DELETE:
             self._neighbour(message)
@@ -56,90 +53,91 @@ class EventHandler:
         elif kind in (rules.NEW, rules.DELETE):
             self._rule(message)
         elif kind in (routes.NEW, nexthops.NEW, nexthops.DELETE):
-            self.is_lost = True
+            self.everything_changed = True
 
-    def tell(self) -> set[ClaimKey] | None:
-        """What has to be looked at since the last time; None is everything. Raises OSError."""
-        if self._has_news_of_devices:
-            self._look_at_devices()
+    def take_changed(self) -> set[ClaimKey] | None:
+        """Return the keys to compare since the last call; None is everything. Raises OSError."""
+        if self._devices_changed:
+            self._compare_devices()
         keys, self.keys = self.keys, set()
-        is_lost, self.is_lost = self.is_lost, False
-        self.must_read |= is_lost
-        return None if is_lost else keys
+        everything_changed, self.everything_changed = self.everything_changed, False
+        self.is_stale |= everything_changed
+        return None if everything_changed else keys
 
     def _link(self, message: Message) -> None:
         if message.body[0] != 0:
-            return  # about its place in a bridge, not about the device
-        self._has_news_of_devices = True
+            return  # a bridge port event, not one of the device
+        self._devices_changed = True
         link = links.read(message)
         if not link.is_up or message.type == links.DELETE:
-            self._fell.add(link.number)
+            self._went_down.add(link.number)
 
     def _network(self, message: Message) -> None:
-        self._has_news_of_devices = True
-        if message.type == networks.DELETE and message.body[0] == SOCKET_FAMILIES[4]:
-            # With the last IPv4 address of a device the kernel drops, without a word, the routes to it.
-            self._fell.add(struct.unpack_from("=I", message.body, _DEVICE_AT)[0])
+        self._devices_changed = True
+        if message.type == ifaddr.DELETE and message.body[0] == SOCKET_FAMILIES[4]:
+            # With the last IPv4 address of a device the kernel silently drops the routes to it.
+            self._went_down.add(struct.unpack_from("=I", message.body, _DEVICE_AT)[0])
 
-    def _look_at_devices(self) -> None:
-        """Level, not edge: messages may be older than what we have read since; only a fall is taken at its word."""
-        self._has_news_of_devices = False
-        self._ground.devices.look()
-        before, self._devices = self._devices, dict(self._ground.devices.links)
-        # A peer that is reached straight may be behind another device now.
-        self.is_lost |= self._ground.devices.networks != self._networks
-        self._networks = self._ground.devices.networks
-        fell, self._fell = self._fell, set()
+    def _compare_devices(self) -> None:
+        """Compare devices by level, not by edge: events may be older than our last read; only a device that went down
+        is taken from the event itself."""
+        self._devices_changed = False
+        self._context.devices.read()
+        before, self._devices = self._devices, dict(self._context.devices.links)
+        # A peer that is reached directly may be behind another device now.
+        self.everything_changed |= self._context.devices.networks != self._networks
+        self._networks = self._context.devices.networks
+        went_down, self._went_down = self._went_down, set()
         for name in before.keys() | self._devices.keys():
             old = before.get(name)
-            if old != self._devices.get(name) or (old is not None and old.number in fell):
+            if old != self._devices.get(name) or (old is not None and old.number in went_down):
                 self._changed(name, old)
         self.keys |= self.waiting
         self.waiting.clear()
 
     def _changed(self, name: str, old: links.Link | None) -> None:
-        # The kernel drops the nexthops of a device that goes down, and without a word the routes to it.
-        if old is not None and old.number in self._ground.picture.carriers:
-            self.is_lost = True
+        # The kernel drops the nexthops of a device that goes down, and silently the routes to it.
+        if old is not None and old.number in self._context.snapshot.nexthop_devices:
+            self.everything_changed = True
         local = self._local(name)
-        self.must_read |= bool(local)
+        self.is_stale |= bool(local)
         self.keys |= local
 
     def _local(self, interface: str) -> set[ClaimKey]:
-        way = LocalRoute(interface)
-        return {key for key, shape in self._ground.picture.shapes.items() if shape == way}
+        route = LocalRoute(interface)
+        return {key for key, shape in self._context.snapshot.shapes.items() if shape == route}
 
     def _neighbour(self, message: Message) -> None:
         family = message.body[0]
         device = struct.unpack_from("=i", message.body, _DEVICE_AT)[0]
-        tunnel = self._ground.devices.tunnel_numbers().get(device)
+        tunnel = self._context.devices.tunnel_numbers().get(device)
         if tunnel is None:
             return
-        told = wire.attributes(message.body, neighbours.RECORD.itemsize - wire.HEADER_SIZE)
-        if family == neighbours.BRIDGE and neighbours.MAC in told:
-            self._went([ClaimKey(ClaimKind.FORWARDING, tunnel, _number(told[neighbours.MAC]), MAC_BITS)])
-        elif family in _FAMILIES and neighbours.ADDRESS in told:
-            address = told[neighbours.ADDRESS]
-            self._went([ClaimKey(ClaimKind.NEIGHBOUR, _FAMILIES[family], _number(address), 8 * len(address))])
+        found = wire.attributes(message.body, neighbours.RECORD.itemsize - wire.HEADER_SIZE)
+        if family == neighbours.BRIDGE and neighbours.MAC in found:
+            self._deleted([ClaimKey(ClaimKind.FORWARDING, tunnel, _number(found[neighbours.MAC]), MAC_BITS)])
+        elif family in _FAMILIES and neighbours.ADDRESS in found:
+            address = found[neighbours.ADDRESS]
+            self._deleted([ClaimKey(ClaimKind.NEIGHBOUR, _FAMILIES[family], _number(address), 8 * len(address))])
 
     def _route(self, message: Message) -> None:
-        told = wire.attributes(message.body, routes.RECORD.itemsize - wire.HEADER_SIZE)
-        table = struct.unpack("=I", told[routes.TABLE])[0] if routes.TABLE in told else message.body[4]
+        found = wire.attributes(message.body, routes.RECORD.itemsize - wire.HEADER_SIZE)
+        table = struct.unpack("=I", found[routes.TABLE])[0] if routes.TABLE in found else message.body[4]
         family = _FAMILIES.get(message.body[0])
-        if table != self._ground.settings.table or family is None:
+        if table != self._context.settings.table or family is None:
             return
-        number = _number(told[routes.DESTINATION]) if routes.DESTINATION in told else 0
-        self._went([ClaimKey(ClaimKind.ROUTE, family, number, message.body[1])])
+        number = _number(found[routes.DESTINATION]) if routes.DESTINATION in found else 0
+        self._deleted([ClaimKey(ClaimKind.ROUTE, family, number, message.body[1])])
 
     def _rule(self, message: Message) -> None:
-        found = rules.read(message, self._ground.settings.protocol)
+        found = rules.read(message, self._context.settings.protocol)
         if found is not None:
-            self.is_lost = True
+            self.everything_changed = True
 
-    def _went(self, keys: Iterable[ClaimKey]) -> None:
-        """Objects that the kernel has let go; what we did not know to be there was our own doing."""
+    def _deleted(self, keys: Iterable[ClaimKey]) -> None:
+        """Take out objects that the kernel has deleted; one that we did not know was deleted by us."""
         for key in keys:
-            if self._ground.picture.shapes.pop(key, None) is not None:
+            if self._context.snapshot.shapes.pop(key, None) is not None:
                 self.keys.add(key)
 
 

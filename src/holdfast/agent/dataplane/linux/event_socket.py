@@ -1,8 +1,8 @@
-"""What others do to the kernel: an ear that hears about our objects and about devices, and not about our own doing.
+"""Socket for kernel events: what other programs do to our objects and to devices, without our own changes.
 
-The kernel sorts out what is of interest before it wakes us (a filter on the socket): a host with a full routing table,
-or our own twenty thousand routes, cost nothing here. Some changes are silent, such as the loss of IPv4 routes with
-their device; news of a device therefore puts everything in question that leads through it.
+A filter on the socket sorts out events before they wake us: a host with a full routing table, or our own twenty
+thousand routes, cost nothing here. Some changes have no event, such as the loss of IPv4 routes with their device; so an
+event of a device makes everything that leads through it suspect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALL, _NOTHING = 0xFFFF_FFFF, 0
 
 
 class Overrun(Exception):
-    """More happened than the socket could keep: some of it is unknown."""
+    """More happened than the socket could buffer: some events are lost."""
 
 
 class _Step(NamedTuple):
@@ -45,11 +45,10 @@ class _Step(NamedTuple):
 
 
 class EventSocket:
-    """Listens for the changes that others make."""
-
-    def __init__(self, own: Netlink, protocol: int) -> None:
+    def __init__(self, writer: Netlink, protocol: int) -> None:
+        """`writer` is the socket of our own changes, whose events are filtered out."""
         self._netlink = Netlink(socket.NETLINK_ROUTE, tuple(_GROUPS.values()), is_blocking=False)
-        self._netlink.filter(_program(own.port, protocol))
+        self._netlink.filter(_program(writer.port, protocol))
 
     def fileno(self) -> int:
         return self._netlink.fileno()
@@ -58,7 +57,7 @@ class EventSocket:
         self._netlink.close()
 
     def messages(self) -> Iterator[Message]:
-        """What has been heard and not been told yet. Raises `Overrun` when something was missed."""
+        """Yield the events that have arrived. Raises `Overrun` when some were lost."""
         while True:
             try:
                 yield from self._netlink.receive()
@@ -71,9 +70,9 @@ class EventSocket:
 
 
 def _program(port: int, protocol: int) -> bytes:
-    """The socket's filter: nothing of our own port; of routes and nexthops only those with our protocol number.
+    """Build the socket's filter: nothing from our own port; of routes and nexthops only those with our protocol number.
 
-    New neighbours are left out, because every host that talks makes them all the time; deleted ones are let through.
+    New neighbours are left out, because every host that talks creates them all the time; deleted ones pass.
     """
     steps = [
         _Step(_LOAD_WORD, 0, 0, _PORT_AT),

@@ -1,8 +1,7 @@
-"""One agent per network namespace: two would take each other's objects for leftovers.
+"""Preconditions of an agent on Linux: it is the only one in its network namespace, and has CAP_NET_ADMIN there.
 
-The lock is a socket address of the kernel that belongs to the namespace and goes with the process, however it ends.
-
-The one right that the agent needs: CAP_NET_ADMIN, in its own network namespace.
+Two agents would delete each other's objects as stale. The lock is an abstract socket address: it belongs to the
+namespace and is released with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _ADDRESS = "\0holdfast/agent"
 
 
 class NamespaceLock:
-    """Held from its making to `close`. Raises `Away` while another agent holds it."""
+    """Held from its creation to `close`. Raises `Away` while another agent holds it."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -27,7 +26,7 @@ class NamespaceLock:
             self._socket.close()
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise Away("the kernel", "another agent runs in this network namespace; stop one of them") from error
+            raise Away("the kernel", "another agent runs in this network namespace; stop one of the two") from error
 
     def close(self) -> None:
         self._socket.close()
@@ -38,7 +37,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def missing_capability() -> str | None:
-    """None, or one sentence for whoever started us without it."""
+    """Return None, or one sentence about the missing capability."""
     effective = int(_STATUS.read_text().partition("CapEff:")[2].split(maxsplit=1)[0], 16)
     if effective >> _NET_ADMIN & 1:
         return None

@@ -1,8 +1,8 @@
-"""Numbers of nexthop objects: which gateway has which, and which is free.
+"""IDs of nexthop objects: which gateway has which, and which are free.
 
-A number is given once and stays with its gateway as long as the kernel holds the object; after a restart of the agent
-it is read from the kernel. A number that anybody uses, ours or not, is not free. Should a gateway have two objects of
-ours, the one with the lower number is its own, and the others are spare.
+An ID is allocated once and stays with its gateway as long as the kernel holds the object; after a restart it is read
+from the kernel. An ID that any program uses is not free. If a gateway has two objects of ours, it keeps the one with
+the lower ID, and the others are duplicates.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from holdfast.netlink.addresses import text
 
 
 class NexthopIds:
-    """Gateways and the numbers of their nexthop objects."""
-
     def __init__(self, first: int, before: NexthopIds | None = None) -> None:
-        """`before` knows the same kernel at an earlier time: its ways need not be made again."""
+        """`before` knows the same kernel at an earlier time: its `RemoteRoute` objects are reused."""
         self._taken: set[int] = set()
         self._next = first
         self._of: dict[bytes, int] = {}
-        self.ways: dict[int, RemoteRoute] = {}
-        """The way of routes by each number of ours; routes by one number share it."""
-        self._spare: dict[bytes, list[int]] = {}
-        self._known: Mapping[bytes, RemoteRoute] = before._made if before is not None else {}
-        self._made: dict[bytes, RemoteRoute] = {}
+        self.routes: dict[int, RemoteRoute] = {}
+        """Shape of the routes by each of our IDs; routes by one ID share it."""
+        self._duplicates: dict[bytes, list[int]] = {}
+        self._earlier_routes: Mapping[bytes, RemoteRoute] = before._route_by_gateway if before is not None else {}
+        self._route_by_gateway: dict[bytes, RemoteRoute] = {}
 
-    def take(self, number: int) -> None:
-        """Somebody uses that number."""
+    def reserve(self, number: int) -> None:
+        """Mark an ID as used by another program."""
         self._taken.add(number)
 
     def learn(self, gateway: bytes, number: int) -> bool:
-        """A gateway that is in the kernel under that number; False when it is there under a lower one already."""
+        """Record a gateway that the kernel has under that ID; False if it already has a lower one."""
         self._taken.add(number)
         if gateway in self._of:
-            self._spare.setdefault(gateway, []).append(number)
+            self._duplicates.setdefault(gateway, []).append(number)
             return False
         self._of[gateway] = number
-        self.ways[number] = self._made[gateway] = self._known.get(gateway) or RemoteRoute(text(gateway))
+        self.routes[number] = self._route_by_gateway[gateway] = self._earlier_routes.get(gateway) or RemoteRoute(
+            text(gateway)
+        )
         return True
 
     def of(self, gateway: bytes) -> int | None:
-        """Its number, if there is one."""
+        """Return its ID, if it has one."""
         return self._of.get(gateway)
 
-    def spare(self, gateway: bytes) -> Sequence[int]:
-        """Those of further objects for it."""
-        return self._spare.get(gateway, ())
+    def duplicates(self, gateway: bytes) -> Sequence[int]:
+        """IDs of further objects for this gateway."""
+        return self._duplicates.get(gateway, ())
 
-    def give(self, gateway: bytes) -> int:
-        """Its number, if need be a new one."""
+    def allocate(self, gateway: bytes) -> int:
+        """Return its ID, if necessary a new one."""
         known = self._of.get(gateway)
         if known is not None:
             return known
@@ -59,19 +59,19 @@ class NexthopIds:
         self.learn(gateway, self._next)
         return self._of[gateway]
 
-    def drop_spare(self, gateway: bytes, numbers: Collection[int]) -> None:
-        """These further objects are gone."""
+    def drop_duplicates(self, gateway: bytes, numbers: Collection[int]) -> None:
+        """Record that these further objects are gone."""
         self._taken.difference_update(numbers)
-        left = [number for number in self.spare(gateway) if number not in numbers]
+        left = [number for number in self.duplicates(gateway) if number not in numbers]
         if left:
-            self._spare[gateway] = left
+            self._duplicates[gateway] = left
         else:
-            self._spare.pop(gateway, None)
+            self._duplicates.pop(gateway, None)
 
     def free(self, gateway: bytes) -> None:
-        """The object is gone. Its number may be given again, but not before all others."""
+        """Record that the object is gone. Its ID is used again, but after all others."""
         number = self._of.pop(gateway, None)
         if number is not None:
-            del self.ways[number]
-            del self._made[gateway]
+            del self.routes[number]
+            del self._route_by_gateway[gateway]
             self._taken.discard(number)

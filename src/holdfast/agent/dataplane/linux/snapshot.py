@@ -1,7 +1,7 @@
-"""The picture: what of ours the kernel holds, read whole, as claims.
+"""Snapshot of our objects in the kernel, read whole, as claims.
 
 Ours are the routes in our table with our protocol number, the nexthops and rules with that number, the neighbours with
-that number on our tunnel devices, and every forwarding entry of those devices. Nothing else is in the picture, so
+that number on our tunnel devices, and every forwarding entry of those devices. Nothing else is in the snapshot, so
 nothing else can be pruned (N14).
 """
 
@@ -23,8 +23,7 @@ from holdfast.agent.claims import (
     RoutingRule,
     Shape,
 )
-from holdfast.agent.dataplane.linux.devices import Devices
-from holdfast.agent.dataplane.linux.naming import FAMILIES
+from holdfast.agent.dataplane.linux.devices import FAMILIES, Devices
 from holdfast.agent.dataplane.linux.nexthop_ids import NexthopIds
 from holdfast.config.sections.linux import LinuxSettings
 from holdfast.netlink import neighbours, nexthops, routes, rules
@@ -36,14 +35,14 @@ from holdfast.runtime.cooperative import Steps
 SOCKET_FAMILIES = {4: neighbours.IPV4, 6: neighbours.IPV6}
 MAC_BITS = 48
 FAMILY_OF = {4: 4, 16: 6}
-"""By the octets of an address."""
+"""By the number of octets of an address."""
 _AT_A_TIME = 1_000
 
 V = TypeVar("V")
 
 
 class ClaimColumns(NamedTuple):
-    """Columns that were read, and the claims that they mean: equal columns mean the same claims."""
+    """Columns as read, and the claims they stand for: equal columns stand for the same claims."""
 
     keys: list[int]
     lengths: list[int]
@@ -52,16 +51,16 @@ class ClaimColumns(NamedTuple):
 
 
 class KernelSnapshot:
-    """What there is of ours, and the numbers of the nexthop objects."""
+    """Our objects, and the IDs of the nexthop objects."""
 
     def __init__(self, first: int, before: KernelSnapshot | None = None) -> None:
-        """`before` is of the same kernel at an earlier time: what has not changed need not be made again."""
+        """`before` is of the same kernel at an earlier time: unchanged parts are reused."""
         self.shapes: dict[ClaimKey, Shape] = {}
-        self.numbers: NexthopIds = NexthopIds(first, None if before is None else before.numbers)
-        self.carriers: set[int] = set()
-        """The devices that our nexthops lead through."""
+        self.nexthop_ids: NexthopIds = NexthopIds(first, None if before is None else before.nexthop_ids)
+        self.nexthop_devices: set[int] = set()
+        """Devices that our nexthops lead through."""
         self.tunnels: Mapping[int, int] = {}
-        """The families of our tunnel devices, by number, when the picture was taken."""
+        """Families of our tunnel devices, by number, when the snapshot was taken."""
         self._known: dict[tuple[ClaimKind, int], ClaimColumns] = dict(before._known) if before is not None else {}
 
     def learn(
@@ -72,7 +71,7 @@ class KernelSnapshot:
         values: Sequence[V],
         make: Callable[[Sequence[V]], Iterable[Shape]],
     ) -> Steps[None]:
-        """Takes in the objects of one sort and family, as columns; `make` turns values into shapes."""
+        """Add the objects of one kind and family, as columns; `make` turns values into shapes."""
         known = self._known.get(place)
         if known is None or (known.keys, known.lengths, known.values) != (keys, lengths, values):
             claims: dict[ClaimKey, Shape] = {}
@@ -85,29 +84,31 @@ class KernelSnapshot:
         self.shapes.update(known.claims)
         yield
 
-    def lose_routes_via(self, gateways: Collection[str]) -> None:
-        """The kernel takes the routes of a nexthop away with it."""
-        lost = [key for key, shape in self.shapes.items() if isinstance(shape, RemoteRoute) and shape.via in gateways]
-        for key in lost:
+    def drop_routes_via(self, gateways: Collection[str]) -> None:
+        """Drop the routes of a deleted nexthop, as the kernel does."""
+        dropped = [
+            key for key, shape in self.shapes.items() if isinstance(shape, RemoteRoute) and shape.via in gateways
+        ]
+        for key in dropped:
             del self.shapes[key]
 
 
 def take(kernel: Netlink, settings: LinuxSettings, devices: Devices, before: KernelSnapshot) -> Steps[KernelSnapshot]:
-    """Reads everything. Raises `Interrupted`, and OSError."""
-    devices.look()
-    picture = KernelSnapshot(settings.first_nexthop, before)
-    picture.tunnels = devices.tunnel_numbers()
+    """Read everything. Raises `DumpInterrupted` and OSError."""
+    devices.read()
+    snapshot = KernelSnapshot(settings.first_nexthop, before)
+    snapshot.tunnels = devices.tunnel_numbers()
     for family in FAMILIES:
-        take_rules(kernel, settings, family, picture)
-        yield from take_tunnel(kernel, settings, devices, family, picture)
-    yield from take_nexthops(kernel, settings, devices, picture)
+        take_rules(kernel, settings, family, snapshot)
+        yield from take_tunnel(kernel, settings, devices, family, snapshot)
+    yield from take_nexthops(kernel, settings, devices, snapshot)
     for family in FAMILIES:
-        yield from take_routes(kernel, settings, devices, family, picture)
-    return picture
+        yield from take_routes(kernel, settings, devices, family, snapshot)
+    return snapshot
 
 
 def take_rules(kernel: Netlink, settings: LinuxSettings, family: int, into: KernelSnapshot) -> None:
-    """A crash in the middle of a change of priority leaves two; the one that should not be there is what is shown."""
+    """Read the rules. A crash during a change of priority leaves two; then the unwanted one is shown."""
     found = rules.dump(kernel, SOCKET_FAMILIES[family], settings.protocol)
     for one in sorted(found, key=lambda one: one.priority != settings.priority):
         into.shapes[ClaimKey(ClaimKind.RULE, family, one.table, 0)] = RoutingRule(one.priority)
@@ -116,7 +117,7 @@ def take_rules(kernel: Netlink, settings: LinuxSettings, family: int, into: Kern
 def take_tunnel(
     kernel: Netlink, settings: LinuxSettings, devices: Devices, family: int, into: KernelSnapshot
 ) -> Steps[None]:
-    """The forwarding entries and neighbours of one tunnel device."""
+    """Read the forwarding entries and neighbours of one tunnel device."""
     device = devices.tunnel(family)
     if device is None:
         return
@@ -126,55 +127,60 @@ def take_tunnel(
     addresses, macs_of = yield from neighbours.neighbours(kernel, number, settings.protocol, socket_family)
     lengths = [8 * SIZES[family]] * len(addresses)
     yield from into.learn((ClaimKind.NEIGHBOUR, family), addresses, lengths, macs_of, _neighbours)
-    if addresses and not devices.is_of_size(device, family):
-        # One object that is certainly not as wanted is enough: whatever is made on a device makes the device fit.
+    if addresses and not devices.has_mtu(device, family):
+        # One object that differs from any wanted one is enough: whatever is created on a device corrects its MTU.
         key = ClaimKey(ClaimKind.NEIGHBOUR, family, min(addresses), lengths[0])
         into.shapes[key] = LocalRoute(f"{device.name} with an MTU of {device.mtu}")
 
 
 def take_nexthops(kernel: Netlink, settings: LinuxSettings, devices: Devices, into: KernelSnapshot) -> Steps[None]:
-    """Our nexthops; on the way the picture learns all numbers that anybody uses."""
+    """Read our nexthops, and reserve every ID that another program uses."""
     tunnels, names = devices.tunnel_numbers(), devices.names()
-    through, straight = NexthopEntry(Mode.VXLAN), NexthopEntry(Mode.DIRECT)
-    found = yield from nexthops.dumping(kernel)
+    vxlan, direct = NexthopEntry(Mode.VXLAN), NexthopEntry(Mode.DIRECT)
+    found = yield from nexthops.dump_steps(kernel)
     for at, (number, gateway, device, protocol) in enumerate(found):
         if at % _AT_A_TIME == 0:
             yield
         if protocol != settings.protocol or not gateway:
-            into.numbers.take(number)
+            into.nexthop_ids.reserve(number)
             continue
-        into.carriers.add(device)
+        into.nexthop_devices.add(device)
         key = ClaimKey(ClaimKind.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
-        if not into.numbers.learn(gateway, number):
-            into.shapes[key] = LocalRoute(f"a second nexthop, {number}")  # ours, and certainly not as wanted
+        if not into.nexthop_ids.learn(gateway, number):
+            into.shapes[key] = LocalRoute(
+                f"a duplicate nexthop, {number}"
+            )  # ours, and certainly unlike any wanted shape
         elif device in tunnels:
-            into.shapes[key] = through
+            into.shapes[key] = vxlan
         elif devices.number_towards(gateway) in (device, None):
-            into.shapes[key] = straight
-        else:  # straight into a device behind which the peer is no more: likewise
+            into.shapes[key] = direct
+        else:  # directly to a device on whose network the peer is not any more: likewise
             into.shapes[key] = LocalRoute(names.get(device, f"device {device}"))
 
 
 def take_routes(
     kernel: Netlink, settings: LinuxSettings, devices: Devices, family: int, into: KernelSnapshot
 ) -> Steps[None]:
-    """Our routes; the nexthops are known already."""
-    table = yield from routes.dumping(kernel, mark(settings), SIZES[family])
-    ways: list[Shape | None] = list(map(into.numbers.ways.get, table.nexthops))
-    if None in ways:
+    """Read our routes; the nexthops are known already."""
+    table = yield from routes.dump_steps(kernel, mark(settings), SIZES[family])
+    shapes: list[Shape | None] = list(map(into.nexthop_ids.routes.get, table.nexthops))
+    if None in shapes:
         names = devices.names()
-        ways = [way or _strange_way(table, at, names) for at, way in enumerate(ways)]
-    yield from into.learn((ClaimKind.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", ways), iter)
+        shapes = [shape or _unwanted_shape(table, at, names) for at, shape in enumerate(shapes)]
+    yield from into.learn(
+        (ClaimKind.ROUTE, family), table.destinations, table.lengths, cast("list[Shape]", shapes), iter
+    )
 
 
-def _strange_way(table: routes.RouteColumns, at: int, names: Mapping[int, str]) -> Shape:
-    """To a device; or by another nexthop object than its gateway's: ours all the same, and certainly not as wanted."""
+def _unwanted_shape(table: routes.RouteColumns, at: int, names: Mapping[int, str]) -> Shape:
+    """Shape of a route to a device, or by another nexthop object than its gateway's: ours, and unlike any wanted
+    shape."""
     number, device = table.nexthops[at], table.devices[at]
-    return by_number(number) if number else LocalRoute(names.get(device, f"device {device}"))
+    return by_nexthop_id(number) if number else LocalRoute(names.get(device, f"device {device}"))
 
 
-def by_number(number: int) -> LocalRoute:
-    """What is shown of a route that leads through a nexthop object that nobody wants."""
+def by_nexthop_id(number: int) -> LocalRoute:
+    """Shape of a route that uses a nexthop object that nobody wants."""
     return LocalRoute(f"nexthop {number}")
 
 
@@ -187,4 +193,4 @@ def _neighbours(macs: Sequence[bytes]) -> Iterable[Shape]:
 
 
 def mark(settings: LinuxSettings) -> RouteMark:
-    return RouteMark(settings.table, settings.protocol)
+    return RouteMark(settings.table, settings.protocol)  # protection: N14

@@ -1,4 +1,4 @@
-"""Neighbours and forwarding entries on our tunnel devices: which MAC a tunnel address has, behind which host it is."""
+"""Writers of neighbours and forwarding entries on our tunnel devices."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ Wanted = Sequence[tuple[ClaimKey, Shape]]
 
 
 class FdbWriter:
-    def make(self, ground: LinuxContext, family: int, wanted: Wanted) -> Refused:
+    def make(self, context: LinuxContext, family: int, wanted: Wanted) -> Refused:
         try:
-            device = ground.devices.make_tunnel(family)
+            device = context.devices.make_tunnel(family)
         except NoTunnel as missing:
             return {key: str(missing) for key, _ in wanted}
         entries = [_forward(key, shape) for key, shape in wanted]
-        return ground.make([key for key, _ in wanted], neighbours.forward_additions(entries, device.number))
+        return context.make([key for key, _ in wanted], neighbours.forward_additions(entries, device.number))
 
-    def remove(self, ground: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused:
-        device = ground.devices.tunnel(family)
-        there = [(key, ground.picture.shapes[key]) for key in keys if key in ground.picture.shapes]
+    def remove(self, context: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused:
+        device = context.devices.tunnel(family)
+        there = [(key, context.snapshot.shapes[key]) for key in keys if key in context.snapshot.shapes]
         if device is None or not there:
             return {}
         entries = [_forward(key, shape) for key, shape in there]
-        return ground.remove([key for key, _ in there], neighbours.forward_removals(entries, device.number))
+        return context.remove([key for key, _ in there], neighbours.forward_removals(entries, device.number))
 
 
 class NeighbourWriter:
-    def make(self, ground: LinuxContext, family: int, wanted: Wanted) -> Refused:
+    def make(self, context: LinuxContext, family: int, wanted: Wanted) -> Refused:
         try:
-            device = ground.devices.make_tunnel(family)
+            device = context.devices.make_tunnel(family)
         except NoTunnel as missing:
             return {key: str(missing) for key, _ in wanted}
         pairs = [neighbours.Neighbour(octets(key), _mac(shape)) for key, shape in wanted]
-        batch = neighbours.neighbour_additions(pairs, device.number, ground.settings.protocol)
-        return ground.make([key for key, _ in wanted], batch)
+        batch = neighbours.neighbour_additions(pairs, device.number, context.settings.protocol)
+        return context.make([key for key, _ in wanted], batch)
 
-    def remove(self, ground: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused:
-        device = ground.devices.tunnel(family)
-        there = [key for key in keys if key in ground.picture.shapes]
+    def remove(self, context: LinuxContext, family: int, keys: Sequence[ClaimKey]) -> Refused:
+        device = context.devices.tunnel(family)
+        there = [key for key in keys if key in context.snapshot.shapes]
         if device is None or not there:
             return {}
         gone = [octets(key) for key in there]
-        return ground.remove(there, neighbours.neighbour_removals(gone, device.number))
+        return context.remove(there, neighbours.neighbour_removals(gone, device.number))
 
 
 def _forward(key: ClaimKey, shape: Shape) -> Forward:

@@ -173,7 +173,7 @@ def _inet() -> bytes:
 
 def _raise_if_refused(message: wire.Message, but: int = 0) -> None:
     if message.type == wire.NLMSG_ERROR and (number := wire.errno_of(message)) not in (0, but):
-        raise NftError(_sentence(number, wire.words_of(message)))
+        raise NftError(_sentence(number, wire.error_text(message)))
 
 
 def _sentence(number: int, words: str) -> str:

@@ -1,0 +1,79 @@
+"""Kernel state as far as the agent knows it: everything the journal has, and everything that carries our tag. Pure.
+
+`Present` also counts which objects depend on which, for the gates that protect dependents and the path to the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.agent.claims import AT_A_TIME, Claim, ClaimKey, depends_on
+from holdfast.reconcile import Owned
+
+
+@dataclass
+class Present:
+    claims: dict[ClaimKey, Owned[Claim]] = field(default_factory=dict)
+    version: int = 0
+    """Rises whenever an object or its shape changes."""
+    released: set[ClaimKey] = field(default_factory=set)
+    """Keys to judge again: their last dependent is gone, or their dependency is in the kernel now."""
+    _dependents: Counter[ClaimKey] = field(default_factory=Counter)
+    _waiting: dict[ClaimKey, set[ClaimKey]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.claims)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.claims
+
+    def __iter__(self) -> Iterator[ClaimKey]:
+        return iter(self.claims)
+
+    def dependents(self, key: ClaimKey) -> int:
+        """Count the present objects that depend on this one."""
+        return self._dependents.get(key, 0)
+
+    def put(self, key: ClaimKey, owned: Owned[Claim]) -> None:
+        old = self.claims.get(key)
+        if old is not None and old.value.shape == owned.value.shape:
+            self.claims[key] = owned
+            return
+        self._drop_dependency(key, old)
+        self.version += 1
+        self.claims[key] = owned
+        if (dependency := depends_on(key, owned.value.shape)) is not None:
+            self._dependents[dependency] += 1
+        self.released |= self._waiting.pop(key, set())
+
+    def drop(self, key: ClaimKey) -> None:
+        self.version += 1
+        self._drop_dependency(key, self.claims.pop(key, None))
+
+    def replace_all(self, claims: Mapping[ClaimKey, Owned[Claim]]) -> Generator[None, None, None]:
+        """Make these claims the whole content, in steps (see `holdfast.runtime.cooperative`)."""
+        for key in [key for key in self.claims if key not in claims]:
+            self.drop(key)
+        for at, (key, owned) in enumerate(claims.items()):
+            if at % AT_A_TIME == 0:
+                yield
+            self.put(key, owned)
+
+    def wait_for(self, key: ClaimKey, dependency: ClaimKey) -> None:
+        """Release `key` as soon as its dependency is present."""
+        self._waiting.setdefault(dependency, set()).add(key)
+
+    def take_released(self) -> set[ClaimKey]:
+        released, self.released = self.released, set()
+        return released
+
+    def _drop_dependency(self, key: ClaimKey, old: Owned[Claim] | None) -> None:
+        dependency = None if old is None else depends_on(key, old.value.shape)
+        if dependency is None:
+            return
+        self._dependents[dependency] -= 1
+        if not self._dependents[dependency]:
+            del self._dependents[dependency]
+            self.released.add(dependency)
