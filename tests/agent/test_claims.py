@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.agent.claims import (
     KINDS,
-    NOBODY,
+    NO_OWNER,
     Claim,
     ClaimKey,
     ClaimKind,
@@ -121,4 +121,4 @@ def test_each_leans_only_on_what_comes_before_it() -> None:
 def test_what_needs_nothing_leans_on_nothing() -> None:
     assert depends_on(nexthop("192.0.2.1"), NexthopEntry(Mode.DIRECT)) is None
     assert depends_on(route("10.65.0.1/32"), LocalRoute("tap1")) is None
-    assert not NOBODY
+    assert not NO_OWNER

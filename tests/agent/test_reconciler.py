@@ -526,7 +526,7 @@ def test_an_owner_or_interface_with_an_absurd_name_is_refused_and_its_neighbours
         await asyncio.sleep(5)
         assert site.shapes == peer(1)
         errors = {story.error for story in site.running.loop.ledger}
-        assert errors == {"the name of its owner or its interface is too long to be written down in the journal"}
+        assert errors == {"the name of its owner or its interface is too long for the journal"}
 
     on_a_site(scene, tmp_path)
 

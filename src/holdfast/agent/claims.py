@@ -164,14 +164,14 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return bool(self.host)
 
 
-NOBODY = Owner()
+NO_OWNER = Owner()
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Kernel object with its owner: the value that is compared, journalled and handed to every handler."""
 
     shape: Shape
-    owner: Owner = NOBODY
+    owner: Owner = NO_OWNER
     missing: bool = False
     """The journal has it and the kernel does not: create it again, or take it off the journal."""
 

@@ -44,7 +44,7 @@ class PendingDeletes:
         self._pending.pop(key, None)
 
     def is_pending(self, key: ClaimKey, handler: str) -> bool:
-        """Tell whether this handler has still to acknowledge."""
+        """Return whether this handler has still to acknowledge."""
         return not self._pending[key][handler].acknowledged
 
     def record(self, key: ClaimKey, handler: str, error: str | None) -> None:

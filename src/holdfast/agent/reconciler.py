@@ -48,7 +48,7 @@ TICK = Duration(seconds=1)
 COMPARE_ALL_ABOVE = 2_000
 """Disturbed objects: with more than these, everything is compared, which is done in pages, and is safer."""
 REPAIR_PAUSE = Duration(milliseconds=100)
-"""Between two repairs of objects that somebody else keeps breaking."""
+"""Between two repairs of objects that another program keeps changing."""
 _POLL = Duration(milliseconds=100)
 _SPREAD = Duration(seconds=60)
 _QUIET = ("dependents",)
@@ -211,7 +211,7 @@ class AgentReconciler:
                     await self.identity_gate.invalidated.wait()
 
     async def _watch_kernel(self) -> None:
-        """Repair disturbances at once. Somebody who disturbs without end causes one repair per `REPAIR_PAUSE`, of
+        """Repair disturbances at once. A program that disturbs without end causes one repair per `REPAIR_PAUSE`, of
         everything disturbed meanwhile; where everything has to be compared, that takes half of our time, not all."""
         while True:
             disturbed = await self.target.dataplane.disturbed()

@@ -133,7 +133,7 @@ class JournaledTarget:
         return outcomes
 
     def _merge_all(self, shapes: Mapping[ClaimKey, Shape]) -> Steps[Mapping[ClaimKey, Owned[Claim]]]:
-        """Merge journal and kernel, in order. Meanwhile no other read, look or apply runs: the loop calls them one at a
+        """Merge journal and kernel, in order. Meanwhile no other read, get or apply runs: the loop calls them one at a
         time."""
         yield
         unknown = [key for key in shapes if key not in self._journaled]
@@ -219,7 +219,7 @@ async def _apply(handler: Handler, changes: Sequence[ClaimChange]) -> Sequence[s
 
 
 def is_too_long(change: ClaimChange) -> bool:
-    """Tell whether the journal might have no room for it: then it must not get into the kernel either."""
+    """Return whether the journal might have no room for it: then it must not get into the kernel either."""
     if change.new is None:
         return False
     shape, owner = change.new.value.shape, change.new.value.owner
@@ -228,14 +228,14 @@ def is_too_long(change: ClaimChange) -> bool:
 
 
 def touches_kernel(change: ClaimChange) -> bool:
-    """Tell whether the kernel would show a difference; a change of owner alone is for the journal."""
+    """Return whether the kernel would show a difference; a change of owner alone is for the journal."""
     if change.old is None or change.new is None or change.old.value.missing:
         return True
     return change.old.value.shape != change.new.value.shape
 
 
 def is_acknowledged(outcome: ClaimOutcome) -> bool:
-    """Tell whether a delete is over: every handler has acknowledged it."""
+    """Return whether a delete is over: every handler has acknowledged it."""
     return outcome.change.op is Op.DELETE and outcome.error is None  # protection: N5
 
 

@@ -61,7 +61,7 @@ def remove(kernel: Netlink, one: InterfaceAddress) -> None:
 
 
 def _body(one: InterfaceAddress) -> bytes:
-    # Duplicate detection would find other holders of a VIP, and the address would be unusable until it is over.
+    # Duplicate address detection is useless for a VIP, and the address would be unusable until it is over.
     flags = _NO_DAD if len(one.address) == 16 else 0
     fixed = _FIXED.pack(FAMILIES[len(one.address)], one.length, flags, _UNIVERSE, one.link)
     made = fixed + attribute(_LOCAL, one.address) + attribute(_ADDRESS, one.address)

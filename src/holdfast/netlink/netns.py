@@ -48,7 +48,7 @@ class NetworkNamespace:
         self._here = os.fstat(self._home).st_ino
 
     def settle(self, name: str) -> bool:
-        """Move to the namespace of that name (empty: where the process was started); tell whether that is another
+        """Move to the namespace of that name (empty: where the process was started); return whether that is another
         one."""
         there = _open(name) if name else os.dup(self._home)
         try:

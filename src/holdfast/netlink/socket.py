@@ -123,12 +123,12 @@ class Netlink:
     def exchange(self, packed: bytes) -> list[Message]:
         """Send requests as they are; return all answers, which are complete when the send returns."""
         self._socket.send(packed)
-        said: list[Message] = []
+        answers: list[Message] = []
         while True:
             try:
-                said += wire.messages(self._socket.recv(_LARGEST_ANSWER, socket.MSG_DONTWAIT))
+                answers += wire.messages(self._socket.recv(_LARGEST_ANSWER, socket.MSG_DONTWAIT))
             except BlockingIOError:
-                return said
+                return answers
 
     def dump(self, request: bytes) -> list[bytes]:
         """All datagrams of a dump, complete. Raises `DumpInterrupted`."""
@@ -199,5 +199,5 @@ def _raise_if_refused(message: Message) -> None:
 
 
 def is_gone(number: int) -> bool:
-    """Tell whether an error says that the object to delete does not exist."""
+    """Return whether an error says that the object to delete does not exist."""
     return number in (errno.ENOENT, errno.ESRCH, errno.ENODEV)

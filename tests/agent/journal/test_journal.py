@@ -87,7 +87,7 @@ def test_a_full_disk_takes_a_batch_as_a_whole_or_not_at_all(path: Path, room: in
     journal = Journal.open(path, BOOT, files=disk)
     journal.add([(b"a", b"1")])
     disk.room = room
-    with pytest.raises(JournalUnwritable, match=r"No space left on device.*make room on the file system of"):
+    with pytest.raises(JournalUnwritable, match=r"No space left on device.*free space on the file system of"):
         journal.add([(b"b", b"2"), (b"c", b"x" * 20)])
     assert dict(journal.live) == {b"a": b"1"}
     disk.room = 10_000

@@ -61,7 +61,7 @@ class AgentCommands:
         return states(self._local(), reconciler.present.claims, reconciler.loop.ledger.outstanding, obstacle)
 
     def knows_all_endpoints(self) -> bool:
-        """Tell whether `endpoints` is complete: no value is unreadable (C39)."""
+        """Return whether `endpoints` is complete: no value is unreadable (C39)."""
         return not any(watcher.synced.unreadable for watcher in self._reconciler.watchers)
 
     def _local(self) -> list[Endpoint]:
@@ -154,12 +154,12 @@ class AgentCommands:
         )
 
     def _registered(self) -> bool | None:
-        """Tell whether a source has this host; None before all are complete, or while a store is not known as ours."""
+        """Return whether a source has this host; None before all are complete, or before a store is known as ours."""
         known = [watcher.has_host(self._host) for watcher in self._reconciler.watchers]
         return None if None in known or not self._is_ours() else any(known)
 
     def _is_ours(self) -> bool:
-        """Tell whether every store is known to belong to this host's fleet."""
+        """Return whether every store is known to belong to this host's fleet."""
         verdicts = [one.judgement and one.judgement.verdict for one in self._reconciler.identity_gate.known.values()]
         return set(verdicts) == {StoreVerdict.OURS}
 

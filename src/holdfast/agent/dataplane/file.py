@@ -1,7 +1,7 @@
 """Dataplane in a file: for the lab, and for trying the agent without root.
 
 It outlives the agent as a kernel does, belongs to one host, and can be disturbed like a kernel: the agent notices when
-somebody edits or deletes the file. Interfaces exist unless the file says otherwise.
+the file is edited or deleted. Interfaces exist unless the file says otherwise.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FileDataplane:
         self._path = path
         self._absent: tuple[str, ...] = ()
         self._checksum: int | None = None
-        """Checksum of the file when we last read or wrote it: another one means that somebody changed it."""
+        """Checksum of the file when we last read or wrote it: another one means that another program changed it."""
         self._stamp = _stamp(path)
 
     def ready(self) -> str | None:

@@ -99,7 +99,7 @@ class Migrations:
         return move in self._departed
 
     def is_expected(self, name: EndpointName) -> bool:
-        """Tell whether a migration has this target, unreadable ones included."""
+        """Return whether a migration has this target, unreadable ones included."""
         return name in self._unreadable or self.towards(name) is not None
 
     def set_unreadable(self, names: frozenset[EndpointName]) -> frozenset[EndpointName]:
@@ -141,7 +141,7 @@ class MigrationQuery(msgspec.Struct, frozen=True, eq=False):
     """Which of the ends are known here."""
 
     def is_same(self, other: MigrationQuery | None) -> bool:
-        """Tell whether this is the same query: the answer to an earlier one does not count, however alike they are."""
+        """Return whether this is the same query: the answer to an earlier one does not count, however similar."""
         return other is not None and self.subject is other.subject and self.exist == other.exist
 
     def keys(self, region: Region) -> list[bytes]:

@@ -245,7 +245,7 @@ class SourceClaims:
         return touched.union(*map(self._route, concerned))
 
     def _is_restored(self, path: bytes) -> bool:
-        """Tell whether the endpoint is known from the journal only."""
+        """Return whether the endpoint is known from the journal only."""
         return path in self._restored and self._endpoints.get(path) is self._restored[path][0]
 
     def revision(self, path: bytes) -> int:
@@ -301,11 +301,11 @@ class SourceClaims:
         return path == self._prefix + self._holder(key).encode()
 
     def _exist(self, move: Move) -> tuple[bool, bool]:
-        """Tell whether there is an endpoint at the target, and at the source."""
+        """Return whether there is an endpoint at the target, and at the source."""
         return bool(self._existing(move.target)), bool(self._existing(move.source))
 
     def _end_is_unknown(self, path: bytes) -> bool:
-        """Tell whether the destination of traffic depends on how that migration ended."""
+        """Return whether the destination of traffic depends on how that migration ended."""
         move = self._migrations.get(path)
         if move is None or not self._existing(move.source):
             return False
@@ -392,7 +392,7 @@ class SourceClaims:
         presence, shape = self._presence(wanted.path), wanted.claim.shape
         if presence is Presence.SETTLED and key in self._unconfirmed.get(wanted.path, ()):
             presence = Presence.UNCONFIRMED_HOLDER if self._holds(key, wanted.path) else Presence.UNCONFIRMED
-        is_arriving = isinstance(shape, LocalRoute) and presence is not Presence.SETTLED  # also who is only unconfirmed
+        is_arriving = isinstance(shape, LocalRoute) and presence is not Presence.SETTLED  # an unconfirmed one too
         arrives_here = is_arriving and self._obstacle(key, shape) is None
         return Claimant(wanted, self._identity(wanted.path), presence, self.revision(wanted.path), arrives_here)
 

@@ -115,14 +115,14 @@ class SourceWatcher:
             await agree(self.store, prefix, mirror)
 
     def is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
-        """Tell whether an operator released the syncer's brake for the revision that this delete follows from."""
+        """Return whether an operator released the syncer's brake for the revision that this delete follows from."""
         since = self._unwanted_since.get(change.key, self._all_unwanted_since)
         now = self._clock.wall()
         allowances = self._allowances.objects.values()
         return any(one.scope.target is ScopeKind.SYNCER and one.covers(since, now) for one in allowances)
 
     def has_host(self, name: str) -> bool | None:
-        """Tell whether the source has a host of that name; None before its first complete list."""
+        """Return whether the source has a host of that name; None before its first complete list."""
         return HOST.key(self.region, name) in self._hosts.objects if self._hosts.synced else None
 
     def _apply_changes(self) -> set[ClaimKey]:
@@ -207,7 +207,7 @@ class SourceWatcher:
 
 
 def is_complete(mirrors: Iterable[Mirror[Any]]) -> bool:
-    """Tell whether every prefix has delivered a complete list; no timeout stands in for one (N12)."""
+    """Return whether every prefix has delivered a complete list; no timeout stands in for one (N12)."""
     return all(mirror.synced for mirror in mirrors)  # protection: N12
 
 

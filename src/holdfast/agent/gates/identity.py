@@ -65,7 +65,7 @@ class StoreIdentityGate:
     memories: Mapping[str, StoreMemory]
     """One memory per source."""
     is_active: Callable[[str], bool] = lambda _name: True
-    """Tells whether a source counts: one that an operator has forgotten need not have an identity."""
+    """Returns whether a source counts: one that an operator has forgotten need not have an identity."""
     offload: Offload = asyncio.to_thread
     known: dict[str, SourceIdentity] = field(default_factory=dict)
     invalidated: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,7 +76,7 @@ class StoreIdentityGate:
         self.invalidated.set()
 
     async def check(self, watchers: Sequence[SourceWatcher], now: Instant) -> bool:
-        """Read the identity of each store; tell whether a verdict has changed."""
+        """Read the identity of each store; return whether a verdict has changed."""
         before = self._verdicts()
         for watcher in watchers:
             await self._check(watcher, now)

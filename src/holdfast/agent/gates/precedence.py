@@ -1,6 +1,6 @@
 """Precedence gate: keeps a claim with its source while that source has not delivered a complete list.
 
-Without it, a source of lower precedence could take over a claim from one that has not been heard yet.
+Without it, a source of lower precedence could take over a claim from one that has not delivered its list yet.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from sys import intern
 
 import msgspec
 
-from holdfast.agent.claims import NOBODY, Claim, ClaimKey, ClaimKind, Owner, Shape
+from holdfast.agent.claims import NO_OWNER, Claim, ClaimKey, ClaimKind, Owner, Shape
 from holdfast.reconcile import Owned
 
 
@@ -20,7 +20,7 @@ class JournalRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Object under one key of the journal. A later release appends fields, which this one ignores."""
 
     shape: Shape
-    owner: Owner = NOBODY
+    owner: Owner = NO_OWNER
     source: str = ""
     revision: int = 0
 

@@ -181,7 +181,7 @@ def _columns(stretch: bytes, last: int) -> EntryColumns:
 
 
 def cut_short(tail: bytes) -> bool:
-    """Tell whether these last bytes of a file begin like a frame and then stop: an interrupted write."""
+    """Return whether these last bytes of a file begin like a frame and then stop: an interrupted write."""
     if len(tail) < _HEAD.size:
         return tail[: len(MAGIC)] == MAGIC[: len(tail)]
     magic, _, _, key, body, _ = _HEAD.unpack_from(tail)

@@ -131,7 +131,7 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """Tell whether more than half of the file is out of date."""
+        """Return whether more than half of the file is out of date."""
         return self._compaction is None and self.size > max(2 * self._contents.size, self._compact_above)
 
     async def compact(self, offload: Offload = asyncio.to_thread) -> None:

@@ -53,7 +53,7 @@ class LastReport:
 
 
 def is_silent(answered: Instant, intervals: ReportIntervals, now: Instant) -> bool:
-    """Tell whether the worker has not answered for too long, or never."""
+    """Return whether the worker has not answered for too long, or never."""
     return not answered or now - answered > intervals.silent_after  # protection: N17
 
 

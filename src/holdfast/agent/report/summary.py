@@ -1,7 +1,7 @@
 """Summary of the agent: its report to the store, and its answer to `about`. Pure.
 
-Held and failed changes appear in the words of the gates and of the kernel. A source without a complete list appears
-even when nothing waits for it: it keeps objects that it may no longer want.
+Held and failed changes appear with the sentences of the gates and of the kernel. A source without a complete list
+appears even when nothing waits for it: it keeps objects that it may no longer want.
 """
 
 from __future__ import annotations

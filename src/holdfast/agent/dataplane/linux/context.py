@@ -36,13 +36,13 @@ class LinuxContext:
         return {keys[one.index]: sentence(one.errno, one.text) for one in refused if not is_gone(one.errno)}
 
 
-def sentence(number: int, words: str) -> str:
+def sentence(number: int, text: str) -> str:
     """Explain the kernel's error, and what to do about it where that is known."""
     if number == errno.EEXIST:
         return "a foreign object occupies this place in the kernel: remove it, or change the desired state"
     if number == errno.EPERM:
         return "the kernel denied permission: give the agent CAP_NET_ADMIN"
-    return f"the kernel refused it: {words or os.strerror(number)}"
+    return f"the kernel refused it: {text or os.strerror(number)}"
 
 
 def octets(key: ClaimKey) -> bytes:

@@ -113,7 +113,7 @@ class LinuxDataplane:
             await self._event_arrived()
 
     def is_disturbed(self) -> bool:
-        """Tell whether `disturbed` would return at once."""
+        """Return whether `disturbed` would return at once."""
         at_once(self._read_events())
         return self._disturbed is None or bool(self._disturbed)
 

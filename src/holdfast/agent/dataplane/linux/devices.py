@@ -79,7 +79,7 @@ class Devices:
         return self._reread(name)
 
     def has_mtu(self, tunnel: Link, family: int) -> bool:
-        """Tell whether its MTU is the configured one."""
+        """Return whether its MTU is the configured one."""
         return tunnel.mtu == mtu(self._settings, family)
 
     def obstacle_at(self, interface: str) -> str | None:

@@ -147,9 +147,7 @@ def take_nexthops(kernel: Netlink, settings: LinuxSettings, devices: Devices, in
         into.nexthop_devices.add(device)
         key = ClaimKey(ClaimKind.NEXTHOP, FAMILY_OF[len(gateway)], int.from_bytes(gateway, "big"), 8 * len(gateway))
         if not into.nexthop_ids.learn(gateway, number):
-            into.shapes[key] = LocalRoute(
-                f"a duplicate nexthop, {number}"
-            )  # ours, and certainly unlike any wanted shape
+            into.shapes[key] = LocalRoute(f"a duplicate nexthop, {number}")  # ours, and unlike any wanted shape
         elif device in tunnels:
             into.shapes[key] = vxlan
         elif devices.number_towards(gateway) in (device, None):
@@ -180,7 +178,7 @@ def _unwanted_shape(table: routes.RouteColumns, at: int, names: Mapping[int, str
 
 
 def by_nexthop_id(number: int) -> LocalRoute:
-    """Shape of a route that uses a nexthop object that nobody wants."""
+    """Shape of a route that uses a nexthop object that is not wanted."""
     return LocalRoute(f"nexthop {number}")
 
 
