@@ -74,7 +74,7 @@ def test_many_keys_are_read_as_each_of_them_is(texts: list[bytes]) -> None:
     assert record.read_keys(texts) == [record.read_key(text) for text in texts]
 
 
-def test_what_a_later_release_adds_to_a_record_is_not_looked_at() -> None:
+def test_fields_that_a_later_release_adds_to_a_record_are_ignored() -> None:
     plain = Owned(Claim(LocalRoute("tap1"), Owner("a")), "region", 7)
     longer = record.write(plain)[:-1] + b', "something new"]'
     assert record.read(longer) == plain
@@ -106,7 +106,7 @@ def test_keys_read_as_people_write_them() -> None:
     assert str(neighbour("10.0.0.1")) == "neighbour 10.0.0.1"
 
 
-def test_each_leans_only_on_what_comes_before_it() -> None:
+def test_each_kind_depends_only_on_kinds_before_it() -> None:
     chain: list[tuple[ClaimKey, Shape]] = [
         (route("10.65.0.1/32"), RemoteRoute("10.99.0.1")),
         (nexthop("10.99.0.1"), NexthopEntry(Mode.VXLAN)),
@@ -118,7 +118,7 @@ def test_each_leans_only_on_what_comes_before_it() -> None:
     assert ranks == sorted(ranks, reverse=True)
 
 
-def test_what_needs_nothing_leans_on_nothing() -> None:
+def test_a_direct_nexthop_and_a_local_route_depend_on_nothing() -> None:
     assert depends_on(nexthop("192.0.2.1"), NexthopEntry(Mode.DIRECT)) is None
     assert depends_on(route("10.65.0.1/32"), LocalRoute("tap1")) is None
     assert not NO_OWNER

@@ -31,7 +31,7 @@ def on_a_site(scene: Callable[[Site], Awaitable[None]], folder: Path) -> None:
     simulate(1, scenario)
 
 
-def test_what_somebody_removes_is_back_at_once_and_not_at_the_next_verification(tmp_path: Path) -> None:
+def test_an_object_that_another_program_removes_is_back_at_once_not_at_the_next_verification(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         site.kernel.flush([PREFIX])
         await asyncio.sleep(0.1)
@@ -40,7 +40,7 @@ def test_what_somebody_removes_is_back_at_once_and_not_at_the_next_verification(
     on_a_site(scene, tmp_path)
 
 
-def test_whoever_removes_a_route_as_soon_as_it_is_made_gets_ten_repairs_a_second(tmp_path: Path) -> None:
+def test_a_program_that_removes_a_route_again_and_again_gets_ten_repairs_a_second(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         await _fight(site, [PREFIX])
         repairs = len(site.kernel.calls)
@@ -49,7 +49,7 @@ def test_whoever_removes_a_route_as_soon_as_it_is_made_gets_ten_repairs_a_second
     on_a_site(scene, tmp_path)
 
 
-def test_whoever_flushes_nexthops_without_end_gets_ten_comparisons_a_second(tmp_path: Path) -> None:
+def test_a_program_that_flushes_nexthops_without_end_gets_ten_comparisons_a_second(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         passes = site.running.loop.passes
         await _fight(site, None)

@@ -196,7 +196,7 @@ def test_N10_a_deletion_that_comes_before_the_handler_is_ready_waits_for_it(tmp_
 
 
 @fault("N12", without="holdfast.agent.desired.watcher:is_complete", returns=True)
-def test_N12_a_source_that_does_not_answer_for_ten_minutes_has_not_said_that_it_is_empty(tmp_path: Path) -> None:
+def test_N12_a_source_that_does_not_answer_for_ten_minutes_is_not_empty(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
@@ -214,7 +214,7 @@ def test_N12_a_source_that_does_not_answer_for_ten_minutes_has_not_said_that_it_
 
 
 @fault("N13", without="holdfast.agent.gates.store_path:on_path", returns=[])
-def test_N13_the_way_to_the_store_goes_last_and_stays_when_its_removal_was_a_mistake(tmp_path: Path) -> None:
+def test_N13_the_path_to_the_store_is_deleted_last_and_stays_when_its_delete_was_a_mistake(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         known = [
@@ -242,7 +242,7 @@ def test_N13_the_way_to_the_store_goes_last_and_stays_when_its_removal_was_a_mis
 
 
 @fault("N19", without="holdfast.reconcile.sync:SyncGate.judge")
-def test_N19_what_only_the_kernels_tags_tell_of_stays_until_every_source_has_spoken(tmp_path: Path) -> None:
+def test_N19_objects_known_only_by_their_tag_stay_until_every_source_is_complete(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
         first, second = site.fleet("region"), site.fleet("region-b")

@@ -61,7 +61,7 @@ def test_what_only_a_forgotten_source_wanted_goes_and_the_rest_stays(tmp_path: P
     play(scene, tmp_path)
 
 
-def test_a_forgotten_source_that_speaks_after_all_is_a_source_again(tmp_path: Path) -> None:
+def test_a_forgotten_source_that_delivers_a_list_after_all_counts_again(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         await two_sources_then_the_second_is_gone(site)
         site.running.sync_gate.forget("region-b")
@@ -76,7 +76,7 @@ def test_a_forgotten_source_that_speaks_after_all_is_a_source_again(tmp_path: Pa
     play(scene, tmp_path)
 
 
-def test_a_host_whose_only_source_was_forgotten_lets_go_of_nothing_without_a_second_word(tmp_path: Path) -> None:
+def test_a_host_whose_only_source_was_forgotten_deletes_nothing_without_a_second_command(tmp_path: Path) -> None:
     """Less than half would stay: that takes an operator at the brake as well."""
 
     async def scenario(world: World) -> None:

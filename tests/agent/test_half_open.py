@@ -41,6 +41,6 @@ def test_C38_a_host_that_joins_is_seen_although_every_watch_is_half_open(tmp_pat
     simulate(1, scenario)
 
 
-def test_the_own_report_is_looked_for_often_however_seldom_it_is_written() -> None:
+def test_the_own_report_is_checked_often_however_seldom_it_is_written() -> None:
     slow = msgspec.structs.replace(CONFIG, agent=msgspec.structs.replace(CONFIG.agent, report_interval=seconds(600)))
     assert own_key(slow).interval == seconds(10)

@@ -21,7 +21,7 @@ def test_networks_come_before_single_addresses_and_ipv4_first() -> None:
     assert chosen(found) == ("192.0.2.7/24", "198.51.100.1/32", "2001:db8::7/64")
 
 
-def test_a_host_with_many_addresses_tells_a_few() -> None:
+def test_a_host_with_many_addresses_reports_a_few() -> None:
     assert len(chosen([held(f"198.51.100.{n}", 32) for n in range(200)])) == LIMIT
 
 

@@ -79,7 +79,7 @@ def test_N18_without_the_journal_nothing_that_is_wanted_is_touched(tmp_path: Pat
     play(scene, tmp_path)
 
 
-def test_N18_what_only_a_tag_tells_of_stays_until_every_source_has_spoken(tmp_path: Path) -> None:
+def test_N18_objects_known_only_by_their_tag_stay_until_every_source_is_complete(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         await two_peers_then_a_stop(site)
         site.unreachable = {"region"}

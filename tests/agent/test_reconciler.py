@@ -135,7 +135,7 @@ def test_a_host_that_changes_its_address_keeps_its_routes_throughout(tmp_path: P
     on_a_site(scene, tmp_path)
 
 
-def test_a_brake_on_routes_is_not_evaded_by_removing_what_they_lean_on(tmp_path: Path) -> None:
+def test_a_brake_on_routes_is_not_evaded_by_deleting_what_they_depend_on(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         many = [fleet.runs(f"w{n}", "a", f"10.65.1.{n}/32") for n in range(30)]
@@ -160,7 +160,7 @@ def test_a_brake_on_routes_is_not_evaded_by_removing_what_they_lean_on(tmp_path:
     on_a_site(scene, tmp_path, limits=BrakeLimits())
 
 
-def test_what_somebody_flushed_is_made_again_at_once(tmp_path: Path) -> None:
+def test_objects_that_another_program_flushed_are_created_again_at_once(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
@@ -240,7 +240,7 @@ def test_the_first_source_that_wants_a_claim_has_it_and_the_next_one_after_it(tm
     simulate(1, with_two)
 
 
-def test_the_owner_of_a_claim_keeps_it_from_a_lower_source_until_it_has_spoken(tmp_path: Path) -> None:
+def test_a_claim_stays_with_its_source_until_that_source_is_complete(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         site = Site(world, tmp_path, stores={"region": world.store, "region-b": another_store()})
         first, second = site.fleet("region"), site.fleet("region-b")
@@ -298,7 +298,7 @@ def test_a_migrating_workload_is_programmed_where_it_goes_and_routed_to_where_it
     on_a_site(scene, tmp_path)
 
 
-def test_a_handler_that_nobody_can_read_hears_of_every_claim_again_after_a_crash(tmp_path: Path) -> None:
+def test_a_handler_that_cannot_be_read_gets_every_claim_again_after_a_crash(tmp_path: Path) -> None:
     ids = Ids()
 
     async def scene(site: Site) -> None:
@@ -369,7 +369,7 @@ def test_a_nexthop_in_use_waits_for_its_routes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("later", "left"), [(False, 10), (True, 40)])
-def test_what_was_allowed_at_the_syncer_passes_here_up_to_the_revision_that_was_looked_at(
+def test_deletes_allowed_at_the_syncer_pass_here_up_to_the_allowed_revision(
     tmp_path: Path, later: bool, left: int
 ) -> None:
     async def scene(site: Site) -> None:
@@ -474,7 +474,7 @@ def test_a_journal_that_cannot_be_written_to_leaves_the_kernel_alone(tmp_path: P
     on_a_site(scene, tmp_path)
 
 
-def test_nothing_is_deleted_because_a_store_was_restored_until_an_operator_has_looked(tmp_path: Path) -> None:
+def test_a_restored_store_deletes_nothing_until_an_operator_confirms_it(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet, store = site.fleet(), site.world.store
         fleet.write(fleet.joins("a", 1))
@@ -531,7 +531,7 @@ def test_an_owner_or_interface_with_an_absurd_name_is_refused_and_its_neighbours
     on_a_site(scene, tmp_path)
 
 
-def test_a_stop_before_a_source_has_spoken_changes_nothing_of_what_is_remembered(tmp_path: Path) -> None:
+def test_a_stop_before_the_first_complete_list_leaves_the_journal_unchanged(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", "10.65.0.1/32"))
@@ -558,7 +558,7 @@ def _killed(site: Site) -> Callable[[], Awaitable[None]]:
     return kill
 
 
-def test_the_gauges_tell_peers_claims_journal_and_what_cannot_be_removed(tmp_path: Path) -> None:
+def test_the_gauges_show_peers_claims_journal_and_pending_deletes(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "me", "10.65.0.1/32"))

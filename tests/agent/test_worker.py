@@ -177,7 +177,7 @@ def test_an_agent_programs_its_peers_reports_and_a_kill_changes_nothing(agent: A
     assert agent.held() == before
 
 
-def test_a_dry_run_tells_what_would_be_done_and_does_none_of_it(agent: Agent) -> None:
+def test_a_dry_run_prints_the_changes_and_makes_none(agent: Agent) -> None:
     told = subprocess.run([HOLDFAST, "agent", "--dry-run", *agent._flags], capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     assert f"create   route 10.65.0.1/32                       of {agent.host}-b, endpoint" in told.stdout

@@ -57,7 +57,7 @@ def test_a_weight_of_zero_leaves_a_clients_flows_alone(tmp_path: Path) -> None:
     assert client.flows == before
 
 
-def test_a_file_that_makes_no_sense_is_a_dataplane_that_is_away(tmp_path: Path) -> None:
+def test_a_malformed_file_is_an_unreachable_dataplane(tmp_path: Path) -> None:
     (tmp_path / "vips.json").write_text('{"vips": {"nowhere": {}}}')
     with pytest.raises(Away, match="delete it for an empty one"):
         asyncio.run(VipsFile(path=tmp_path / "vips.json").read())

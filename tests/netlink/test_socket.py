@@ -26,7 +26,7 @@ def narrow(namespaces: NamespaceNetwork, monkeypatch: pytest.MonkeyPatch) -> Ite
     made.close()
 
 
-def test_a_batch_that_is_refused_as_a_whole_is_no_more_than_there_is_room_for(narrow: netlink.Netlink) -> None:
+def test_a_batch_that_is_refused_as_a_whole_fits_into_the_buffer(narrow: netlink.Netlink) -> None:
     nobody_has = nexthops.removals(range(1, MANY + 1))
     assert [one.index for one in narrow.transact(nobody_has)] == list(range(MANY))
 
@@ -53,7 +53,7 @@ def test_refusals_that_found_no_room_are_not_taken_for_the_next_answers(narrow: 
     assert nexthops.dump(narrow) == []
 
 
-def test_a_dump_that_is_given_up_half_way_leaves_nothing_for_the_next_question(
+def test_an_abandoned_dump_leaves_nothing_for_the_next_request(
     namespaces: NamespaceNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(netlink, "_IN_ONE_STEP", 1)

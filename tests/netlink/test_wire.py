@@ -46,7 +46,7 @@ attribute_lists = st.lists(
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2**32 - 1), attribute_lists), min_size=1, max_size=8), max_size=4))
-def test_columns_hold_exactly_what_the_messages_say(
+def test_columns_hold_exactly_the_content_of_the_messages(
     datagrams: list[list[tuple[int, list[tuple[int, bytes]]]]],
 ) -> None:
     sent = [b"".join(message(*one) for one in datagram) for datagram in datagrams]
@@ -152,7 +152,7 @@ def test_refusals_name_the_places_of_their_requests_in_the_batch() -> None:
     kernel.close()
 
 
-def test_the_kernels_own_words_come_with_a_refusal() -> None:
+def test_a_refusal_carries_the_kernels_explanation() -> None:
     text = wire.attribute(1, b"Nexthop id does not exist\0")
     head = struct.pack(
         "=IHHIIi", 36 + len(text), wire.NLMSG_ERROR, MessageFlag.CAPPED | MessageFlag.EXPLAINED, 1, 0, -errno.EINVAL

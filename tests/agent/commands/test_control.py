@@ -59,7 +59,7 @@ def play(scene: Callable[[Asked], Awaitable[None]], folder: Path) -> None:
     simulate(1, scenario)
 
 
-def test_peers_are_told_with_how_they_are_reached(tmp_path: Path) -> None:
+def test_peers_are_shown_with_how_they_are_reached(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await asked.start()
         (row,) = await asked("peers")
@@ -85,7 +85,7 @@ def test_a_deletion_that_the_kernel_refuses_is_pending_with_its_reason(tmp_path:
     play(scene, tmp_path)
 
 
-def test_what_a_gate_holds_is_pending_with_what_opens_it(tmp_path: Path) -> None:
+def test_a_held_delete_is_pending_with_what_releases_it(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await asked.start()
         asked.site.kernel.refuse = lambda change: "it is busy" if change.key.text == "10.65.0.1/32" else None
@@ -109,7 +109,7 @@ def test_a_peer_is_explained_object_by_object(tmp_path: Path) -> None:
     play(scene, tmp_path)
 
 
-def test_a_host_that_is_nothing_to_this_one_is_said_to_be_that(tmp_path: Path) -> None:
+def test_an_unknown_host_is_explained_as_unknown(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await asked.start()
         assert (await asked.explain("z")).startswith("z is nothing to me: nothing of it is wanted or programmed there.")
@@ -143,7 +143,7 @@ def test_a_host_that_the_inventory_does_not_know_says_so_until_it_is_known(tmp_p
     play(scene, tmp_path)
 
 
-def test_before_the_store_is_known_to_be_ours_nobody_can_tell_whether_it_knows_this_host(tmp_path: Path) -> None:
+def test_registration_is_unknown_before_the_store_is_known_to_be_ours(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         asked.site.unreachable = {"region"}
         asked.site.start()
@@ -156,7 +156,7 @@ def test_before_the_store_is_known_to_be_ours_nobody_can_tell_whether_it_knows_t
     play(scene, tmp_path)
 
 
-def test_nothing_is_said_of_endpoints_to_a_store_of_another_fleet(tmp_path: Path) -> None:
+def test_endpoints_are_not_reported_to_a_store_of_another_fleet(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         fleet = asked.site.fleet()
         fleet.write(fleet.runs("v", ME, "10.65.0.9/32"))
@@ -203,7 +203,7 @@ async def arriving(asked: Asked) -> None:
     await asyncio.sleep(5)
 
 
-def test_a_workload_on_its_way_here_is_named_with_where_it_comes_from(tmp_path: Path) -> None:
+def test_an_arriving_workload_is_shown_with_its_source(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await arriving(asked)
         assert "ENDPOINT  me-holdfast-w-eth0: down, arrives here by migration from a" in await asked.explain(ME)
@@ -226,7 +226,7 @@ def test_an_endpoint_that_arrives_is_explained_by_either_of_its_names(tmp_path: 
     play(scene, tmp_path)
 
 
-def test_an_arrival_whose_migration_is_gone_says_what_is_waited_for(tmp_path: Path) -> None:
+def test_an_arrival_whose_migration_is_gone_shows_what_it_waits_for(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await arriving(asked)
         asked.site.clients["region"].link.next_calls(Fate.REQUEST_LOST, count=5, of="txn")

@@ -52,7 +52,7 @@ def test_a_workload_of_this_host_is_at_its_interface(tmp_path: Path) -> None:
     play(scene, tmp_path)
 
 
-def test_what_the_kernel_refuses_is_told_at_its_object(tmp_path: Path) -> None:
+def test_a_refusal_of_the_kernel_is_shown_at_its_object(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         asked.site.kernel.refuse = lambda change: "no room" if change.new is not None else None
         asked.site.start()
@@ -65,7 +65,7 @@ def test_what_the_kernel_refuses_is_told_at_its_object(tmp_path: Path) -> None:
     play(scene, tmp_path)
 
 
-def test_an_address_that_nobody_has_and_a_word_that_is_none(tmp_path: Path) -> None:
+def test_an_address_without_a_route_and_a_malformed_address(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         await asked.start()
         assert await explained(asked, "10.99.99.99") == [
@@ -77,7 +77,7 @@ def test_an_address_that_nobody_has_and_a_word_that_is_none(tmp_path: Path) -> N
     play(scene, tmp_path)
 
 
-def test_a_workload_that_arrives_here_is_traced_to_where_it_is_and_said_to_be_on_its_way(tmp_path: Path) -> None:
+def test_an_arriving_workload_is_traced_to_where_it_is_with_its_migration(tmp_path: Path) -> None:
     async def scene(asked: Asked) -> None:
         fleet = asked.site.fleet()
         asked.site.kernel.interfaces = set()

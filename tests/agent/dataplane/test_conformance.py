@@ -32,7 +32,7 @@ def test_a_nexthop_takes_its_routes_with_it() -> None:
     assert route("10.65.0.1/32") not in kernel.objects
 
 
-def test_a_link_that_flaps_drops_all_but_forwarding_entries_and_says_so() -> None:
+def test_a_link_that_flaps_drops_all_but_forwarding_entries_and_is_a_disturbance() -> None:
     async def flap() -> object:
         await made(kernel, full(Ground(kernel)))
         kernel.flap()
@@ -51,7 +51,7 @@ def test_an_interrupted_read_answers_with_nothing_at_all() -> None:
     assert len(asyncio.run(kernel.read())) == 3
 
 
-def test_what_is_somebody_elses_is_neither_seen_nor_taken_nor_removed() -> None:
+def test_a_foreign_object_is_neither_seen_nor_taken_over_nor_removed() -> None:
     kernel = FakeKernel(foreign={nexthop(T1): dict(tunnel(T1, M1, U1))[nexthop(T1)]})
     taken = change(nexthop(T1), kernel.foreign[nexthop(T1)])
     removed = change(nexthop(T1), None, kernel.foreign[nexthop(T1)])

@@ -38,7 +38,7 @@ def test_another_agent_finds_what_the_last_one_left(tmp_path: Path) -> None:
     assert load(path).changes == 2
 
 
-def test_whoever_empties_the_file_has_disturbed_it(tmp_path: Path) -> None:
+def test_emptying_the_file_is_a_disturbance(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
 
     async def disturb() -> object:
@@ -53,7 +53,7 @@ def test_whoever_empties_the_file_has_disturbed_it(tmp_path: Path) -> None:
     assert asyncio.run(disturb()) is None
 
 
-def test_an_interface_that_is_said_to_be_absent_is_an_obstacle(tmp_path: Path) -> None:
+def test_an_interface_listed_as_absent_is_an_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
     save(path, FileContent(absent=("tap1",)))
 
@@ -65,7 +65,7 @@ def test_an_interface_that_is_said_to_be_absent_is_an_obstacle(tmp_path: Path) -
     assert asyncio.run(obstacles()) == ("interface tap1 does not exist", None)
 
 
-def test_a_file_that_makes_no_sense_is_a_dataplane_that_is_away(tmp_path: Path) -> None:
+def test_a_malformed_file_is_an_unreachable_dataplane(tmp_path: Path) -> None:
     path = tmp_path / "kernel.json"
     path.write_bytes(b"rubbish")
     with pytest.raises(Away, match="delete it to start with an empty one"):

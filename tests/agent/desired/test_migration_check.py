@@ -29,7 +29,7 @@ def mute_migrations(site: Site) -> None:
     site.clients["region"].link.mute_watches(MIGRATION.prefix(REGION))
 
 
-def test_a_migration_whose_word_is_late_moves_nothing_before_its_time(tmp_path: Path) -> None:
+def test_a_migration_that_is_seen_late_moves_nothing_too_early(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
@@ -96,7 +96,7 @@ def test_of_a_workload_on_two_hosts_that_does_not_migrate_the_newer_one_wins_at_
     on_a_site(scene, tmp_path)
 
 
-def test_what_is_doubted_is_not_believed_when_the_store_does_not_have_it_any_more(tmp_path: Path) -> None:
+def test_an_unconfirmed_endpoint_is_not_confirmed_when_the_store_does_not_have_it_any_more(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
@@ -111,7 +111,7 @@ def test_what_is_doubted_is_not_believed_when_the_store_does_not_have_it_any_mor
     on_a_site(scene, tmp_path)
 
 
-def test_of_a_migration_that_cannot_be_read_nobody_asks_for_ever(tmp_path: Path) -> None:
+def test_an_unreadable_migration_is_not_queried_for_ever(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
@@ -127,7 +127,7 @@ def test_of_a_migration_that_cannot_be_read_nobody_asks_for_ever(tmp_path: Path)
     on_a_site(scene, tmp_path)
 
 
-def test_many_questions_are_few_calls_and_fewer_and_fewer(tmp_path: Path) -> None:
+def test_many_queries_are_few_calls_with_increasing_pauses(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
@@ -143,7 +143,7 @@ def test_many_questions_are_few_calls_and_fewer_and_fewer(tmp_path: Path) -> Non
     on_a_site(scene, tmp_path)
 
 
-def test_a_migration_that_goes_with_the_endpoint_at_its_target_needs_no_question(tmp_path: Path) -> None:
+def test_a_migration_that_is_deleted_with_its_target_endpoint_needs_no_query(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
@@ -169,7 +169,7 @@ def calls(site: Site) -> Counter[str]:
     return made
 
 
-def test_of_two_workloads_with_one_address_the_one_that_is_written_anew_as_it_was_wins_at_once(tmp_path: Path) -> None:
+def test_of_two_workloads_with_one_address_the_one_that_is_rewritten_unchanged_wins_at_once(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
@@ -183,7 +183,7 @@ def test_of_two_workloads_with_one_address_the_one_that_is_written_anew_as_it_wa
     on_a_site(scene, tmp_path)
 
 
-def test_a_store_that_does_not_answer_has_not_said_that_nothing_migrates(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_no_proof_that_nothing_migrates(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)

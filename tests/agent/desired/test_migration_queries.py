@@ -41,13 +41,13 @@ def asked(*stand: bool, move: Move = MOVE) -> MigrationQuery:
         "the endpoint is gone",
     ],
 )
-def test_a_question_is_answered_when_the_store_says_what_is_known_here(
+def test_a_query_is_answered_when_the_store_agrees_with_what_is_known_here(
     stand: tuple[bool, ...], found: list[bool], waited: Duration, is_answered: bool
 ) -> None:
     assert asked(*stand).is_answered(found, waited) is is_answered
 
 
-def test_a_question_is_another_one_when_it_is_about_another_end_or_more_is_known() -> None:
+def test_a_query_about_another_end_or_other_endpoints_is_another_query() -> None:
     question = asked(False, True)
     assert asked(False, True).is_same(question)
     assert not asked(True, True).is_same(question)

@@ -105,7 +105,7 @@ def test_an_interface_that_goes_and_comes_takes_the_route_with_it_and_brings_it_
     on_a_site(scene, tmp_path)
 
 
-def test_who_arrives_takes_no_address_from_a_newer_workload_and_their_dispute_is_named(tmp_path: Path) -> None:
+def test_an_arriving_workload_takes_no_address_from_a_newer_one_and_the_conflict_is_named(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await begun(site, "b")
@@ -148,7 +148,9 @@ def test_every_other_host_routes_to_where_it_is_until_it_is_moved(tmp_path: Path
     on_a_site(scene, tmp_path)
 
 
-def test_a_source_that_is_written_again_does_not_take_it_back_and_what_arrives_follows_it(tmp_path: Path) -> None:
+def test_a_source_endpoint_that_is_rewritten_does_not_take_the_route_back_and_the_arrival_follows_it(
+    tmp_path: Path,
+) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
@@ -179,7 +181,7 @@ def test_an_endpoint_at_the_target_counts_and_not_its_migration(tmp_path: Path) 
 
 @pytest.mark.parametrize("late", [ENDPOINT, MIGRATION], ids=lambda kind: kind.plural)
 @pytest.mark.parametrize("to", [ME, "b"])
-def test_a_move_changes_a_route_once_at_most_whichever_word_is_late(
+def test_a_move_changes_a_route_once_at_most_whichever_event_is_late(
     tmp_path: Path, late: Kind[Any, Any], to: str
 ) -> None:
     async def scene(site: Site) -> None:
@@ -227,7 +229,7 @@ def test_a_migration_that_is_cancelled_goes_back_to_where_the_workload_is(tmp_pa
 
 
 @pytest.mark.parametrize("late", [None, ENDPOINT, MIGRATION], ids=lambda kind: kind.plural if kind else "none")
-def test_who_arrives_is_reported_up_once_and_stays_so_when_he_has_arrived(
+def test_an_arriving_workload_is_reported_up_once_and_stays_up_when_it_has_arrived(
     tmp_path: Path, late: Kind[Any, Any] | None
 ) -> None:
     async def scene(site: Site) -> None:
@@ -277,7 +279,7 @@ async def reported(site: Site) -> AsyncIterator[list[bytes | None]]:
     running.cancel()
 
 
-def test_a_store_that_does_not_answer_has_not_said_that_a_migration_was_cancelled(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_no_proof_that_a_migration_was_cancelled(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
@@ -311,7 +313,7 @@ def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_st
 
 
 @pytest.mark.parametrize("source", ["a", ME])
-def test_that_a_migration_turns_back_may_be_heard_late(tmp_path: Path, source: str) -> None:
+def test_the_cancellation_of_a_migration_may_arrive_late(tmp_path: Path, source: str) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await under_way_to_b(site, source)
@@ -361,7 +363,7 @@ def test_a_workload_that_stays_on_two_hosts_after_its_migration_is_on_the_newer_
     on_a_site(scene, tmp_path)
 
 
-def test_an_answer_about_an_earlier_end_does_not_end_a_migration_that_was_begun_anew(tmp_path: Path) -> None:
+def test_an_answer_about_an_earlier_end_does_not_end_a_migration_that_was_restarted(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
@@ -388,7 +390,7 @@ def test_an_answer_about_an_earlier_end_does_not_end_a_migration_that_was_begun_
 
 
 @pytest.mark.parametrize("onward", ["a", "c"])
-def test_who_sets_out_again_from_where_he_arrived_is_routed_there_also_when_all_word_of_it_is_late(
+def test_a_workload_that_migrates_on_is_routed_to_where_it_arrived_even_when_every_event_is_late(
     tmp_path: Path, onward: str
 ) -> None:
     async def scene(site: Site) -> None:
@@ -408,7 +410,7 @@ def test_who_sets_out_again_from_where_he_arrived_is_routed_there_also_when_all_
     on_a_site(scene, tmp_path)
 
 
-def test_a_migration_that_is_cancelled_and_begun_anew_is_under_way(tmp_path: Path) -> None:
+def test_a_migration_that_is_cancelled_and_restarted_is_in_progress(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         await begun(site)
@@ -434,7 +436,7 @@ def test_a_workload_that_is_moved_to_a_third_host_is_routed_there(tmp_path: Path
     on_a_site(scene, tmp_path)
 
 
-def test_an_agent_that_starts_anew_in_a_migration_changes_nothing(tmp_path: Path) -> None:
+def test_an_agent_that_restarts_during_a_migration_changes_nothing(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         shapes = await begun(site)
         site.node.kill()
@@ -466,7 +468,7 @@ def withheld(*kinds: Kind[Any, Any]) -> Iterator[None]:
     without="holdfast.agent.desired.source_claims:SourceClaims.restore",
     by="tests.agent.without_protection:nothing_restored",
 )
-def test_N12_first_lists_of_which_one_is_older_than_a_move_take_nothing_from_who_has_arrived(
+def test_N12_first_lists_of_which_one_predates_a_move_take_nothing_from_an_arrived_workload(
     tmp_path: Path, gone: Sequence[str]
 ) -> None:
     """The endpoints are listed before it is moved, the migrations after; and so are the hosts, if one is gone."""
@@ -491,7 +493,7 @@ def test_N12_first_lists_of_which_one_is_older_than_a_move_take_nothing_from_who
     on_a_site(scene, tmp_path)
 
 
-def test_a_start_recalls_nothing_of_what_another_source_has_programmed(tmp_path: Path) -> None:
+def test_a_start_restores_nothing_that_another_source_programmed(tmp_path: Path) -> None:
     """Both have a workload of that name: the other's is here, and this one's is elsewhere."""
 
     async def scene(site: Site) -> None:

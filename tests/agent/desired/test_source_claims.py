@@ -106,7 +106,7 @@ class Followed:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(joins, joins, leaves, runs, runs, ends, migrates, migrates, arrived), max_size=15))
-def test_however_it_came_about_it_is_what_the_objects_say_now(operations: list[Put | Delete]) -> None:
+def test_the_claims_follow_from_the_current_objects_whatever_the_history(operations: list[Put | Delete]) -> None:
     followed = Followed()
     for operation in operations:
         before = followed.wanted()
@@ -121,7 +121,7 @@ def test_however_it_came_about_it_is_what_the_objects_say_now(operations: list[P
     st.lists(st.one_of(joins, runs, runs, ends, migrates, migrates, arrived), max_size=15),
     st.sets(st.sampled_from([f"tap-{workload}" for workload in WORKLOADS])),
 )
-def test_who_arrives_has_his_addresses_here_only_with_his_interface(
+def test_an_arriving_workload_has_its_addresses_here_only_with_its_interface(
     operations: list[Put | Delete], interfaces: set[str]
 ) -> None:
     followed = Followed(obstacle=FakeKernel(interfaces=interfaces).obstacle)
@@ -131,7 +131,7 @@ def test_who_arrives_has_his_addresses_here_only_with_his_interface(
     assert followed.wanted() == wants(followed.objects, interfaces)
 
 
-def test_a_place_is_doubted_that_would_take_something_from_an_older_one_and_not_from_a_newer_one() -> None:
+def test_an_endpoint_needs_confirmation_to_take_over_from_an_older_one_and_not_from_a_newer_one() -> None:
     older, newer = Followed(), Followed()
     here, there = FLEET.runs("w", ME, "10.65.0.1/32"), FLEET.runs("w", "b", "10.65.0.1/32")
     awaited = FLEET.joins("b", 2), FLEET.migrates("w", "a", "b"), there
@@ -147,7 +147,7 @@ def test_the_own_host_claims_nothing() -> None:
     assert followed.wanted() == {}
 
 
-def test_another_mac_of_our_own_puts_in_question_what_is_on_our_tunnels() -> None:
+def test_another_mac_of_our_own_touches_everything_on_our_tunnels() -> None:
     followed = Followed()
     followed.tell(FLEET.joins("a", 1), FLEET.joins(ME, 2))
     assert forwarding(4, "66:00:00:00:00:01") in followed.tell(FLEET.joins(ME, 2, mac=3))
@@ -226,7 +226,7 @@ def test_both_families_of_a_host_have_their_own_gateway() -> None:
 
 
 @pytest.mark.parametrize("host", ["a", "r-1", "a--b"])
-def test_an_endpoint_is_told_from_its_name_without_its_host(host: str) -> None:
+def test_an_endpoint_is_known_by_its_name_without_its_host(host: str) -> None:
     name = EndpointName(host, "holdfast", "w-1", "eth-0")
     assert without_host(str(name), host) == name.individual
 
@@ -239,7 +239,7 @@ def test_a_migration_that_goes_nowhere_any_more_claims_nothing() -> None:
     assert followed.wanted() == {}
 
 
-def test_a_contest_names_everybody_and_ends_with_the_last_rival() -> None:
+def test_a_conflict_names_every_claimant_and_ends_with_the_last_loser() -> None:
     followed = Followed()
     followed.tell(FLEET.runs("v", ME, "10.65.0.1/32"), FLEET.joins("a", 1), FLEET.runs("w", "a", "10.65.0.1/32"))
     (contest,) = followed.claims.conflicts()
@@ -252,7 +252,7 @@ def test_a_contest_names_everybody_and_ends_with_the_last_rival() -> None:
     assert followed.wanted()[route("10.65.0.1/32")] == LocalRoute("tap-v")
 
 
-def test_the_models_say_what_the_site_says() -> None:
+def test_the_models_equal_what_the_harness_writes() -> None:
     """The site's shorthand makes objects that the model accepts."""
     made = host("a", 1)
     assert made.underlay(4) == "192.0.2.1"

@@ -51,7 +51,9 @@ def test_of_two_migrations_of_one_workload_the_one_that_turns_back_takes_nothing
     on_a_site(scene, tmp_path)
 
 
-def test_who_is_here_is_not_doubted_because_another_place_of_him_is_written_at_the_same_time(tmp_path: Path) -> None:
+def test_a_local_workload_needs_no_confirmation_because_another_place_of_it_is_written_at_the_same_time(
+    tmp_path: Path,
+) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", ME, PREFIX))
@@ -65,7 +67,7 @@ def test_who_is_here_is_not_doubted_because_another_place_of_him_is_written_at_t
     on_a_site(scene, tmp_path)
 
 
-def test_who_was_doubted_and_has_it_since_is_not_doubted_any_more_when_another_place_of_him_comes(
+def test_an_endpoint_that_got_its_key_needs_no_confirmation_when_another_place_of_its_workload_appears(
     tmp_path: Path,
 ) -> None:
     """Of all these migrations nothing is heard."""
@@ -102,7 +104,7 @@ async def only_expected_on_b(site: Site, *more: str) -> list[Shape | None]:
 
 
 @pytest.mark.parametrize("claimed_by", ["w", "v"])
-def test_who_has_one_address_is_still_doubted_about_the_others(tmp_path: Path, claimed_by: str) -> None:
+def test_an_endpoint_that_owns_one_address_needs_confirmation_for_the_others(tmp_path: Path, claimed_by: str) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await only_expected_on_b(site, SECOND)
@@ -129,7 +131,7 @@ def test_a_host_that_leaves_and_comes_back_has_its_workloads_again(tmp_path: Pat
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_who_was_believed_once_and_has_lost_since_is_asked_again(tmp_path: Path, anew: bool) -> None:
+def test_a_confirmed_endpoint_that_lost_since_is_queried_again(tmp_path: Path, anew: bool) -> None:
     """Something is left of w on b; then it goes there again, and that it only goes is not heard."""
 
     async def scene(site: Site) -> None:
@@ -153,7 +155,7 @@ def test_who_was_believed_once_and_has_lost_since_is_asked_again(tmp_path: Path,
     on_a_site(scene, tmp_path)
 
 
-def test_who_is_here_stays_here_while_it_is_asked_whether_he_has_arrived_and_an_older_place_of_him_is_reached(
+def test_a_local_workload_stays_here_while_its_arrival_is_queried_and_an_older_place_of_it_becomes_reachable(
     tmp_path: Path,
 ) -> None:
     async def scene(site: Site) -> None:
@@ -173,7 +175,7 @@ def test_who_is_here_stays_here_while_it_is_asked_whether_he_has_arrived_and_an_
 
 
 @pytest.mark.parametrize("why", ["restart", "join"])
-def test_who_is_doubted_about_one_address_keeps_the_others(tmp_path: Path, why: str) -> None:
+def test_an_endpoint_unconfirmed_for_one_address_keeps_the_others(tmp_path: Path, why: str) -> None:
     """w is on b, and something older with one more address is left of it on a. Then w has that on b as well."""
 
     async def scene(site: Site) -> None:
@@ -197,7 +199,7 @@ def test_who_is_doubted_about_one_address_keeps_the_others(tmp_path: Path, why: 
     on_a_site(scene, tmp_path)
 
 
-def test_who_is_doubted_because_somebody_else_let_go_of_an_address_keeps_the_others(tmp_path: Path) -> None:
+def test_an_endpoint_unconfirmed_because_another_workload_released_an_address_keeps_the_others(tmp_path: Path) -> None:
     """And the store does not answer."""
 
     async def scene(site: Site) -> None:
@@ -220,7 +222,7 @@ def test_who_is_doubted_because_somebody_else_let_go_of_an_address_keeps_the_oth
 
 
 @pytest.mark.parametrize("how", ["called off", "host left"])
-def test_who_was_believed_and_lost_without_a_question_is_asked_when_he_comes_again(tmp_path: Path, how: str) -> None:
+def test_a_confirmed_endpoint_that_lost_without_a_query_is_queried_when_it_comes_back(tmp_path: Path, how: str) -> None:
     """Something is left of w on b; that it only goes there again is not heard."""
 
     async def scene(site: Site) -> None:
@@ -245,7 +247,7 @@ def test_who_was_believed_and_lost_without_a_question_is_asked_when_he_comes_aga
     on_a_site(scene, tmp_path)
 
 
-def test_a_start_takes_nothing_from_who_is_here_because_an_older_place_of_him_and_another_claim_it(
+def test_a_start_takes_nothing_from_a_local_workload_because_an_older_place_of_it_and_another_workload_claim_it(
     tmp_path: Path,
 ) -> None:
     async def scene(site: Site) -> None:

@@ -34,7 +34,7 @@ from tests.agent.test_reconciler import P1, P2, on_a_site
 rotten_ones = pytest.mark.parametrize("rotten", [("source",), ("source", "migration")], ids=" and ".join)
 
 
-def test_a_migration_that_cannot_be_read_after_a_start_takes_nothing_from_who_arrives(tmp_path: Path) -> None:
+def test_a_migration_that_is_unreadable_after_a_start_takes_nothing_from_the_arriving_workload(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
@@ -52,7 +52,7 @@ def test_a_migration_that_cannot_be_read_after_a_start_takes_nothing_from_who_ar
     on_a_site(scene, tmp_path)
 
 
-def test_a_start_recalls_who_has_what_is_programmed_here_and_not_another_place_of_the_same_workload(
+def test_a_start_restores_the_owner_of_what_is_programmed_and_not_another_place_of_the_same_workload(
     tmp_path: Path,
 ) -> None:
     async def scene(site: Site) -> None:
@@ -71,7 +71,7 @@ def test_a_start_recalls_who_has_what_is_programmed_here_and_not_another_place_o
 
 
 @rotten_ones
-def test_who_arrives_stays_programmed_while_nobody_can_read_where_he_comes_from(
+def test_an_arriving_workload_stays_programmed_while_its_source_is_unreadable(
     tmp_path: Path, rotten: Sequence[str]
 ) -> None:
     async def scene(site: Site) -> None:
@@ -84,7 +84,7 @@ def test_who_arrives_stays_programmed_while_nobody_can_read_where_he_comes_from(
 
 @rotten_ones
 @fault("C39", without="holdfast.agent.desired.source_claims:SourceClaims._restore_endpoint", returns=[])
-def test_C39_nobody_routes_to_where_a_workload_is_only_expected_because_its_place_cannot_be_read(
+def test_C39_no_route_moves_to_where_a_workload_is_only_expected_because_its_place_is_unreadable(
     tmp_path: Path, rotten: Sequence[str]
 ) -> None:
     async def scene(site: Site) -> None:
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_and_is_deleted_leaves_nothing_behind(tmp_path: Path
 
 
 @pytest.mark.parametrize("who", ["u", "w"])
-def test_what_cannot_be_read_is_as_old_as_what_is_remembered_of_it(tmp_path: Path, who: str) -> None:
+def test_an_unreadable_object_is_as_old_as_its_claims_in_the_journal(tmp_path: Path, who: str) -> None:
     """While the agent is down the address goes elsewhere, and what had it is written anew as nobody can read it."""
 
     async def scene(site: Site) -> None:
@@ -151,7 +151,7 @@ def test_what_cannot_be_read_is_as_old_as_what_is_remembered_of_it(tmp_path: Pat
     on_a_site(scene, tmp_path)
 
 
-def test_what_cannot_be_read_after_a_start_and_is_mended_is_what_it_says_then(tmp_path: Path) -> None:
+def test_an_object_that_is_unreadable_after_a_start_and_then_fixed_counts_as_fixed(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.runs("w", "a", PREFIX))
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_after_a_start_and_is_mended_is_what_it_says_then(tm
     on_a_site(scene, tmp_path)
 
 
-def test_who_sets_out_from_a_place_that_cannot_be_read_has_not_arrived_because_his_migration_is_heard_late(
+def test_a_workload_from_an_unreadable_place_has_not_arrived_because_its_migration_is_seen_late(
     tmp_path: Path,
 ) -> None:
     async def scene(site: Site) -> None:
@@ -201,7 +201,7 @@ def test_what_came_back_unreadable_where_a_workload_left_takes_nothing_from_wher
     on_a_site(scene, tmp_path)
 
 
-def test_who_arrives_stays_programmed_when_only_where_he_comes_from_can_be_read_again(tmp_path: Path) -> None:
+def test_an_arriving_workload_stays_programmed_when_only_its_source_is_readable_again(tmp_path: Path) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         shapes = await begun(site)
@@ -217,7 +217,7 @@ def test_who_arrives_stays_programmed_when_only_where_he_comes_from_can_be_read_
     on_a_site(scene, tmp_path)
 
 
-def test_who_comes_here_from_where_nothing_can_be_read_stays_here_when_he_is_also_expected_elsewhere(
+def test_a_workload_from_an_unreadable_place_stays_here_when_it_is_also_expected_elsewhere(
     tmp_path: Path,
 ) -> None:
     async def scene(site: Site) -> None:
@@ -254,7 +254,9 @@ def test_what_a_start_kept_for_a_migration_is_forgotten_with_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("who", ["v", "w"])
-def test_who_is_written_anew_as_he_was_wins_over_what_is_only_remembered(tmp_path: Path, who: str) -> None:
+def test_an_endpoint_that_is_rewritten_unchanged_wins_over_one_known_from_the_journal_only(
+    tmp_path: Path, who: str
+) -> None:
     async def scene(site: Site) -> None:
         fleet = site.fleet()
         fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs(who, "b", PREFIX))
@@ -271,7 +273,7 @@ def test_who_is_written_anew_as_he_was_wins_over_what_is_only_remembered(tmp_pat
 
 
 @pytest.mark.parametrize("left", [(), (PREFIX,)], ids=["all", "one address"])
-def test_what_was_being_removed_is_not_recalled(tmp_path: Path, left: Sequence[str]) -> None:
+def test_an_object_that_was_being_deleted_is_not_restored(tmp_path: Path, left: Sequence[str]) -> None:
     """A handler has not let go of it yet when the agent starts anew and cannot read whose it was."""
     clinging = Ids()
     clinging.refuse = lambda change: "no" if change.new is None else None

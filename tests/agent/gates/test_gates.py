@@ -48,7 +48,7 @@ def present(objects: Mapping[ClaimKey, Shape]) -> Present:
 FULL = {**dict(tunnel(T1, M1, U1)), P1: RemoteRoute(T1)}
 
 
-def test_footing_holds_a_nexthop_as_long_as_a_route_leans_on_it() -> None:
+def test_a_nexthop_is_held_as_long_as_a_route_depends_on_it() -> None:
     there = present(FULL)
     gate = DependentsGate(there)
     closed = judged(gate, delete(nexthop(T1), FULL[nexthop(T1)]))
@@ -60,7 +60,7 @@ def test_footing_holds_a_nexthop_as_long_as_a_route_leans_on_it() -> None:
     assert judged(gate, delete(nexthop(T1), FULL[nexthop(T1)])) is None
 
 
-def test_footing_holds_a_route_until_the_nexthop_that_it_moves_to_is_there() -> None:
+def test_a_route_is_held_until_the_nexthop_that_it_moves_to_is_there() -> None:
     there = present(FULL)
     gate = DependentsGate(there)
     moved = replace(P1, owned(RemoteRoute(T1)), owned(RemoteRoute(T2)))
@@ -72,7 +72,7 @@ def test_footing_holds_a_route_until_the_nexthop_that_it_moves_to_is_there() -> 
     assert judged(gate, moved) is None
 
 
-def test_footing_lets_a_route_become_local() -> None:
+def test_a_route_may_become_local() -> None:
     assert judged(DependentsGate(present(FULL)), replace(P1, owned(RemoteRoute(T1)), owned(LocalRoute("tap1")))) is None
 
 
@@ -102,14 +102,14 @@ def test_the_path_is_let_go_after_the_hold_down() -> None:
     assert judged(gate, change, NOW + seconds(30)) is None
 
 
-def test_a_hold_down_that_is_shorter_than_the_time_between_two_looks_ends_all_the_same() -> None:
+def test_a_hold_down_shorter_than_the_time_between_two_evaluations_ends() -> None:
     gate = StorePathGate(present(FULL), lambda: ["10.65.0.1"], seconds(1))
     change = delete(P1, RemoteRoute(T1))
     assert judged(gate, change) is not None
     assert judged(gate, change, NOW + seconds(1.1)) is None
 
 
-def test_the_hold_down_begins_anew_for_what_was_wanted_meanwhile() -> None:
+def test_the_hold_down_restarts_for_an_object_that_was_wanted_in_between() -> None:
     gate = StorePathGate(present(FULL), lambda: ["10.65.0.1"], seconds(30))
     change = delete(P1, RemoteRoute(T1))
     assert judged(gate, change) is not None
@@ -152,7 +152,7 @@ def test_what_cannot_be_there_yet_waits_and_what_goes_does_not() -> None:
     assert judged(gate, delete(P1, LocalRoute("tap1"))) is None
 
 
-def test_a_deletion_asks_only_those_who_have_not_acknowledged_it_and_knows_what_they_said() -> None:
+def test_a_delete_asks_only_handlers_that_have_not_acknowledged_it_and_keeps_their_errors() -> None:
     deletions = PendingDeletes(["kernel", "ids"])
     deletions.begin([P1])
     deletions.record(P1, "kernel", None)

@@ -62,7 +62,7 @@ def test_N3_the_first_event_after_a_start_forgets_nothing(path: Path) -> None:
 
 
 @fault("N6", without="holdfast.agent.journal.frames:intact", returns=True)
-def test_N6_a_flipped_bit_is_neither_believed_nor_the_end(path: Path) -> None:
+def test_N6_a_flipped_bit_is_neither_trusted_nor_the_end(path: Path) -> None:
     """In the object of the third record: what was written of it cannot be known any more."""
     start = len(FRAMES[0]) + len(FRAMES[1])
     spoilt = start + FRAMES[2].index(b"via") + 4

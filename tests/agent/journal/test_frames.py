@@ -60,7 +60,7 @@ def test_a_whole_file_is_read_in_runs_exactly_as_it_is_read_record_by_record(
 
 @settings(max_examples=150)
 @given(ANY_ENTRIES, NOISE, st.integers(0, 400), st.integers(0, 60))
-def test_what_is_not_whole_is_never_read_in_runs(
+def test_bytes_with_a_gap_are_never_read_in_runs(
     entries: list[JournalEntry], noise: bytes, at: int, removed: int
 ) -> None:
     data = pack(entries, 1)
@@ -122,14 +122,14 @@ def test_cut_out_at_every_frame_the_gap_is_counted() -> None:
         assert judge(found, BOOT.encode()) is JournalCondition.DAMAGED
 
 
-def test_an_old_copy_of_a_record_is_not_believed() -> None:
+def test_a_stale_copy_of_an_entry_is_ignored() -> None:
     """Else it would bring back what was true once: here a removal that was done long ago."""
     found = replay(WHOLE + FRAMES[5])
     assert state(found.contents) == told_by(ENTRIES)
     assert found.damage == [Damage(len(WHOLE), len(WHOLE) + len(FRAMES[5]))]
 
 
-def test_a_frame_inside_a_damaged_body_with_an_old_sequence_is_not_believed() -> None:
+def test_a_frame_with_an_old_sequence_inside_a_damaged_body_is_ignored() -> None:
     inner = pack([JournalEntry(EntryKind.DELETING, b"live", b"x")], 1)
     outer = bytearray(pack([JournalEntry(EntryKind.ADD, b"k", b"y" + inner)], 2))
     outer[-1] ^= 1
@@ -163,7 +163,7 @@ def test_whatever_is_written_over_a_journal_the_frames_beside_it_are_found(
 
 
 @given(NOISE)
-def test_foreign_bytes_tell_nothing_and_are_all_bad(data: bytes) -> None:
+def test_foreign_bytes_contain_no_entry_and_are_all_damage(data: bytes) -> None:
     assert list(scan(data)) == ([Damage(0, len(data))] if data else [])
 
 

@@ -30,7 +30,7 @@ def all_of(roll: KeyRegister) -> Counter[bytes]:
 
 
 @given(st.integers(1, 7), st.lists(CHANGES, max_size=5), st.integers(0, 8))
-def test_a_walk_meets_who_is_there_whatever_happens_meanwhile(
+def test_a_walk_yields_the_keys_that_stay_whatever_is_added_or_removed_meanwhile(
     portion: int, changes: list[list[bytes]], given_up_after: int
 ) -> None:
     roll, present = KeyRegister(KEYS[:4]), set(KEYS[:4])

@@ -51,13 +51,13 @@ def test_a_whole_journal_is_left_as_it_is(path: Path) -> None:
     assert path.read_bytes() == WHOLE
 
 
-def test_torn_at_every_byte_it_is_mended_once_and_for_all(path: Path) -> None:
+def test_a_journal_torn_at_any_byte_is_repaired_for_good(path: Path) -> None:
     for cut in range(len(WHOLE)):
         path.write_bytes(WHOLE[:cut])
         assert reopened(path) == (JournalCondition.WHOLE, told_by(ENTRIES[: frame_at(cut)])), cut
 
 
-def test_flipped_at_every_byte_it_is_mended_once_and_for_all(path: Path) -> None:
+def test_a_journal_flipped_at_any_byte_is_repaired_for_good(path: Path) -> None:
     for offset in range(len(WHOLE)):
         path.write_bytes(WHOLE[:offset] + bytes([WHOLE[offset] ^ 0x10]) + WHOLE[offset + 1 :])
         hit = frame_at(offset)
@@ -75,7 +75,7 @@ def test_a_torn_tail_is_cut_off_and_kept_aside(path: Path) -> None:
     assert "the last write to the journal was interrupted (37 of" in journal.opened.sentence
 
 
-def test_bad_bytes_in_the_middle_are_kept_aside_and_said(path: Path) -> None:
+def test_bad_bytes_in_the_middle_are_quarantined_and_reported(path: Path) -> None:
     path.write_bytes(b"".join([*FRAMES[:4], b"rubbish", *FRAMES[5:]]))
     journal = Journal.open(path, BOOT)
     journal.close()
@@ -112,14 +112,14 @@ def test_a_journal_of_another_boot_is_discarded_with_a_sentence(path: Path) -> N
     assert Journal.open(path, "another").opened.condition is JournalCondition.WHOLE
 
 
-def test_nobody_opens_a_journal_without_knowing_the_boot(path: Path) -> None:
+def test_a_journal_is_not_opened_without_a_boot_id(path: Path) -> None:
     path.write_bytes(WHOLE)
     with pytest.raises(ValueError, match="boot id is empty"):
         Journal.open(path, "")
     assert path.read_bytes() == WHOLE
 
 
-def test_a_journal_that_cannot_say_its_boot_any_more_counts(path: Path) -> None:
+def test_a_journal_that_has_lost_its_boot_id_counts(path: Path) -> None:
     path.write_bytes(FRAMES[1] + FRAMES[2])
     journal = Journal.open(path, "another")
     assert journal.opened.condition is JournalCondition.DAMAGED
@@ -147,7 +147,7 @@ def test_what_cannot_be_opened_stops_with_a_sentence(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [WHOLE[:-3], WHOLE[:100] + b"rubbish" + WHOLE[100:]])
 @pytest.mark.parametrize("room", [0, 5, 60, 200])
-def test_without_room_to_mend_it_the_journal_is_used_as_it_is(path: Path, content: bytes, room: int) -> None:
+def test_without_room_for_a_repair_the_journal_is_used_as_it_is(path: Path, content: bytes, room: int) -> None:
     path.write_bytes(content)
     disk = FullDisk(room)
     journal = Journal.open(path, BOOT, files=disk)
@@ -161,7 +161,7 @@ def test_without_room_to_mend_it_the_journal_is_used_as_it_is(path: Path, conten
 
 
 @pytest.mark.parametrize("call", ["create", "sync", "rename"])
-def test_a_mending_that_fails_loses_nothing(path: Path, call: str) -> None:
+def test_a_repair_that_fails_loses_nothing(path: Path, call: str) -> None:
     path.write_bytes(WHOLE[:100] + b"rubbish" + WHOLE[100:])
     expected = known(Journal.open(path, BOOT))
     path.write_bytes(WHOLE[:100] + b"rubbish" + WHOLE[100:])

@@ -64,7 +64,7 @@ def state(
         ({}, "out of memory", None, EndpointState.ERROR),
     ],
 )
-def test_up_is_an_endpoint_whose_routes_reach_its_interface(
+def test_an_endpoint_is_up_when_its_routes_reach_its_interface(
     present: dict[ClaimKey, Owned[Claim]], error: str, obstacle: str | None, expected: EndpointState
 ) -> None:
     assert state(present, error=error, obstacle=obstacle) is expected
@@ -121,7 +121,7 @@ def test_a_status_that_is_right_is_not_written_again() -> None:
     scene(story)
 
 
-def test_what_somebody_else_wrote_there_is_put_right() -> None:
+def test_a_status_that_another_client_overwrote_is_corrected() -> None:
     async def story(said: Said) -> None:
         await asyncio.sleep(1)
         await said.world.connect("other").put(KEY, b"rubbish")
@@ -168,7 +168,7 @@ def test_the_statuses_of_other_hosts_are_left_alone() -> None:
     scene(story)
 
 
-def test_a_store_that_was_away_is_told_when_it_is_back() -> None:
+def test_statuses_are_written_when_an_unreachable_store_is_back() -> None:
     async def story(said: Said) -> None:
         await asyncio.sleep(1)
         for client in said.world.store._clients:

@@ -85,7 +85,7 @@ def writes(world: World, key: bytes) -> int:
     return sum(event.key == key for write in world.store.history for event in write.events)
 
 
-def test_alive_is_said_every_30_s_in_felix_words_and_the_first_time_is_marked() -> None:
+def test_alive_is_reported_every_30_s_in_felix_format_and_the_first_report_is_marked() -> None:
     async def story(world: World) -> None:
         Reporting(world)
         await asyncio.sleep(1)
@@ -113,7 +113,7 @@ def test_troubles_that_no_report_has_room_for_are_no_news_every_five_seconds() -
     scene(story)
 
 
-def test_a_gate_with_absurd_words_does_not_keep_the_host_from_saying_that_it_lives() -> None:
+def test_a_gate_with_an_absurd_sentence_does_not_stop_the_reports() -> None:
     async def story(world: World) -> None:
         here = Reporting(world)
         gate = GateReport(
@@ -171,7 +171,7 @@ def test_a_change_is_written_within_5_s_of_the_last_write_and_not_sooner() -> No
     scene(story)
 
 
-def test_what_every_change_of_the_fleet_changes_rides_on_the_next_sign_of_life() -> None:
+def test_counts_that_change_with_the_fleet_wait_for_the_next_full_report() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)
         await asyncio.sleep(1.5)
@@ -184,7 +184,7 @@ def test_what_every_change_of_the_fleet_changes_rides_on_the_next_sign_of_life()
     scene(story)
 
 
-def test_a_change_between_two_signs_of_life_keeps_the_revision_of_the_last_one() -> None:
+def test_a_change_between_two_full_reports_keeps_the_revision_of_the_last_one() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)
         one.answer = AgentReport(version="1", boot_id="boot-1", synced_revision=77)
@@ -196,7 +196,7 @@ def test_a_change_between_two_signs_of_life_keeps_the_revision_of_the_last_one()
     scene(story)
 
 
-def test_a_report_of_a_thousand_troubles_fits_and_says_how_many_it_left_out() -> None:
+def test_a_report_of_a_thousand_problems_fits_and_counts_those_left_out() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)
         troubles = tuple(ObjectProblem(f"route 10.0.{n}.0/24", "failed", "no room " * 9, SINCE) for n in range(1_000))
@@ -273,7 +273,7 @@ def test_a_lease_that_ran_out_is_followed_by_another() -> None:
     scene(story)
 
 
-def test_a_store_that_is_away_is_waited_for_and_named() -> None:
+def test_an_unreachable_store_is_waited_for_and_named() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)
         one.client.link.next_calls(Fate.REPLY_LOST, of="txn")
@@ -313,7 +313,7 @@ def test_another_agent_of_the_same_name_is_noticed_and_named() -> None:
 @pytest.mark.parametrize(
     ("ahead", "told"), [(0.5, 0.0), (1.2, 0.0), (42.3, 41.8), (-41.0, -41.5), (None, None)], ids=str
 )
-def test_a_clock_that_is_off_is_told_against_the_stores(ahead: float | None, told: float | None) -> None:
+def test_a_clock_that_is_off_is_reported_against_the_stores(ahead: float | None, told: float | None) -> None:
     now = Instant(5_000_000_000)
     dated = None if ahead is None else (SINCE, now - seconds(3))
     assert clock_skew(SINCE + seconds(3 + (ahead or 0)), now, dated) == told
@@ -346,7 +346,7 @@ def test_a_worker_that_is_started_again_within_half_a_minute_costs_nothing() -> 
     scene(story)
 
 
-def test_nothing_is_said_before_the_worker_has_spoken() -> None:
+def test_nothing_is_reported_before_the_worker_has_answered() -> None:
     async def story(world: World) -> None:
         one = Reporting(world)
         one.answer = None

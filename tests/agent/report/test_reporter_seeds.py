@@ -130,11 +130,11 @@ async def _weather(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_alive_is_said_as_long_as_it_is_so(seed: int) -> None:
+def test_the_host_is_reported_alive_as_long_as_it_is(seed: int) -> None:
     simulate(seed, _weather)
 
 
 @pytest.mark.soak
-def test_alive_is_said_as_long_as_it_is_so_under_thousands_of_seeds() -> None:
+def test_the_host_is_reported_alive_as_long_as_it_is_under_thousands_of_seeds() -> None:
     for seed in range(25, 2_000):
         simulate(seed, _weather)

@@ -66,7 +66,7 @@ def test_a_change_that_is_about_to_be_made_is_no_trouble() -> None:
     assert standing(story("10.0.0.1/32")).report(AT).troubles == ()
 
 
-def test_a_source_that_has_not_spoken_is_a_gate_although_nothing_waits_for_it() -> None:
+def test_a_source_without_a_list_is_a_closed_gate_although_nothing_waits_for_it() -> None:
     report = standing(sources={"region-b": Synced(AGO)}).report(AT)
     assert [(gate.gate, gate.scope, gate.opens) for gate in report.gates] == [
         ("sync", "region-b", "holdfast source forget region-b --reason …")
@@ -78,14 +78,14 @@ def test_the_revision_is_that_of_the_source_that_is_least_far() -> None:
     assert standing(sources={"a": Synced(AGO, 9), "b": Synced(AGO)}).report(AT).synced_revision is None
 
 
-def test_an_unsynced_source_says_for_how_long_and_how_many_peers_it_keeps() -> None:
+def test_an_unsynced_source_shows_for_how_long_and_how_many_peers_it_keeps() -> None:
     present = {route(f"10.0.0.{n}/32"): owned(f"r{n % 3}", "region-b") for n in range(9)}
     silent = Synced(AT.now - seconds(751))
     (keeping,) = standing(sources={"region-b": silent}, present=present).by_source(AT.now)
     assert keeping.sentence == "unsynced: region-b, 00:12:31, keeping 2 peers"
 
 
-def test_what_is_remembered_and_not_in_the_kernel_does_not_count_as_programmed() -> None:
+def test_an_object_in_the_journal_and_not_in_the_kernel_does_not_count_as_programmed() -> None:
     present = {route("10.0.0.1/32"): owned(), route("10.0.0.2/32"): owned(missing=True)}
     assert standing(present=present).counts()["programmed"] == 1
 

@@ -44,14 +44,14 @@ def test_agents_of_two_namespaces_do_not_know_of_each_other(namespaces: Namespac
     two.close()
 
 
-def test_whoever_only_looks_may_look_beside_the_agent(site: Site) -> None:
+def test_a_reader_may_run_beside_the_agent(site: Site) -> None:
     agent = the_agent(site)
     with site.dataplane() as other:
         assert other.ready() is None
     agent.close()
 
 
-def test_without_the_right_one_sentence_says_which_and_how_to_give_it(site: Site) -> None:
+def test_without_the_capability_one_sentence_names_it_and_how_to_give_it(site: Site) -> None:
     without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
     said = site.host.run(*without, sys.executable, "-c", _ASKS)
     assert said == (

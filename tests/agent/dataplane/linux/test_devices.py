@@ -89,7 +89,7 @@ async def reporting(machine: Machine, reconciler: AgentReconciler) -> AsyncItera
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_up_down_and_error_are_said_within_a_second_of_the_kernels_word(site: Site, tmp_path: Path) -> None:
+def test_up_down_and_error_are_reported_within_a_second_of_the_kernel_event(site: Site, tmp_path: Path) -> None:
     machine = Machine(site, tmp_path)
     fleet = machine.fleet
     fleet.write(fleet.joins(ME, 1), fleet.runs("w", ME, "10.65.0.1/32", interface="tap1"))

@@ -55,9 +55,7 @@ def test_N14_what_others_have_is_neither_seen_nor_touched(site: Site, dataplane:
     assert _everything(site) == foreign
 
 
-def test_N14_a_route_of_somebody_else_in_our_table_refuses_ours_and_stays(
-    site: Site, dataplane: LinuxDataplane
-) -> None:
+def test_N14_a_foreign_route_in_our_table_refuses_ours_and_stays(site: Site, dataplane: LinuxDataplane) -> None:
     site.ip("route add 10.28.0.7/32 via 10.0.0.254 table 7500 proto static")
 
     async def scene() -> None:
@@ -74,7 +72,7 @@ def test_N14_a_route_of_somebody_else_in_our_table_refuses_ours_and_stays(
     assert "10.28.0.7 via 10.0.0.254" in site.ip("route show table 7500 proto static")
 
 
-def test_a_device_of_somebody_else_with_our_name_is_left_alone(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_foreign_device_with_our_name_is_left_alone(site: Site, dataplane: LinuxDataplane) -> None:
     site.ip("link add holdfast4 type vxlan id 7500 dstport 4789 local 10.0.0.1")
     site.ip("link set holdfast4 up")
 
@@ -118,7 +116,7 @@ def test_a_tunnel_that_the_kernel_refuses_stops_only_what_needs_it(site: Site, d
     asyncio.run(scene())
 
 
-def test_a_tunnel_that_is_not_as_it_has_to_be_is_made_anew(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_tunnel_with_other_parameters_is_created_again(site: Site, dataplane: LinuxDataplane) -> None:
     wanted = vxlan_peer(7)
 
     async def scene() -> None:
@@ -136,7 +134,7 @@ def test_a_tunnel_that_is_not_as_it_has_to_be_is_made_anew(site: Site, dataplane
     asyncio.run(scene())
 
 
-def test_a_tunnel_whose_mac_nobody_knows_yet_is_left_as_it_is(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_tunnel_is_left_as_it_is_while_its_mac_is_not_known(site: Site, dataplane: LinuxDataplane) -> None:
     """Before its source has spoken, an agent does not know under which MAC the others know it."""
     wanted = vxlan_peer(7)
     asyncio.run(programmed(dataplane, wanted))
@@ -169,7 +167,7 @@ def test_a_tunnel_of_another_size_is_resized_in_place(site: Site, dataplane: Lin
     assert (_number(site, device), _mtu(site, device)) == (number, usual - 50)
 
 
-def test_a_tunnel_that_is_resized_by_somebody_is_noticed(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_tunnel_that_another_program_resizes_is_noticed(site: Site, dataplane: LinuxDataplane) -> None:
     async def scene() -> None:
         await programmed(dataplane, vxlan_peer(7))
         await quiet(dataplane)
@@ -243,7 +241,7 @@ def test_an_uplink_that_flaps_is_noticed_and_what_it_took_can_be_made_again(
     asyncio.run(scene())
 
 
-def test_who_waits_hears_also_what_a_reader_has_noticed_first(site: Site, dataplane: LinuxDataplane) -> None:
+def test_a_waiter_wakes_for_an_event_that_a_reader_has_read_first(site: Site, dataplane: LinuxDataplane) -> None:
     async def scene() -> None:
         await programmed(dataplane, vxlan_peer(7))
         waiting = asyncio.create_task(disturbed(dataplane))
@@ -256,7 +254,7 @@ def test_who_waits_hears_also_what_a_reader_has_noticed_first(site: Site, datapl
     asyncio.run(scene())
 
 
-def test_our_own_doing_disturbs_nobody(dataplane: LinuxDataplane) -> None:
+def test_our_own_changes_are_no_disturbance(dataplane: LinuxDataplane) -> None:
     async def scene() -> None:
         wanted = {**vxlan_peer(7), **vxlan_peer(8)}
         assert not any(await dataplane.apply(creates(wanted)))
@@ -269,7 +267,9 @@ def test_our_own_doing_disturbs_nobody(dataplane: LinuxDataplane) -> None:
     asyncio.run(scene())
 
 
-def test_an_interface_that_comes_and_goes_is_an_obstacle_that_is_told(site: Site, dataplane: LinuxDataplane) -> None:
+def test_an_interface_that_comes_and_goes_is_an_obstacle_and_a_disturbance(
+    site: Site, dataplane: LinuxDataplane
+) -> None:
     key, shape = route("10.28.0.5/32"), LocalRoute("tap1")
 
     async def until(obstacle: str | None) -> None:
@@ -391,7 +391,7 @@ def test_of_two_rules_that_a_crash_has_left_only_the_wanted_one_stays(site: Site
     assert "7500" not in site.ip("rule show")
 
 
-def test_a_tunnel_whose_mac_others_know_otherwise_since_now_is_made_anew(site: Site) -> None:
+def test_a_tunnel_is_created_again_when_other_hosts_know_another_mac(site: Site) -> None:
     macs = {"mac": "02:00:00:00:00:11"}
     dataplane = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: macs["mac"]))
     wanted = {key: shape for key, shape in vxlan_peer(7).items() if key.family == 4}
