@@ -46,7 +46,7 @@ REGION = Region()
 ME = "me"
 BOOT = "boot-1"
 UNLIMITED = BrakeLimits(count=10**9, small=10**9)
-"""A brake that never closes: for what is not about the brake, in fleets of a few hosts."""
+"""A brake that never closes: for tests of other things, in fleets of a few hosts."""
 INVENTORY = "inventory"
 
 
@@ -56,7 +56,7 @@ async def inline(work: Callable[[], None]) -> None:
 
 @dataclass
 class Fleet:
-    """What the inventory says, as it stands in one store."""
+    """Writes hosts and endpoints into one store, as the syncer would."""
 
     store: FakeStore
     region: Region = REGION
@@ -65,7 +65,7 @@ class Fleet:
         self.write(Put(IDENTITY.key(self.region, "identity"), IDENTITY.encode(Identity(fleet, epoch))))
 
     def write(self, *operations: Operation) -> None:
-        """All of it at one revision."""
+        """Write everything at one revision."""
         self.store.apply(INVENTORY, (), operations)
 
     def joins(self, name: str, number: int, *, uid: str = "", tunnel: int | None = None, mac: int | None = None) -> Put:
@@ -92,7 +92,7 @@ class Fleet:
         return Delete(MIGRATION.key(self.region, EndpointName(to, "holdfast", workload, "eth0")))
 
     def allows(self, revision: int) -> Put:
-        """An operator opened the syncer's brake, having looked at that revision."""
+        """An operator allowed the syncer's deletes up to that revision."""
         made = Allowance(
             gate="brake",
             scope=Scope(ScopeKind.SYNCER),
@@ -127,7 +127,7 @@ def _spec(workload: str, on: str, prefixes: Sequence[str], interface: str) -> En
 
 @dataclass
 class Ids:
-    """A handler that nobody can read back: only what the agent remembers can ever be taken from it."""
+    """A handler that cannot be read back: only what the agent remembers can ever be deleted from it."""
 
     name: str = "ids"
     held: dict[ClaimKey, Claim] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class Ids:
 
 @dataclass
 class Site:
-    """One host. What is here outlives its agent."""
+    """One host. Everything here outlives its agent."""
 
     world: World
     folder: Path
@@ -197,14 +197,14 @@ class Site:
         return Fleet(self.stores[source])
 
     def start(self) -> asyncio.Task[None]:
-        """A new life of the agent, with the next boot of nothing: the kernel and the folder are as they were."""
+        """Start a new run of the agent; the kernel and the folder are as they were."""
         self.reconciler = None
         self.kernel.reattach()
         self.stopping = asyncio.Event()
         return self.node.run(self._life())
 
     async def stop(self) -> None:
-        """A clean stop, unless somebody kills it first."""
+        """Stop cleanly, unless the agent is killed first."""
         life = self.node.life
         self.stopping.set()
         await self.world.until(lambda: self.reconciler is None or self.node.life is not life or not self.node.alive)
@@ -223,7 +223,7 @@ class Site:
         return Counter(source for source, host in owners if host != ME)
 
     async def settled(self, within: Duration = seconds(120)) -> None:
-        """Until the agent has looked at everything once more and nothing waits any more."""
+        """Wait until the agent has compared everything and nothing is outstanding."""
         await self.world.until(lambda: self.reconciler is not None and self.reconciler.loop.passes > 0, within=within)
         reconciler = self.running
         # What was written is on its way, and what it touches is gathered: a moment is enough when nothing is wrong.

@@ -1,4 +1,4 @@
-"""Keys, shapes and how they are written down."""
+"""Keys, shapes and their form in the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel that somebody else keeps changing: what is broken is repaired at once, and a fight has a bounded price."""
+"""A kernel that another program keeps changing: repairs are immediate, and a fight has a bounded cost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_program_that_flushes_nexthops_without_end_gets_ten_comparisons_a_seco
 
 
 async def _fight(site: Site, keys: list[ClaimKey] | None) -> None:
-    """For a while, these objects (None: all that leads through the links) go whenever the route is made."""
+    """For a while, delete these objects (None: everything through the links) whenever the route is created."""
     site.kernel.calls.clear()
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""The rows of the fault matrix that the agent's core is there for, each in a simulated site."""
+"""Rows of the fault matrix that the agent protects against, each on a simulated host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sim.peers import SwallowingIds
 
 
 def removals_of(kernel: FakeKernel) -> list[ClaimKey]:
-    """What goes from now on."""
+    """Record deletes from now on."""
     gone: list[ClaimKey] = []
     kernel.seen.append(lambda key, shape: gone.append(key) if shape is None else None)
     return gone

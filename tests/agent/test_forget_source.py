@@ -1,4 +1,4 @@
-"""`holdfast source forget`: the operator's way out when a source will not come back."""
+"""`holdfast source forget`: the operator's command when a source will not come back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def play(scene: Callable[[Site], Awaitable[None]], folder: Path) -> None:
 
 
 async def two_sources_then_the_second_is_gone(site: Site) -> None:
-    """Both have a host with a workload; after a restart the second does not answer any more."""
+    """Two sources, each with a host and a workload; after a restart the second one is unreachable."""
     for number, name in enumerate(("region-a", "region-b"), 1):
         fleet: Fleet = site.fleet(name)
         fleet.name_it(name)
@@ -77,7 +77,7 @@ def test_a_forgotten_source_that_delivers_a_list_after_all_counts_again(tmp_path
 
 
 def test_a_host_whose_only_source_was_forgotten_deletes_nothing_without_a_second_command(tmp_path: Path) -> None:
-    """Less than half would stay: that takes an operator at the brake as well."""
+    """Less than half would stay: the brake needs an operator as well."""
 
     async def scenario(world: World) -> None:
         site = Site(world, tmp_path, limits=BrakeLimits())

@@ -1,4 +1,4 @@
-"""C38: a watch that is silently dead is found out by this host's own report, which does not come back on it."""
+"""C38: a half-open watch is detected by this host's own report, which it does not deliver."""
 
 from __future__ import annotations
 

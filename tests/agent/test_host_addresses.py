@@ -1,4 +1,4 @@
-"""Which of a host's addresses its report tells."""
+"""Selection of the addresses in a host's report."""
 
 from __future__ import annotations
 

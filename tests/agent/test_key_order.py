@@ -1,4 +1,4 @@
-"""The order of keys, and how much of it is done without a break."""
+"""Order of keys, and how much is sorted without a break."""
 
 from __future__ import annotations
 

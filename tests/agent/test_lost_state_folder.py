@@ -1,4 +1,4 @@
-"""N18: the runtime folder is gone, and the journal with it. What carries our tag in the kernel still tells."""
+"""N18: the runtime folder is gone, and the journal with it; our objects are still found by their tags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _read = JournaledTarget.read
 async def what_the_journal_remembers(
     kernel: JournaledTarget, after: ClaimKey | None
 ) -> tuple[Sequence[tuple[ClaimKey, Owned[Claim]]], ClaimKey | None]:
-    """Without the protection: an object that only the kernel's tag tells of is not there."""
+    """Without the protection: an object that is known only by its tag counts as absent."""
     found, upto = await _read(kernel, after)
     return [(key, owned) for key, owned in found if owned.source], upto
 

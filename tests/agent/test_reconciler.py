@@ -1,4 +1,4 @@
-"""The agent's place on the one loop: what it does with a fleet that changes, a kernel that forgets, and a restart."""
+"""The agent's reconciler with a fleet that changes, a kernel that loses objects, and restarts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ P1, P2 = route("10.65.0.1/32"), route("10.65.0.2/32")
 
 
 def peer(number: int) -> dict[object, object]:
-    """What the host with that number occupies."""
+    """Objects of the host with that number."""
     return dict(tunnel(f"10.99.0.{number}", f"66:00:00:00:00:{number:02x}", f"192.0.2.{number}"))
 
 

@@ -1,4 +1,4 @@
-"""What the agent's settings come to, where that is not just what the file says."""
+"""Settings that the agent derives instead of taking them from the file."""
 
 from __future__ import annotations
 

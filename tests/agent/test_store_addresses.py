@@ -1,4 +1,4 @@
-"""The addresses at which the store is reached: known as soon as they can be, and not forgotten when a lookup fails."""
+"""Addresses of the store: known as soon as names resolve, and kept when a lookup fails."""
 
 from __future__ import annotations
 

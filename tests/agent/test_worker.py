@@ -1,4 +1,4 @@
-"""`holdfast agent` as real processes on a real etcd, with a kernel that is a file."""
+"""`holdfast agent` as real processes on a real etcd, with the file dataplane."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Agent:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def rehearses(self, *flags: str) -> str:
-        """What a dry run says."""
+        """Output of a dry run."""
         command = [HOLDFAST, "agent", "--dry-run", *self._flags, *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr

@@ -12,21 +12,21 @@ from holdfast.reconcile import Op
 
 
 async def as_planned(_self: object, batch: Sequence[ClaimChange]) -> list[ClaimChange]:
-    """Liveness is looked at once, for the whole list."""
+    """Checks liveness once, for the whole list."""
     return list(batch)
 
 
 def tried_once(outcome: ClaimOutcome) -> bool:
-    """A deletion is over when it was tried."""
+    """A delete is over when it was tried."""
     return outcome.change.op is Op.DELETE
 
 
 def with_all_its_claims(self: ClaimOwners, key: ClaimKey, by: bytes) -> None:
-    """What a dead owner claimed goes, whoever claims it now."""
+    """Deletes the claims of a dead owner, whoever claims them now."""
     self.sole.pop(key, None)
     self.shared.pop(key, {}).pop(by, None)
 
 
 def nothing_restored(_self: object, _claims: object) -> set[ClaimKey]:
-    """What earlier lives have programmed for who has arrived says nothing."""
+    """Ignores what earlier runs programmed."""
     return set()

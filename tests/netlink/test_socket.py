@@ -1,4 +1,4 @@
-"""A socket whose answers broke off: the next question gets its own answer."""
+"""A socket whose answer was interrupted: the next request gets its own answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY = 2_000
 
 @pytest.fixture
 def narrow(namespaces: NamespaceNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[netlink.Netlink]:
-    """One that may not force its buffers larger, as in a container: it has room for a few hundred refusals."""
+    """A socket that may not enlarge its buffers, as in a container: it has room for a few hundred refusals."""
     monkeypatch.setattr(netlink, "_BUFFER", 64 << 10)
     made = inside(namespaces.namespace("narrow").system_name, lambda: netlink.Netlink(socket.NETLINK_ROUTE))
     yield made

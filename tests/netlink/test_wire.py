@@ -1,4 +1,4 @@
-"""Netlink's frame: batches that name their refusals, dumps that are whole, columns that mean what messages mean."""
+"""Netlink's wire format: batches that name their refusals, complete dumps, columns equal to the messages."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_batch_is_numbered_from_one_and_carries_its_attributes() -> None:
 
 
 class Scripted(Netlink):
-    """A kernel that says what it is told to, once something was asked."""
+    """A kernel with scripted answers."""
 
     def __init__(self, *answers: bytes) -> None:
         self._socket, self._kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,4 +1,4 @@
-"""What a running agent answers when it is asked: about itself, its peers, what waits, and one host."""
+"""Control commands of a running agent: about itself, its peers, pending deletes, and one host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADA = Who(1000, 1, "ada")
 
 
 class Asked:
-    """An agent on a simulated host, and somebody at its control socket."""
+    """An agent on a simulated host, and a client of its control socket."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -195,7 +195,7 @@ def test_only_hosts_are_explained_by_an_agent(tmp_path: Path) -> None:
 
 
 async def arriving(asked: Asked) -> None:
-    """w sets out for this host; its interface is not there yet."""
+    """w migrates to this host; its interface does not exist yet."""
     fleet = asked.site.fleet()
     asked.site.kernel.interfaces = set()
     await asked.start()

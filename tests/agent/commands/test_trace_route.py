@@ -1,4 +1,4 @@
-"""`explain route`: from an address to the endpoint that has it, and every object of the kernel on the way."""
+"""`explain route`: from an address to its endpoint, with every kernel object on the path."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ Objects = Sequence[tuple[ClaimKey, Shape]]
 
 
 def tunnel(address: str, mac: str, underlay: str) -> Objects:
-    """All that a peer occupies that is reached through the tunnel."""
+    """All objects of a peer that is reached through the tunnel."""
     family = 6 if ":" in underlay else 4
     return [
         (forwarding(family, mac), FdbEntry(underlay)),

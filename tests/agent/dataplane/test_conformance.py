@@ -1,4 +1,4 @@
-"""The dataplanes that need no kernel, held to what every dataplane must do; and the fake's own manners."""
+"""Conformance of the dataplanes that need no kernel, and features of the fake."""
 
 from __future__ import annotations
 

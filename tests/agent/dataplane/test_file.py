@@ -1,4 +1,4 @@
-"""The dataplane in a file: conforms, outlives the agent, and notices who edits it."""
+"""The file dataplane: conforms, outlives the agent, and notices edits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of migrating workloads share: a fleet in which w sets out from a, and what becomes of its route."""
+"""Harness of the migration tests: a fleet in which workload w leaves host a, and the shapes of its route."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROTTEN = b'{"kind": "LiveMigration", '
 
 
 async def on_a(site: Site) -> list[Shape | None]:
-    """w is on a, and b is there as well; what becomes of its route from now on."""
+    """Put w on a, with a host b; return the shapes of its route from now on."""
     fleet = site.fleet()
     fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
     site.start()
@@ -29,7 +29,7 @@ async def on_a(site: Site) -> list[Shape | None]:
 
 
 async def begun(site: Site, to: str = ME) -> list[Shape | None]:
-    """w is on a, on its way to a host; what becomes of its route from now on."""
+    """Put w on a, migrating to a host; return the shapes of its route from now on."""
     fleet = site.fleet()
     fleet.write(fleet.joins(ME, 7), fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", "a", PREFIX))
     site.start()
@@ -41,7 +41,7 @@ async def begun(site: Site, to: str = ME) -> list[Shape | None]:
 
 
 def seen(site: Site) -> list[Shape | None]:
-    """What becomes of the workload's route from now on."""
+    """Record the shapes of the workload's route from now on."""
     shapes: list[Shape | None] = []
     site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
     return shapes
@@ -63,7 +63,7 @@ def statuses(site: Site) -> dict[str, EndpointState]:
 
 
 async def under_way_to_b(site: Site, source: str) -> list[Shape | None]:
-    """As Calico's driver writes it, with an endpoint at the target; what becomes of the route from now on."""
+    """Migrate as Calico's driver does, with an endpoint at the target; return the shapes of the route from now on."""
     fleet = site.fleet()
     fleet.write(fleet.joins("a", 1), fleet.joins("b", 2), fleet.runs("w", source, PREFIX))
     site.start()
@@ -75,7 +75,7 @@ async def under_way_to_b(site: Site, source: str) -> list[Shape | None]:
 
 
 async def restarted_among(site: Site, rotten: Sequence[str], to: str) -> None:
-    """A new life of the agent that cannot read these."""
+    """Restart the agent with these values unreadable."""
     fleet = site.fleet()
     keys = {"source": fleet.runs("w", "a", PREFIX).key, "migration": fleet.migrates("w", "a", to).key}
     site.node.kill()

@@ -1,4 +1,4 @@
-"""A workload that is seen on two hosts: its route goes over when it has moved, not because a watch is behind."""
+"""A workload that is seen on two hosts: its route moves when it has moved, not because a watch is behind."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_migration_that_is_deleted_with_its_target_endpoint_needs_no_query(tmp
 
 
 def calls(site: Site) -> Counter[str]:
-    """How often the store is called from now on."""
+    """Count the calls to the store from now on."""
     made: Counter[str] = Counter()
 
     def weather(method: str) -> Fate:

@@ -1,4 +1,4 @@
-"""What answers a question about who is on his way: the store, at one moment, saying exactly what is known here."""
+"""A migration query is answered when the store, at one revision, agrees exactly with what is known here."""
 
 from __future__ import annotations
 

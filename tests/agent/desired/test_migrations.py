@@ -262,7 +262,7 @@ def test_of_a_migration_that_is_cancelled_no_status_stays(tmp_path: Path) -> Non
 
 @contextlib.asynccontextmanager
 async def reported(site: Site) -> AsyncIterator[list[bytes | None]]:
-    """What is written of the workload's status at this host while the reporter runs beside the agent."""
+    """Record the workload's statuses that the endpoint reporter writes beside the agent."""
     key = ENDPOINT_STATUS.key(REGION, EndpointStatusName.of(REGION, EndpointName(ME, "holdfast", "w", "eth0")))
     written: list[bytes | None] = []
 
@@ -298,7 +298,7 @@ def test_an_unreachable_store_is_no_proof_that_a_migration_was_cancelled(tmp_pat
 def test_N8_a_migration_that_turns_back_takes_nothing_from_where_its_workload_stays(
     tmp_path: Path, source: str
 ) -> None:
-    """With an endpoint at the target, as Calico's driver writes it, and lets go of it afterwards."""
+    """With an endpoint at the target, as Calico's driver writes it, that is deleted afterwards."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -450,7 +450,7 @@ def test_an_agent_that_restarts_during_a_migration_changes_nothing(tmp_path: Pat
 
 @contextlib.contextmanager
 def withheld(*kinds: Kind[Any, Any]) -> Iterator[None]:
-    """Nobody gets a list of these."""
+    """Lists of this kind get no answer."""
     prefixes, everything = {kind.prefix(REGION) for kind in kinds}, FakeClient.everything
 
     async def some(self: FakeClient, prefix: bytes) -> Snapshot:
@@ -494,7 +494,7 @@ def test_N12_first_lists_of_which_one_predates_a_move_take_nothing_from_an_arriv
 
 
 def test_a_start_restores_nothing_that_another_source_programmed(tmp_path: Path) -> None:
-    """Both have a workload of that name: the other's is here, and this one's is elsewhere."""
+    """Both sources have a workload of that name: the other's is here, this one's is elsewhere."""
 
     async def scene(site: Site) -> None:
         site.stores = {"other": another_store(), **site.stores}

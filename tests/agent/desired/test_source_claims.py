@@ -1,4 +1,4 @@
-"""What a source wants of this host's kernel: whatever happens to its objects, it is what they say now, and no more."""
+"""Claims of a source: whatever the history of its objects, the claims follow from their current state alone."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Followed:
         return touched
 
     def end(self) -> set[Any]:
-        """Of every migration that is gone it is known how it ended."""
+        """Confirm the end of every migration that is gone."""
         return set[Any]().union(*map(self.claims.confirm, self.claims.queries()))
 
     def _tell(self, operation: Put | Delete) -> set[Any]:
@@ -253,7 +253,7 @@ def test_a_conflict_names_every_claimant_and_ends_with_the_last_loser() -> None:
 
 
 def test_the_models_equal_what_the_harness_writes() -> None:
-    """The site's shorthand makes objects that the model accepts."""
+    """The harness writes objects that the model accepts."""
     made = host("a", 1)
     assert made.underlay(4) == "192.0.2.1"
     assert isinstance(ENDPOINT.decode(*_of(FLEET.runs("w", "a", "10.65.0.1/32"))), Endpoint)

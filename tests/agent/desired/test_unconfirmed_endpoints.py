@@ -1,4 +1,4 @@
-"""Who has an address keeps it until the store has said that another place of his workload may take it."""
+"""The owner of an address keeps it until the store confirms that another place of its workload may take over."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.agent.test_reconciler import P1, P2, on_a_site
 def test_of_two_migrations_of_one_workload_the_one_that_turns_back_takes_nothing_from_the_one_that_arrived(
     tmp_path: Path,
 ) -> None:
-    """The source is gone, so only who arrived first can lose; that the other is gone is heard late."""
+    """The source is gone, so only the first arrival can lose; the delete of the other one is seen late."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -70,7 +70,7 @@ def test_a_local_workload_needs_no_confirmation_because_another_place_of_it_is_w
 def test_an_endpoint_that_got_its_key_needs_no_confirmation_when_another_place_of_its_workload_appears(
     tmp_path: Path,
 ) -> None:
-    """Of all these migrations nothing is heard."""
+    """None of these migrations is seen."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -132,7 +132,7 @@ def test_a_host_that_leaves_and_comes_back_has_its_workloads_again(tmp_path: Pat
 
 @pytest.mark.parametrize("anew", [True, False])
 def test_a_confirmed_endpoint_that_lost_since_is_queried_again(tmp_path: Path, anew: bool) -> None:
-    """Something is left of w on b; then it goes there again, and that it only goes is not heard."""
+    """An endpoint of w is left on b; then w migrates there again, and the migration is not seen."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -176,7 +176,7 @@ def test_a_local_workload_stays_here_while_its_arrival_is_queried_and_an_older_p
 
 @pytest.mark.parametrize("why", ["restart", "join"])
 def test_an_endpoint_unconfirmed_for_one_address_keeps_the_others(tmp_path: Path, why: str) -> None:
-    """w is on b, and something older with one more address is left of it on a. Then w has that on b as well."""
+    """w is on b, and an older endpoint with one more address is left on a. Then w gets that address on b as well."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -200,7 +200,7 @@ def test_an_endpoint_unconfirmed_for_one_address_keeps_the_others(tmp_path: Path
 
 
 def test_an_endpoint_unconfirmed_because_another_workload_released_an_address_keeps_the_others(tmp_path: Path) -> None:
-    """And the store does not answer."""
+    """And the store is unreachable."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -223,7 +223,7 @@ def test_an_endpoint_unconfirmed_because_another_workload_released_an_address_ke
 
 @pytest.mark.parametrize("how", ["called off", "host left"])
 def test_a_confirmed_endpoint_that_lost_without_a_query_is_queried_when_it_comes_back(tmp_path: Path, how: str) -> None:
-    """Something is left of w on b; that it only goes there again is not heard."""
+    """An endpoint of w is left on b; its new migration there is not seen."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()

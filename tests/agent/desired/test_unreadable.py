@@ -1,4 +1,4 @@
-"""Values that cannot be read after a start: what is remembered of them counts until they are mended or gone."""
+"""Values that are unreadable after a start: their claims in the journal count until they are fixed or gone."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_C39_no_route_moves_to_where_a_workload_is_only_expected_because_its_pla
 
 @pytest.mark.parametrize("to", ["b", ME])
 def test_what_cannot_be_read_after_a_start_has_what_it_had_until_it_is_gone(tmp_path: Path, to: str) -> None:
-    """Before that, w was somewhere else, and something was left of it there."""
+    """Before, w was somewhere else, and an endpoint was left there."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -136,7 +136,7 @@ def test_what_cannot_be_read_and_is_deleted_leaves_nothing_behind(tmp_path: Path
 
 @pytest.mark.parametrize("who", ["u", "w"])
 def test_an_unreadable_object_is_as_old_as_its_claims_in_the_journal(tmp_path: Path, who: str) -> None:
-    """While the agent is down the address goes elsewhere, and what had it is written anew as nobody can read it."""
+    """While the agent is down the address moves, and its old owner becomes unreadable."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -232,7 +232,7 @@ def test_a_workload_from_an_unreadable_place_stays_here_when_it_is_also_expected
 
 
 def test_what_a_start_kept_for_a_migration_is_forgotten_with_it(tmp_path: Path) -> None:
-    """Much later something of nobody's concern cannot be read."""
+    """Much later an unrelated value becomes unreadable."""
 
     async def scene(site: Site) -> None:
         fleet = site.fleet()
@@ -274,7 +274,7 @@ def test_an_endpoint_that_is_rewritten_unchanged_wins_over_one_known_from_the_jo
 
 @pytest.mark.parametrize("left", [(), (PREFIX,)], ids=["all", "one address"])
 def test_an_object_that_was_being_deleted_is_not_restored(tmp_path: Path, left: Sequence[str]) -> None:
-    """A handler has not let go of it yet when the agent starts anew and cannot read whose it was."""
+    """A handler has not acknowledged the delete when the agent restarts and cannot read the owner."""
     clinging = Ids()
     clinging.refuse = lambda change: "no" if change.new is None else None
 

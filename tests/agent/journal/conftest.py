@@ -1,4 +1,4 @@
-"""A folder for journals in memory, where they live in earnest too."""
+"""Folder for journals on tmpfs, as in production."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks as journals meet them: one in memory for speed, one that is full, one that counts, one that fails at a call."""
+"""Disks for journals: one that is full, one that counts calls, one that fails at a call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FullDisk(Files):
 
 
 class StuckDisk(FullDisk):
-    """Full, and while it is stuck does not even give back what was written in part."""
+    """Full, and while it is stuck a partial write cannot be truncated either."""
 
     is_stuck = True
 

@@ -1,4 +1,4 @@
-"""A small journal with every operation in it, and what any part of it tells."""
+"""A small journal with every kind of entry, and the contents of any part of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def state(remembered: JournalContents) -> tuple[dict[bytes, bytes], dict[bytes, 
 
 
 def told_by(entries: Iterable[JournalEntry | FoundEntry]) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    """What these leave behind, found out in the plainest way."""
+    """Contents after these entries, computed in the simplest way."""
     live: dict[bytes, bytes] = {}
     going: dict[bytes, bytes] = {}
     for op, key, body, *_ in entries:
@@ -54,7 +54,7 @@ def frame_at(offset: int) -> int:
 
 
 async def inline(work: Callable[[], None]) -> None:
-    """Offloads to nowhere."""
+    """Runs the work inline."""
     work()
 
 

@@ -26,7 +26,7 @@ FOUND: dict[str, bytes | None] = {
     "torn": WHOLE[:-5],
     "damaged": WHOLE[: len(FRAMES[0]) + 30] + b"?" + WHOLE[len(FRAMES[0]) + 31 :],
 }
-"""What is there when the scene begins."""
+"""Contents when the scene begins."""
 
 
 def _entries(text: str) -> tuple[JournalEntry, ...]:
@@ -37,7 +37,7 @@ def _entries(text: str) -> tuple[JournalEntry, ...]:
 CALLS = tuple(
     map(_entries, ("+a1 +b1 +c1", "+b2", "-a1", ".a", "+d1 -b2", "+e1", ".b -c1", ".c +a3", "-a3 -d1", ".a .d"))
 )
-"""Batches: add, intend, done; key; object. The journal is opened again after those that go on during a compaction."""
+"""Batches: kind, key, object. The journal is opened again after those that run during a compaction."""
 DURING = (4, 5, 6)
 
 

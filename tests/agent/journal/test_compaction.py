@@ -1,4 +1,4 @@
-"""Compaction: the journal gets small again, while events go on, and is never in doubt."""
+"""Compaction: the journal shrinks while events go on, and stays correct at every moment."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_journal_is_compacted_when_more_than_half_of_it_is_history(
 
 
 def test_the_old_file_is_the_journal_until_the_new_one_is_complete(path: Path) -> None:
-    """Looked at in the last moment before the new one is installed."""
+    """Checked in the last moment before the new file is installed."""
     seen: list[tuple[dict[bytes, bytes], dict[bytes, bytes]]] = []
 
     def told() -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:

@@ -1,4 +1,4 @@
-"""The rows of the fault matrix that the journal is there for."""
+"""Rows of the fault matrix that the journal protects against."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_N3_the_first_event_after_a_start_forgets_nothing(path: Path) -> None:
 
 @fault("N6", without="holdfast.agent.journal.frames:intact", returns=True)
 def test_N6_a_flipped_bit_is_neither_trusted_nor_the_end(path: Path) -> None:
-    """In the object of the third record: what was written of it cannot be known any more."""
+    """Flips a bit in the object of the third entry, whose content is then lost."""
     start = len(FRAMES[0]) + len(FRAMES[1])
     spoilt = start + FRAMES[2].index(b"via") + 4
     path.write_bytes(WHOLE[:spoilt] + b"?" + WHOLE[spoilt + 1 : start + len(FRAMES[2])] + FRAMES[3] + FRAMES[4])
@@ -107,7 +107,7 @@ def test_N11_killed_right_after_an_add_the_object_is_known(path: Path) -> None:
     by="tests.agent.journal.without_protection:all_at_once",
 )
 def test_N15_no_event_waits_for_more_than_a_slice_of_a_compaction(path: Path) -> None:
-    """Counted in bytes between two events, not in time: 2 MB in all, of which an event waits for a few."""
+    """Counts bytes between two events, not time: of 2 MB in all, an event waits for a few kB."""
     disk = CountingDisk()
     journal = Journal.open(path, BOOT, files=disk)
     journal.add((b"%d" % number, b"x" * 1_000) for number in range(2_000))

@@ -1,4 +1,4 @@
-"""Any bytes at all: what is certainly ours is found, what is not is named, and nothing is made up."""
+"""Frames in any bytes: entries that are certainly ours are found, the rest is named as damage, nothing is invented."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.agent.journal.replay import JournalCondition, judge, replay
 from tests.agent.journal.harness import BOOT, ENTRIES, FRAMES, WHOLE, frame_at, state, told_by
 
 NOISE = st.binary(max_size=60).filter(lambda noise: not any(isinstance(found, FoundEntry) for found in scan(noise)))
-"""Anything but a frame with a checksum that fits: that is no noise."""
+"""Any bytes except a frame with a valid checksum."""
 ANY_ENTRIES = st.lists(
     st.builds(
         JournalEntry,
@@ -123,7 +123,7 @@ def test_cut_out_at_every_frame_the_gap_is_counted() -> None:
 
 
 def test_a_stale_copy_of_an_entry_is_ignored() -> None:
-    """Else it would bring back what was true once: here a removal that was done long ago."""
+    """Otherwise it would bring back an old state: here an object that was deleted long ago."""
     found = replay(WHOLE + FRAMES[5])
     assert state(found.contents) == told_by(ENTRIES)
     assert found.damage == [Damage(len(WHOLE), len(WHOLE) + len(FRAMES[5]))]

@@ -99,7 +99,7 @@ def test_a_full_disk_takes_a_batch_as_a_whole_or_not_at_all(path: Path, room: in
 
 
 def test_what_a_full_disk_does_not_give_back_hides_nothing_that_comes_later(path: Path) -> None:
-    """A whole frame of the refused batch stays on the disk: it may be known, and must not cost what follows."""
+    """A whole frame of the refused batch stays on disk: it may count, and must not cost later entries."""
     disk = StuckDisk(10_000)
     journal = Journal.open(path, BOOT, files=disk)
     disk.room = 40

@@ -1,4 +1,4 @@
-"""Keys come and go during a walk: those that stay are met once, and afterwards the roll is those that are there."""
+"""Keys are added and removed during a walk: those that stay are yielded once, and the register is right after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGES = st.lists(st.sampled_from(KEYS), max_size=6)
 
 
 def toggle(roll: KeyRegister, present: set[bytes], keys: list[bytes]) -> None:
-    """Who is there leaves, who is not comes."""
+    """Removes a key that is there, adds one that is not."""
     for key in keys:
         if key in present:
             roll.remove(key)

@@ -1,4 +1,4 @@
-"""kill -9 at every step of every operation, in real processes: what may be in the kernel is known afterwards."""
+"""kill -9 at every step of every operation, in real processes: the journal then has all that may be in the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEFORE: dict[str, tuple[JournalEntry, ...]] = {
     "torn": ENTRIES[:-1],
     "damaged": (ENTRIES[0], *ENTRIES[2:]),
 }
-"""What the journal that was there at the beginning tells."""
+"""Contents of the journal at the beginning."""
 
 
 def may_be_known(scene: str, returned: int) -> list[tuple[dict[bytes, bytes], dict[bytes, bytes]]]:

@@ -1,4 +1,4 @@
-"""Opening a journal in whatever state it is: never a crash, nothing good lost, nothing made up, nothing thrown away."""
+"""Opening a journal in any state: never a crash, no good entry lost, nothing invented, nothing thrown away."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def known(journal: Journal) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
 
 
 def reopened(path: Path) -> tuple[JournalCondition, tuple[dict[bytes, bytes], dict[bytes, bytes]]]:
-    """Opens, appends, closes, and opens again: what is found and known then, without what was appended."""
+    """Open, append, close, and open again; return condition and contents then, without what was appended."""
     journal = Journal.open(path, BOOT)
     before = known(journal)
     journal.add([(b"later", b"x")])

@@ -10,12 +10,12 @@ from holdfast.agent.journal.segment import Segment
 
 
 def only_this_run(_told: Replay, _found: JournalCondition) -> JournalContents:
-    """A checkpoint is made of what this run has heard of."""
+    """A checkpoint has only the objects of this run."""
     return JournalContents()
 
 
 def written_later(self: Segment, entries: Sequence[JournalEntry]) -> None:
-    """A checkpoint is written once a minute: marks at once, so that there is a file, events when their time comes."""
+    """A checkpoint is written once a minute: marks at once, so that there is a file, events later."""
     if self.size < 64:
         self._write_all(pack(entries, self._last + 1))
         self._last += len(entries)

@@ -1,4 +1,4 @@
-"""Statuses of this host's endpoints: Felix's keys, what up, down and error mean, and when a status goes."""
+"""Statuses of this host's endpoints: Felix's keys, the meaning of up, down and error, and when a status is deleted."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_endpoint_without_an_interface_is_down() -> None:
 
 
 class Said:
-    """The reporter of host r1, with what it finds there."""
+    """The endpoint reporter of host r1, with the states that it finds."""
 
     def __init__(self, world: World) -> None:
         self.world = world

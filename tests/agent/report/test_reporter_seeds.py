@@ -1,4 +1,4 @@
-"""The reporter under every weather that a seed draws: alive is said exactly as long as it is so, and not too often."""
+"""The reporter under random faults: the host is reported alive exactly as long as it is, and not too often."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERVALS = ReportIntervals()
 OWN = {kind.key(REGION, HOST) for kind in (AGENT_STATUS, LAST_STATUS, AGENT_REPORT)}
 REPORT, STATUS = AGENT_REPORT.key(REGION, HOST), AGENT_STATUS.key(REGION, HOST)
 SLACK = 30.0
-"""For deadlines of calls that were under way, and for pauses between attempts."""
+"""Margin for deadlines of running calls, and for pauses between attempts."""
 
 
 class Host1207:
@@ -34,15 +34,15 @@ class Host1207:
         self.linked = True
         self.count = 0
         self.well_since = 0.0
-        """Since when everything has been as it should be; infinite while it is not."""
+        """Start of the current time without faults; infinite during a fault."""
         self.silent_since = float("inf")
         self.client: FakeClient | None = None
         self.writes: list[tuple[float, bool]] = []
-        """When a report was written, and whether it came with a sign of life."""
+        """Time of each write, and whether it was a full report."""
         world.store.observers.append(self._judge)
 
     async def live(self) -> None:
-        """Changes the weather for half an hour, and looks after each change."""
+        """Injects faults for half an hour, and checks after each one."""
         self.start()
         while self.world.time < 1_800:
             await asyncio.sleep(self.random.uniform(1, 60))

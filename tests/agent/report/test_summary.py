@@ -1,4 +1,4 @@
-"""How an agent stands: gates, troubles and counts in its report, and what it keeps for a source that is silent."""
+"""Summary of an agent: gates, problems and counts in its report, and what it keeps for an unsynced source."""
 
 from __future__ import annotations
 

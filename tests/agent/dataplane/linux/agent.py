@@ -1,4 +1,4 @@
-"""The shipped agent on a real kernel, with a store in memory, in this process: it can die at any moment."""
+"""The shipped agent on a real kernel, with a fake store, in this process: it can be killed at any moment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIVE_MINUTES = Duration(minutes=5)
 
 
 class Machine:
-    """One host. What is here outlives its agent: the kernel, the folder, and the store elsewhere."""
+    """One host. Everything here outlives its agent: the kernel, the folder, and the store."""
 
     def __init__(self, site: Site, folder: Path) -> None:
         self.site = site
@@ -44,7 +44,7 @@ class Machine:
 
     @contextlib.asynccontextmanager
     async def agent(self, audit: Duration = FIVE_MINUTES) -> AsyncIterator[AgentReconciler]:
-        """One life of the agent; with the block it is gone at once, without a chance to clean up."""
+        """One run of the agent; at the end of the block it is killed without a chance to clean up."""
         with self.site.dataplane() as dataplane, contextlib.closing(self._journal()) as journal:
             clock = SystemClock()
             here = LocalHost(ME, Encapsulation.ALWAYS)
@@ -76,14 +76,14 @@ class Machine:
         return Journal.open(self._folder / "journal", BOOT)
 
     async def holds(self) -> dict[ClaimKey, Shape]:
-        """What another reader finds of ours in the kernel, but for the rules, which are always there."""
+        """Our objects in the kernel as another reader finds them, except the rules, which are always there."""
         with self.site.dataplane() as reader:
             own = reader.describe().own
             return {key: shape for key, shape in (await reader.read()).items() if key not in own}
 
 
 async def settled(reconciler: AgentReconciler) -> None:
-    """Until the agent has compared everything and has nothing left to do."""
+    """Wait until the agent has compared everything and has nothing left to do."""
     await until(lambda: reconciler.loop.passes > 0)
     await asyncio.sleep(0.2)
     for _ in range(_TURNS):  # what was written is on its way to it: while this process is not let run, it does not move

@@ -73,7 +73,7 @@ class Site:
 
 
 def vxlan_peer(number: int) -> dict[ClaimKey, Shape]:
-    """What a peer behind the tunnel occupies, in both families, with one endpoint in each."""
+    """Objects of a peer behind the tunnel, in both families, with one endpoint in each."""
     mac, under = f"02:00:00:00:00:{number:02x}", f"192.0.2.{number}"
     mac_6, under_6 = f"02:00:00:00:06:{number:02x}", f"2001:db8::{number:x}"
     made: dict[ClaimKey, Shape] = {}
@@ -89,7 +89,7 @@ def vxlan_peer(number: int) -> dict[ClaimKey, Shape]:
 
 
 def direct_peer(number: int) -> dict[ClaimKey, Shape]:
-    """What a peer on the same segment occupies, with one endpoint in each family."""
+    """Objects of a peer on the same segment, with one endpoint in each family."""
     made: dict[ClaimKey, Shape] = {}
     for address, prefix in (
         (f"10.0.0.{number}", f"10.29.0.{number}/32"),

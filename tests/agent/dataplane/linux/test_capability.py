@@ -1,4 +1,4 @@
-"""Who may be the agent of a network namespace: one at a time, and only with the right to change it."""
+"""One agent per network namespace, and only with CAP_NET_ADMIN."""
 
 from __future__ import annotations
 

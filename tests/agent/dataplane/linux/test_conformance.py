@@ -1,4 +1,4 @@
-"""What every dataplane of the agent must do, on the real kernel."""
+"""Conformance of the Linux dataplane, on a real kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dataplane on a real kernel: what it makes is what it reads, and what it did not make it does not see."""
+"""The dataplane on a real kernel: it reads back what it created, and sees nothing else."""
 
 from __future__ import annotations
 

@@ -35,14 +35,14 @@ STATUS = ENDPOINT_STATUS.key(REGION, EndpointStatusName.of(REGION, EndpointName(
 
 
 class Witness:
-    """Somebody else who hears what the kernel announces of a device."""
+    """A second listener to the kernel's device events."""
 
     def __init__(self, site: Site, device: str) -> None:
         self._device = device
         self._netlink = inside(site.host.system_name, lambda: Netlink(socket.NETLINK_ROUTE, (1,), is_blocking=False))
 
     def hears(self, *, is_up: bool) -> None:
-        """Returns when the kernel has said that the device is so. The event loop stands still until then."""
+        """Return when the kernel has announced this state. The event loop is blocked until then."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             with contextlib.suppress(BlockingIOError):
@@ -69,7 +69,7 @@ class Ticks:
             self.count += 1
 
     async def until(self, condition: Callable[[], bool]) -> int:
-        """How many it took."""
+        """Number of writes."""
         before = self.count
         await until(condition)
         return self.count - before

@@ -1,4 +1,4 @@
-"""The rows of the fault matrix that are about the kernel itself, on the kernel."""
+"""Rows of the fault matrix about the kernel itself, on a real kernel."""
 
 from __future__ import annotations
 

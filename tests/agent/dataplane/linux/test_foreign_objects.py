@@ -1,4 +1,4 @@
-"""The kernel is not ours alone: what others have there stays, and what they do to ours is noticed."""
+"""Other programs in the kernel: their objects stay, and their changes to ours are noticed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def disturbed(dataplane: LinuxDataplane) -> Collection[ClaimKey] | None:
 
 
 async def programmed(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]) -> None:
-    """All of it is there, and nothing is left that was heard on the way."""
+    """Everything is programmed, and no event is left."""
     assert not any(await dataplane.apply(creates(wanted)))
     assert await dataplane.read() == wanted
 
@@ -135,7 +135,7 @@ def test_a_tunnel_with_other_parameters_is_created_again(site: Site, dataplane: 
 
 
 def test_a_tunnel_is_left_as_it_is_while_its_mac_is_not_known(site: Site, dataplane: LinuxDataplane) -> None:
-    """Before its source has spoken, an agent does not know under which MAC the others know it."""
+    """Before its first complete list, an agent does not know the MAC under which other hosts know it."""
     wanted = vxlan_peer(7)
     asyncio.run(programmed(dataplane, wanted))
     ignorant = inside(site.host.system_name, lambda: LinuxDataplane(macs=lambda _family: None))
@@ -305,7 +305,7 @@ def test_a_peer_on_no_network_of_ours_waits_until_there_is_one(site: Site, datap
 
 
 def test_a_direct_peer_follows_its_network_to_another_device(site: Site, dataplane: LinuxDataplane) -> None:
-    """A renamed, bonded or bridged uplink: the old device stays, and nobody is behind it any more."""
+    """A renamed, bonded or bridged uplink: the old device stays, without its network."""
     key, shape = nexthop("10.0.0.9"), NexthopEntry(Mode.DIRECT)
     wanted: dict[ClaimKey, Shape] = {key: shape, route("10.29.0.9/32"): RemoteRoute("10.0.0.9")}
     site.interface("bond0")
@@ -414,13 +414,13 @@ def test_a_tunnel_is_created_again_when_other_hosts_know_another_mac(site: Site)
 
 
 async def quiet(dataplane: LinuxDataplane) -> None:
-    """Until nothing is left that was heard."""
+    """Wait until no event is left."""
     while dataplane.is_disturbed():
         await disturbed(dataplane)
 
 
 def _second_nexthop(site: Site, prefix: str) -> None:
-    """Of ours, for a gateway that has one; and a route that leads through it."""
+    """Add a duplicate nexthop of ours for a gateway, and a route that uses it."""
     site.ip("nexthop add id 760000000 via 10.9.0.7 dev holdfast4 onlink proto 175")
     site.ip(f"route replace {prefix} nhid 760000000 table 7500 proto 175")
 
@@ -434,7 +434,7 @@ def _mtu(site: Site, device: str) -> int:
 
 
 def _everything(site: Site) -> list[str]:
-    """All that the kernel holds but our own tunnel devices, which stay once they are made."""
+    """Everything in the kernel except our own tunnel devices, which stay once they are created."""
     shown = [
         site.ip("route show table all"),
         site.ip("nexthop show"),

@@ -1,4 +1,4 @@
-"""Random walks on the kernel beside the kernel in memory: whatever is applied, both hold the same."""
+"""Random walks on the kernel and the fake kernel: whatever is applied, both hold the same."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Walk:
         ]
 
     def _touches(self, change: ClaimChange, made: Mapping[ClaimKey, ClaimChange]) -> bool:
-        """Whether it is about, or leans on, what this batch changes already."""
+        """Return whether it is, or depends on, an object that this batch already changes."""
         feet = {depends_on(one.key, owned.value.shape) for one in made.values() if (owned := one.new or one.old)}
         owned = change.new or change.old
         assert owned is not None

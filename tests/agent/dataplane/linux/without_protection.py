@@ -12,7 +12,7 @@ from holdfast.netlink.wire import Attribute, Batch, MessageFlag, RequestLayout
 
 FIRST_GATEWAY = 0x0A800000
 TUNNEL = {"device": 0}
-"""Where `by_gateway` sends to; a test says it."""
+"""Device that `by_gateway` uses; set by a test."""
 _GATEWAY = 5
 _ONLINK = 4
 _CLASSIC = RequestLayout(
@@ -27,12 +27,12 @@ _CLASSIC = RequestLayout(
 
 
 async def nothing_there(_self: object, _after: object) -> tuple[list[object], None]:
-    """At its start the agent knows of nothing that an earlier one has left."""
+    """At its start the agent knows nothing that an earlier run left."""
     return [], None
 
 
 def whosever(settings: LinuxSettings) -> RouteMark:
-    """Everything in our table is ours, whatever it is marked with."""
+    """Everything in our table is ours, whatever its protocol number."""
     return RouteMark(settings.table, 0)
 
 
