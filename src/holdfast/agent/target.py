@@ -55,6 +55,7 @@ class JournaledTarget:
 
     def _load_journal(self) -> None:
         """Load what earlier runs left. Nothing of it is programmed; bodies are decoded when needed."""
+        # protection: N1
         live = self.journal.live
         with resting(len(live)):
             keys = codec.read_keys(live)

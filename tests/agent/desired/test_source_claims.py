@@ -94,9 +94,9 @@ class Followed:
     def _kind(self, key: bytes) -> tuple[Any, Any]:
         claims = self.claims
         kinds: list[tuple[Any, Any]] = [
-            (HOST, claims.host),
-            (ENDPOINT, claims.endpoint),
-            (MIGRATION, claims.migration),
+            (HOST, claims.set_host),
+            (ENDPOINT, claims.set_endpoint),
+            (MIGRATION, claims.set_migration),
         ]
         return next((kind, hear) for kind, hear in kinds if key.startswith(kind.prefix(REGION)))
 

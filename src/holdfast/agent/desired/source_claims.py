@@ -117,8 +117,7 @@ class SourceClaims:
             Arrival(known[move.target], move.source.node, path in self._migrations.ended) for path, move in arriving
         ]
 
-    def host(self, path: bytes, host: Host | None) -> set[ClaimKey]:
-        """Set or delete a host."""
+    def set_host(self, path: bytes, host: Host | None) -> set[ClaimKey]:
         known = self._hosts.pop(path, None) if host is None else host
         if known is None:
             return set()
@@ -127,7 +126,7 @@ class SourceClaims:
         name = known.metadata.name
         return self._set_own(host) if name == self._configured.host else self._set_peer(path, name, host)
 
-    def endpoint(self, path: bytes, endpoint: Endpoint | None) -> set[ClaimKey]:
+    def set_endpoint(self, path: bytes, endpoint: Endpoint | None) -> set[ClaimKey]:
         old = self._endpoints.pop(path, None)
         if old is not None:
             self._on[old.spec.node].remove(path)
@@ -143,7 +142,7 @@ class SourceClaims:
             self._migrations.mark_departed(known.name)
         return self._route(path).union(*(self._update_move(each) for each in about))
 
-    def migration(self, path: bytes, migration: Migration | None) -> set[ClaimKey]:
+    def set_migration(self, path: bytes, migration: Migration | None) -> set[ClaimKey]:
         """Set or delete a migration. Whether its workload arrived or turned back is known from the endpoints, which may
         arrive later: until then nothing changes (see `confirm`)."""
         if migration is None and self._end_is_unknown(path):
@@ -184,14 +183,14 @@ class SourceClaims:
         may be over while its arrival has not been seen here. And an object that is unreadable now was readable then
         (C39): its claims count, with their old revision."""
         local: dict[str, set[ClaimKey]] = {}
-        unread = self._unread_owners()
+        unreadable = self._unreadable_owners()
         known: dict[EndpointName, dict[ClaimKey, Owned[Claim]]] = {}
         for key, owned in claims:
             claim = owned.value
             if isinstance(claim.shape, LocalRoute):
                 local.setdefault(without_host(claim.owner.endpoint, self._here.host), set()).add(key)
-            if claim.owner.endpoint in unread and self._holder(key) == claim.owner.endpoint:
-                known.setdefault(unread[claim.owner.endpoint], {})[key] = owned
+            if claim.owner.endpoint in unreadable and self._holder(key) == claim.owner.endpoint:
+                known.setdefault(unreadable[claim.owner.endpoint], {})[key] = owned
         self._unexplained = local
         touched = set[ClaimKey]().union(*(self._restore_endpoint(name, routes) for name, routes in known.items()))
         return touched | self._keep_unexplained()
@@ -208,7 +207,7 @@ class SourceClaims:
                 touched |= self._update_move(path)
         return touched
 
-    def _unread_owners(self) -> dict[str, EndpointName]:
+    def _unreadable_owners(self) -> dict[str, EndpointName]:
         """Owners whose claims describe an unreadable endpoint: its own name, and that of a workload that only a
         migration brings here from there."""
         here = [move for _, move in self._migrations if move.target.node == self._here.host]
@@ -216,6 +215,7 @@ class SourceClaims:
         return {str(move.target): move.source for move in brought} | {str(name): name for name in self._unreadable}
 
     def _restore_endpoint(self, name: EndpointName, routes: Mapping[ClaimKey, Owned[Claim]]) -> set[ClaimKey]:
+        # protection: C39
         shapes = [owned.value.shape for owned in routes.values()]
         interface = next((shape.interface for shape in shapes if isinstance(shape, LocalRoute)), "")
         prefixes = tuple(key.text for key in routes)
@@ -224,9 +224,9 @@ class SourceClaims:
         )
         path = ENDPOINT.key(self._region, name)
         self._restored[path] = endpoint, max(owned.revision for owned in routes.values())
-        return self.endpoint(path, endpoint)
+        return self.set_endpoint(path, endpoint)
 
-    def unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[ClaimKey]:
+    def set_unreadable(self, endpoints: frozenset[EndpointName], migrations: frozenset[EndpointName]) -> set[ClaimKey]:
         """Replace the sets of endpoints and migrations that exist with unreadable values (C39)."""
         touched: set[ClaimKey] = set()
         if endpoints != self._unreadable:
@@ -234,7 +234,7 @@ class SourceClaims:
             for path in [path for path, (one, _) in self._restored.items() if one.name not in endpoints]:
                 gone = self._is_restored(path)
                 del self._restored[path]
-                touched |= self.endpoint(path, None) if gone else set()
+                touched |= self.set_endpoint(path, None) if gone else set()
             touched |= self._keep_unexplained() if self._unexplained else set()
         concerned = [path for name in self._migrations.set_unreadable(migrations) for path in self._existing(name)]
         if self._unexplained:
@@ -306,6 +306,7 @@ class SourceClaims:
 
     def _end_is_unknown(self, path: bytes) -> bool:
         """Return whether the destination of traffic depends on how that migration ended."""
+        # protection: N8
         move = self._migrations.get(path)
         if move is None or not self._existing(move.source):
             return False
@@ -389,7 +390,7 @@ class SourceClaims:
         return resolve(key, (self._claimant(key, wanted) for wanted in self._owners.claimants(key)))
 
     def _claimant(self, key: ClaimKey, wanted: SourcedClaim) -> Claimant:
-        presence, shape = self._presence(wanted.path), wanted.claim.shape
+        presence, shape = self._presence_at(wanted.path), wanted.claim.shape
         if presence is Presence.SETTLED and key in self._unconfirmed.get(wanted.path, ()):
             presence = Presence.UNCONFIRMED_HOLDER if self._holds(key, wanted.path) else Presence.UNCONFIRMED
         is_arriving = isinstance(shape, LocalRoute) and presence is not Presence.SETTLED  # an unconfirmed one too
@@ -403,7 +404,7 @@ class SourceClaims:
             return endpoint.name.individual
         return path if move is None else move.target.individual
 
-    def _presence(self, path: bytes) -> Presence:
+    def _presence_at(self, path: bytes) -> Presence:
         if self._migrations.get(path) is not None:
             return Presence.EXPECTED
         endpoint = self._endpoints.get(path)
@@ -412,8 +413,6 @@ class SourceClaims:
         move = self._migrations.towards(endpoint.name)
         if move is not None and not self._existing(move.source):
             return Presence.SOURCE_GONE
-        return (
-            Presence.SOURCE_REAPPEARED
-            if move is not None and self._migrations.has_departed(move)
-            else Presence.EXPECTED
-        )
+        if move is not None and self._migrations.has_departed(move):
+            return Presence.SOURCE_REAPPEARED
+        return Presence.EXPECTED

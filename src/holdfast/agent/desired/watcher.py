@@ -128,15 +128,15 @@ class SourceWatcher:
     def _apply_changes(self) -> set[ClaimKey]:
         touched: set[ClaimKey] = set()
         for key in self._take_changed(self._migrations):
-            touched |= self.claims.migration(key, self._migrations.objects.get(key))
+            touched |= self.claims.set_migration(key, self._migrations.objects.get(key))
         for key in self._take_changed(self._hosts):
-            touched |= self.claims.host(key, self._hosts.objects.get(key))
+            touched |= self.claims.set_host(key, self._hosts.objects.get(key))
         for key in self._take_changed(self._endpoints):
-            touched |= self.claims.endpoint(key, self._endpoints.objects.get(key))
+            touched |= self.claims.set_endpoint(key, self._endpoints.objects.get(key))
         before, self._revisions = self._revisions, [mirror.revision for mirror in self._mirrors()]
         if self._revisions != before:
             touched |= self.claims.rewritten()
-        return touched | self.claims.unreadable(self._unreadable_names(ENDPOINT), self._unreadable_names(MIGRATION))
+        return touched | self.claims.set_unreadable(self._unreadable_names(ENDPOINT), self._unreadable_names(MIGRATION))
 
     def _unreadable_names(self, kind: Kind[Any, EndpointName]) -> frozenset[EndpointName]:
         """Names of objects with an unreadable value, from their keys."""

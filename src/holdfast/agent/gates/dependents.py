@@ -29,6 +29,7 @@ class DependentsGate:
     _refusals: tuple[Instant, dict[int, Closed]] = field(default_factory=lambda: (NEVER, {}))
 
     def judge(self, change: Change[ClaimKey, Claim], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
+        # protection: N9
         if change.op is Op.DELETE:
             count = self.present.dependents(change.key)
             return self._has_dependents(count, now) if count else None

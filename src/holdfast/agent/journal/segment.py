@@ -35,6 +35,7 @@ class Segment:
 
     def write(self, entries: Sequence[JournalEntry]) -> None:
         """Write the whole batch at once. Raises `OSError` or `TooLong`; then none of it counts."""
+        # protection: N11
         data, before = pack(entries, self._last + 1), self.size
         try:
             self._write_all(data)
