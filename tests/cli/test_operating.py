@@ -16,7 +16,7 @@ import pytest
 from holdfast.lab.demo import wanted_file
 from holdfast.testing.real.processes import Unavailable, tool
 from tests.cli.routes import ALL, Routes, running
-from tests.runtime.daemon import alive
+from tests.runtime.daemon.harness import alive
 
 
 def some(count: int) -> dict[str, str]:

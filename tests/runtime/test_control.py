@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.runtime import control
 from holdfast.runtime.control import LINE_LIMIT, Answer, ControlServer, Declined, Request, Who, ask
-from tests.runtime.place import until
+from tests.runtime.harness import until
 
 
 async def echo(request: Request, who: Who) -> Any:

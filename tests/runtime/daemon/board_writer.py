@@ -1,6 +1,6 @@
 """A value that shows when it is torn, and a process that writes such values to a board as fast as it can.
 
-python -m tests.runtime.notes BOARD
+python -m tests.runtime.daemon.board_writer BOARD
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from holdfast.runtime.decision_log import DecisionLog
-from tests.runtime.test_decisions import decision
+from tests.runtime.test_decision_log import decision
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, resource.RLIM_INFINITY))
 log = DecisionLog(Path(sys.argv[1]), "lab.routes")

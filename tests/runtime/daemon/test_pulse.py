@@ -23,7 +23,7 @@ from holdfast.runtime.daemon.pulse import (
     was_suspended,
 )
 from holdfast.runtime.daemon.vitals import Vitals
-from tests.runtime.place import HandClock, patient
+from tests.runtime.harness import HandClock, patient
 
 BOUNDS = Bounds()
 NOW = Instant(10**13)

@@ -9,7 +9,7 @@ from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.runtime.daemon.worker import Heartbeat, Spec, Worker
 from holdfast.runtime.paths import RolePaths
-from tests.runtime.place import HandClock
+from tests.runtime.harness import HandClock
 
 
 def test_a_worker_that_was_away_before_its_first_look_gives_its_supervisor_the_time_again(tmp_path: Path) -> None:

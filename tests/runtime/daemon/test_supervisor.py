@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime.daemon.board import Board
-from tests.runtime.daemon import ROOT, Daemon, Named, alive, daemon
+from tests.runtime.daemon.harness import ROOT, Daemon, Named, alive, daemon
 from tests.runtime.test_metrics import listening, samples, value
 
 
@@ -144,7 +144,7 @@ def test_a_reload_reaches_a_worker_that_is_just_starting(tmp_path: Path) -> None
         "import time\nfrom pathlib import Path\n"
         f"Path({str(tmp_path / 'begun')!r}).touch()\n"
         f"while not Path({str(tmp_path / 'go')!r}).exists():\n    time.sleep(0.01)\n"
-        "from tests.runtime.jobs import telling\n"
+        "from tests.runtime.daemon.jobs import telling\n"
     )
     one = Daemon(tmp_path, [("telling", "late_job:telling")])
     one.start(PYTHONPATH=os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT), str(tmp_path)])))

@@ -18,7 +18,7 @@ from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.decision_log import history
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.paths import RolePaths
-from tests.runtime.place import HandClock, Workshop, numbered
+from tests.runtime.harness import HandClock, Workshop, numbered
 
 ADA = Who(1_000, 77, "ada")
 

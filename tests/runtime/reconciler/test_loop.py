@@ -19,7 +19,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns, judge
 from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
-from tests.runtime.place import HandClock, Workshop, numbered, owned, patient, pulse_backlog, until
+from tests.runtime.harness import HandClock, Workshop, numbered, owned, patient, pulse_backlog, until
 
 TABLES = st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b"]))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.fault import fault
-from tests.runtime.daemon import Daemon, Named, alive, daemon
+from tests.runtime.daemon.harness import Daemon, Named, alive, daemon
 
 
 def patience(protection: str) -> float:
@@ -67,7 +67,9 @@ def test_C5_a_finished_one_shot_job_is_left_alone(tmp_path: Path) -> None:
         assert (tmp_path / "state" / "finished").read_text() == "done\n"
 
 
-@fault("C25", without="holdfast.runtime.daemon.pulse:last_sign_of_consuming", by="tests.runtime.jobs:last_success")
+@fault(
+    "C25", without="holdfast.runtime.daemon.pulse:last_sign_of_consuming", by="tests.runtime.daemon.jobs:last_success"
+)
 def test_C25_a_worker_that_waits_for_its_database_is_left_alone(tmp_path: Path) -> None:
     # Its attempts are on the board with the next heartbeat: the bound must leave room for a late one.
     with daemon(tmp_path, ["waiting"], bounds={"stalled_after": 3.5}) as one:

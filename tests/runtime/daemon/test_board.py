@@ -23,17 +23,17 @@ from holdfast.runtime.daemon.board import Board, BoardError, Cell
 from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.testing.real.processes import wait_until
-from tests.runtime.notes import Note, note, whole
-from tests.runtime.place import HandClock, patient
+from tests.runtime.daemon.board_writer import Note, note, whole
+from tests.runtime.harness import HandClock, patient
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ROUNDS = 25
 
 
 @contextmanager
 def writer(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that writes at full speed, on from the last whole value."""
-    process = subprocess.Popen([sys.executable, "-m", "tests.runtime.notes", str(path)], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "tests.runtime.daemon.board_writer", str(path)], cwd=ROOT)
     try:
         yield process
     finally:

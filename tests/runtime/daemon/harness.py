@@ -1,6 +1,6 @@
-"""A real supervisor with jobs of `tests.runtime.jobs` and bounds that are short where a test needs them to be.
+"""A real supervisor with jobs of `tests.runtime.daemon.jobs` and bounds that are short where a test needs them to be.
 
-    python -m tests.runtime.daemon FOLDER
+    python -m tests.runtime.daemon.harness FOLDER
 
 FOLDER/plan.json says which workers and bounds; it is read again at a reload.
 """
@@ -41,7 +41,7 @@ from holdfast.testing.real.processes import tool, wait_until
 ROLE = "lab"
 WITHIN = 120.0
 """Far beyond the 30 s after which a worker that does not start is started again."""
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Named = str | tuple[str, str]
 """A worker by its job, or by its name and its job."""
 PATIENT = {
@@ -112,7 +112,16 @@ class Daemon:
         (self.folder / "plan.json").write_text(json.dumps(self.plan))
 
     def start(self, **environ: str) -> None:
-        command = [tool("setpriv"), "--pdeathsig", "KILL", "--", sys.executable, "-P", "-m", "tests.runtime.daemon"]
+        command = [
+            tool("setpriv"),
+            "--pdeathsig",
+            "KILL",
+            "--",
+            sys.executable,
+            "-P",
+            "-m",
+            "tests.runtime.daemon.harness",
+        ]
         here = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(ROOT)]))
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -216,7 +225,7 @@ class Daemon:
 
 
 def _entry(job: str) -> str:
-    return job if ":" in job else f"tests.runtime.jobs:{job}"
+    return job if ":" in job else f"tests.runtime.daemon.jobs:{job}"
 
 
 def _sentence(line: str) -> str:

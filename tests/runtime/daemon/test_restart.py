@@ -1,4 +1,4 @@
-"""Care: every transition of a worker under its supervisor, the backoff, and the mark of a crash loop."""
+"""Restart states: every transition of a worker under its supervisor, the backoff, and the mark of a crash loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import Instant, seconds
 from holdfast.runtime.daemon.pulse import ACTIONS, Action, PulseVerdict
 from holdfast.runtime.daemon.restart import TRANSITIONS, Effect, RestartState, WorkerCheck, WorkerPhase, backoff, step
-from tests.runtime.place import patient
+from tests.runtime.harness import patient
 
 BOUNDS = Bounds()
 T0 = Instant(10**13)
@@ -23,16 +23,16 @@ def at(second: float) -> Instant:
     return T0 + seconds(second)
 
 
-def look(
-    care: RestartState, verdict: PulseVerdict, second: float, evidence: str = ""
+def check(
+    state: RestartState, verdict: PulseVerdict, second: float, evidence: str = ""
 ) -> tuple[RestartState, Sequence[Effect]]:
-    return step(care, WorkerCheck(verdict, evidence, at(second)), BOUNDS)
+    return step(state, WorkerCheck(verdict, evidence, at(second)), BOUNDS)
 
 
 def running(since: float = 0.0) -> RestartState:
-    care, effects = look(RestartState(), PulseVerdict.STARTING, since)
+    state, effects = check(RestartState(), PulseVerdict.STARTING, since)
     assert list(effects) == [Effect.START]
-    return care
+    return state
 
 
 def test_a_worker_that_is_due_is_started() -> None:
@@ -40,66 +40,66 @@ def test_a_worker_that_is_due_is_started() -> None:
 
 
 def test_a_worker_is_not_started_before_its_pause_is_over() -> None:
-    dead, _ = look(running(), PulseVerdict.DEAD, 5)
-    waiting, effects = look(dead, PulseVerdict.STARTING, 5.4)
+    dead, _ = check(running(), PulseVerdict.DEAD, 5)
+    waiting, effects = check(dead, PulseVerdict.STARTING, 5.4)
     assert (waiting.phase, list(effects)) == (WorkerPhase.DUE, [])
-    _, effects = look(waiting, PulseVerdict.STARTING, 5.6)
+    _, effects = check(waiting, PulseVerdict.STARTING, 5.6)
     assert list(effects) == [Effect.START]
 
 
 @pytest.mark.parametrize("verdict", [PulseVerdict.HUNG, PulseVerdict.STALLED, PulseVerdict.NEGLECTS])
 def test_what_must_go_gets_sigterm_then_five_seconds_then_sigkill_then_a_successor(verdict: PulseVerdict) -> None:
-    care, effects = look(running(), verdict, 20, "why")
-    assert (care.phase, list(effects)) == (WorkerPhase.ENDING, [Effect.TERM])
-    care, effects = look(care, verdict, 24.9)
-    assert (care.phase, list(effects)) == (WorkerPhase.ENDING, [])
-    care, effects = look(care, verdict, 25)
-    assert (care.phase, list(effects)) == (WorkerPhase.KILLED, [Effect.KILL])
-    care, effects = look(care, verdict, 25.1)
-    assert (care.phase, list(effects)) == (WorkerPhase.KILLED, [])
-    care, effects = look(care, PulseVerdict.DEAD, 25.2, "killed by signal 9")
-    assert (care.phase, list(effects)) == (WorkerPhase.DUE, [])
-    assert care.trouble is not None
-    assert (care.trouble.verdict, care.trouble.evidence, care.trouble.at) == (verdict, "why", at(20))
+    state, effects = check(running(), verdict, 20, "why")
+    assert (state.phase, list(effects)) == (WorkerPhase.ENDING, [Effect.TERM])
+    state, effects = check(state, verdict, 24.9)
+    assert (state.phase, list(effects)) == (WorkerPhase.ENDING, [])
+    state, effects = check(state, verdict, 25)
+    assert (state.phase, list(effects)) == (WorkerPhase.KILLED, [Effect.KILL])
+    state, effects = check(state, verdict, 25.1)
+    assert (state.phase, list(effects)) == (WorkerPhase.KILLED, [])
+    state, effects = check(state, PulseVerdict.DEAD, 25.2, "killed by signal 9")
+    assert (state.phase, list(effects)) == (WorkerPhase.DUE, [])
+    assert state.trouble is not None
+    assert (state.trouble.verdict, state.trouble.evidence, state.trouble.at) == (verdict, "why", at(20))
 
 
 def test_a_worker_that_beats_again_after_sigterm_is_replaced_all_the_same() -> None:
-    care, _ = look(running(), PulseVerdict.HUNG, 20)
-    care, effects = look(care, PulseVerdict.HEALTHY, 25)
-    assert (care.phase, list(effects)) == (WorkerPhase.KILLED, [Effect.KILL])
+    state, _ = check(running(), PulseVerdict.HUNG, 20)
+    state, effects = check(state, PulseVerdict.HEALTHY, 25)
+    assert (state.phase, list(effects)) == (WorkerPhase.KILLED, [Effect.KILL])
 
 
 def test_a_finished_one_shot_job_is_retired_for_good() -> None:
-    care, effects = look(running(), PulseVerdict.COMPLETED, 3)
-    assert (care.phase, list(effects), care.restarts) == (WorkerPhase.COMPLETED, [], ())
-    assert look(care, PulseVerdict.COMPLETED, 4_000) == (care, ())
+    state, effects = check(running(), PulseVerdict.COMPLETED, 3)
+    assert (state.phase, list(effects), state.restarts) == (WorkerPhase.COMPLETED, [], ())
+    assert check(state, PulseVerdict.COMPLETED, 4_000) == (state, ())
 
 
 @pytest.mark.parametrize("patience", [1.0, 6.0])
 def test_a_one_shot_job_that_we_had_to_end_has_not_finished_whatever_its_exit_code(patience: float) -> None:
-    care, _ = look(running(), PulseVerdict.HUNG, 20)
-    care, _ = look(care, PulseVerdict.HUNG, 20 + patience)
-    care, _ = look(care, PulseVerdict.COMPLETED, 30)
-    assert care.phase is WorkerPhase.DUE
+    state, _ = check(running(), PulseVerdict.HUNG, 20)
+    state, _ = check(state, PulseVerdict.HUNG, 20 + patience)
+    state, _ = check(state, PulseVerdict.COMPLETED, 30)
+    assert state.phase is WorkerPhase.DUE
 
 
 @pytest.mark.parametrize(
     "verdict", [PulseVerdict.HEALTHY, PulseVerdict.WAITING, PulseVerdict.OVERDUE, PulseVerdict.STARTING]
 )
 def test_a_worker_that_works_or_waits_is_left_alone(verdict: PulseVerdict) -> None:
-    care = running()
-    assert look(care, verdict, 4_000) == (care, ())
+    state = running()
+    assert check(state, verdict, 4_000) == (state, ())
 
 
 def test_a_worker_is_back_with_its_first_pulse_not_with_its_start() -> None:
-    care, _ = look(running(), PulseVerdict.DEAD, 10)
-    care, _ = look(care, PulseVerdict.STARTING, 11)
-    care, _ = look(care, PulseVerdict.STARTING, 12)
-    assert care.trouble is not None
-    assert care.trouble.back is None
-    care, _ = look(care, PulseVerdict.WAITING, 13)
-    assert care.trouble is not None
-    assert care.trouble.back == at(13)
+    state, _ = check(running(), PulseVerdict.DEAD, 10)
+    state, _ = check(state, PulseVerdict.STARTING, 11)
+    state, _ = check(state, PulseVerdict.STARTING, 12)
+    assert state.trouble is not None
+    assert state.trouble.back is None
+    state, _ = check(state, PulseVerdict.WAITING, 13)
+    assert state.trouble is not None
+    assert state.trouble.back == at(13)
 
 
 UNKNOWN = sorted(set(product(WorkerPhase, Action)) - set(TRANSITIONS), key=str)
@@ -109,7 +109,7 @@ UNKNOWN = sorted(set(product(WorkerPhase, Action)) - set(TRANSITIONS), key=str)
 def test_a_verdict_that_a_phase_does_not_know_raises(phase: WorkerPhase, action: Action) -> None:
     verdict = next(verdict for verdict, follows in ACTIONS.items() if follows is action)
     with pytest.raises(KeyError):
-        look(RestartState(phase=phase), verdict, 0)
+        check(RestartState(phase=phase), verdict, 0)
 
 
 def test_no_process_of_ours_can_lead_to_an_unknown_transition() -> None:
@@ -133,72 +133,72 @@ def test_the_pause_is_jittered_by_a_quarter_at_most(failures: int, jitter: float
     assert 0.75 * whole <= backoff(failures, jitter, BOUNDS) <= 1.25 * whole
 
 
-def die(care: RestartState, after: float) -> RestartState:
+def die(state: RestartState, after: float) -> RestartState:
     """Lives that long from its start, then exits."""
-    care, effects = step(care, WorkerCheck(PulseVerdict.STARTING, "", care.start or T0), BOUNDS)
+    state, effects = step(state, WorkerCheck(PulseVerdict.STARTING, "", state.start or T0), BOUNDS)
     assert list(effects) == [Effect.START]
-    care, _ = step(care, WorkerCheck(PulseVerdict.DEAD, "exit code 1", care.started + seconds(after)), BOUNDS)
-    return care
+    state, _ = step(state, WorkerCheck(PulseVerdict.DEAD, "exit code 1", state.started + seconds(after)), BOUNDS)
+    return state
 
 
-def pause_after(care: RestartState) -> float:
-    assert care.restarts
-    return (care.start - care.restarts[-1]).total_seconds()
+def pause_after(state: RestartState) -> float:
+    assert state.restarts
+    return (state.start - state.restarts[-1]).total_seconds()
 
 
 def test_a_worker_that_keeps_dying_is_started_ever_more_slowly() -> None:
-    care, pauses = RestartState(), []
+    state, pauses = RestartState(), []
     for _ in range(8):
-        care = die(care, after=1)
-        pauses.append(pause_after(care))
+        state = die(state, after=1)
+        pauses.append(pause_after(state))
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
 
 
 def test_a_minute_of_health_makes_the_pause_short_again() -> None:
-    care = RestartState()
+    state = RestartState()
     for _ in range(6):
-        care = die(care, after=1)
-    assert pause_after(die(care, after=59)) == 30
-    assert pause_after(die(care, after=60)) == 0.5
+        state = die(state, after=1)
+    assert pause_after(die(state, after=59)) == 30
+    assert pause_after(die(state, after=60)) == 0.5
 
 
 def test_the_time_it_took_to_end_a_hung_worker_is_not_health() -> None:
-    care = RestartState()
+    state = RestartState()
     for _ in range(6):
-        care = die(care, after=1)
-    care, _ = step(care, WorkerCheck(PulseVerdict.STARTING, "", care.start), BOUNDS)
-    started = care.started
+        state = die(state, after=1)
+    state, _ = step(state, WorkerCheck(PulseVerdict.STARTING, "", state.start), BOUNDS)
+    started = state.started
     for verdict, age in [(PulseVerdict.HUNG, 58), (PulseVerdict.HUNG, 63), (PulseVerdict.DEAD, 64)]:
-        care, _ = step(care, WorkerCheck(verdict, "", started + seconds(age)), BOUNDS)
-    assert pause_after(care) == 30
+        state, _ = step(state, WorkerCheck(verdict, "", started + seconds(age)), BOUNDS)
+    assert pause_after(state) == 30
 
 
 def test_the_fifth_restart_within_five_minutes_marks_a_crash_loop() -> None:
-    care = RestartState()
+    state = RestartState()
     for _ in range(4):
-        care = die(care, after=1)
-    assert not care.crash_looping(BOUNDS, care.start)
-    care = die(care, after=1)
-    assert care.crash_looping(BOUNDS, care.start)
+        state = die(state, after=1)
+    assert not state.crash_looping(BOUNDS, state.start)
+    state = die(state, after=1)
+    assert state.crash_looping(BOUNDS, state.start)
 
 
 def test_a_crash_loop_is_over_when_five_minutes_have_fewer_than_five_restarts() -> None:
-    care = RestartState()
+    state = RestartState()
     for _ in range(5):
-        care = die(care, after=1)
-    first = care.restarts[0]
-    assert care.crash_looping(BOUNDS, first + seconds(299.9))
-    assert not care.crash_looping(BOUNDS, first + seconds(300))
+        state = die(state, after=1)
+    first = state.restarts[0]
+    assert state.crash_looping(BOUNDS, first + seconds(299.9))
+    assert not state.crash_looping(BOUNDS, first + seconds(300))
 
 
 def test_restarts_that_are_far_apart_are_no_crash_loop_but_are_counted_for_a_day() -> None:
-    care = RestartState()
+    state = RestartState()
     for _ in range(24):
-        care = die(care, after=3_600)
-    assert not care.crash_looping(BOUNDS, care.start)
-    assert len(care.restarts) == 24
-    care = die(care, after=30 * 3_600)
-    assert len(care.restarts) == 1
+        state = die(state, after=3_600)
+    assert not state.crash_looping(BOUNDS, state.start)
+    assert len(state.restarts) == 24
+    state = die(state, after=30 * 3_600)
+    assert len(state.restarts) == 1
 
 
 @patient
@@ -207,13 +207,13 @@ def test_any_course_of_events_is_known_and_starts_only_what_is_not_running(
     course: list[tuple[PulseVerdict, float]],
 ) -> None:
     """A walk as the supervisor makes it: without a process there is no verdict but starting or completed."""
-    care, now, process = RestartState(), T0, False
+    state, now, process = RestartState(), T0, False
     for drawn, pause in course:
         now += seconds(pause)
         verdict = drawn
         if not process:
-            verdict = PulseVerdict.COMPLETED if care.phase is WorkerPhase.COMPLETED else PulseVerdict.STARTING
-        care, effects = step(care, WorkerCheck(verdict, "", now), BOUNDS)
+            verdict = PulseVerdict.COMPLETED if state.phase is WorkerPhase.COMPLETED else PulseVerdict.STARTING
+        state, effects = step(state, WorkerCheck(verdict, "", now), BOUNDS)
         assert (Effect.START in effects) <= (not process)
         assert all(process for effect in effects if effect is not Effect.START)
         process = (process or Effect.START in effects) and verdict not in (PulseVerdict.DEAD, PulseVerdict.COMPLETED)
