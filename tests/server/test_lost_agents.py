@@ -173,5 +173,6 @@ def test_what_became_of_them_is_one_sentence_in_the_log(here: Observatory) -> No
 
     with capture_logs() as logs:
         asyncio.run(scenario())
-    said = [str(one["event"]) for one in logs if "replaced" in str(one["event"])]
-    assert said == ["agent-status replaced 4 (agent r1, agent r2, agent r3, and 1 more): alive → silent"]
+    (line,) = [one for one in logs if one["event"] == "changes applied" and one["op"] == "replace"]
+    assert (line["place"], line["values"]) == ("agent-status", "alive → silent")
+    assert line["keys"] == "4 (agent r1, agent r2, agent r3, and 1 more)"

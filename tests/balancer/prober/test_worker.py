@@ -64,7 +64,8 @@ def test_it_ends_in_order_in_the_middle_of_its_work(tmp_path: Path) -> None:
         prober.line.assign(Assignment(tuple(web(port, f"web{index}") for index in range(20))))
         await prober.until(lambda: len(prober.results) > 20, "it works")
         prober.process.stop()
-        assert "died" not in prober.process.output
+        assert "task failed" not in prober.process.output
+        assert "worker failed" not in prober.process.output
 
     with backends.server(backends.slow) as port:
         with_prober(tmp_path, scenario)

@@ -95,7 +95,7 @@ class DecisionNarrator(Generic[K, V]):
     def _records(self, done: _Sorted[K, V], failed: Sequence[Outcome[K, V]]) -> Iterable[Decision]:
         at = self._clock.wall()
         if created := done.get(Op.CREATE):
-            made = f"{self._place.wording[Op.CREATE].done} {self._names(created)}"
+            made = f"{self._place.done[Op.CREATE]} {self._names(created)}"
             first = self._record(at, created[0], "applied", made)
             yield first if len(created) == 1 else msgspec.structs.replace(first, count=len(created))
         for outcome in failed:
@@ -146,7 +146,7 @@ class DecisionNarrator(Generic[K, V]):
         """Returns the sentence of an applied change, its old owner and its new owner."""
         old, new, values = _owner(change.old), _owner(change.new), self._values(change)
         shown = f" ({values})" if values else ""
-        return f"{self._place.wording[change.op].done}{shown}{_because(old, new)}", old, new
+        return f"{self._place.done[change.op]}{shown}{_because(old, new)}", old, new
 
     def _values(self, change: Change[K, V]) -> str:
         """Formats the old and new value where the place formats values: `ACTIVE → DOWN`."""

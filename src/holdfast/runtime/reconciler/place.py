@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from holdfast.model.base.time import Duration
 from holdfast.reconcile import Brake, Change, Gate, Kinds, Op, Outcome, Owned
@@ -80,18 +80,7 @@ class LoopTimings:
     do not list the store at the same moment."""
 
 
-class Wording(NamedTuple):
-    """Verb of an operation in a sentence: "could not `do`", and `done`."""
-
-    do: str
-    done: str
-
-
-WORDING: Mapping[Op, Wording] = {
-    Op.DELETE: Wording("delete", "deleted"),
-    Op.REPLACE: Wording("replace", "replaced"),
-    Op.CREATE: Wording("create", "created"),
-}
+DONE: Mapping[Op, str] = {Op.DELETE: "deleted", Op.REPLACE: "replaced", Op.CREATE: "created"}
 
 
 @dataclass
@@ -117,8 +106,8 @@ class Place(Generic[K, V]):
     """Selects changes that occur all the time, such as heartbeats: counted, but neither logged nor recorded."""
     show_value: Callable[[V], str] = field(default=lambda _value: "")
     """Formats a value where the key alone does not describe the object: `ACTIVE`, `alive`."""
-    wording: Mapping[Op, Wording] = field(default_factory=lambda: WORDING)
-    """Verbs for a place that does not create, replace or delete objects: "was notified of"."""
+    done: Mapping[Op, str] = field(default_factory=lambda: DONE)
+    """Verbs in the decision log, for a place that does not create, replace or delete objects: "was notified of"."""
     live_first: bool = False
     """True where changes that arrive during a full pass are applied between two pages instead of after the last: for
     long passes and urgent changes. `get` of source and target must then answer with the present for every object from

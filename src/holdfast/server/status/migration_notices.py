@@ -24,7 +24,7 @@ from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import LoopTimings, Place, Wording
+from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import LeaderGate, Leading, NotLeading
 from holdfast.server.status.feed import follow
@@ -40,11 +40,7 @@ LOOK_EVERY = Duration(seconds=1)
 NAMED = 20
 """Arrivals that are named while the webhook does not take them; the rest is counted."""
 
-DEEDS: Mapping[Op, Wording] = {
-    Op.DELETE: Wording("forget", "forgot"),
-    Op.REPLACE: Wording("be told anew of", "was told anew of"),
-    Op.CREATE: Wording("be told of", "was told of"),
-}
+DONE: Mapping[Op, str] = {Op.DELETE: "forgot", Op.REPLACE: "was told anew of", Op.CREATE: "was told of"}
 
 Tell = Callable[[dict[str, str]], Awaitable[str | None]]
 """Tells one notice; what went wrong, if something did."""
@@ -154,7 +150,7 @@ class MigrationNotices:
                 lambda key: f"migration {key.decode(errors='replace').rpartition('/')[2]}",
                 lambda new, old: new == old,  # never of one that cannot be read: no key is empty
                 term=lambda: fence.term,
-                wording=DEEDS,
+                done=DONE,
                 read_back=False,
             ),
             # Vitals of its own: those of the worker show the reports, and an unreachable webhook must not stall them.
