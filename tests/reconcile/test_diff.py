@@ -33,7 +33,7 @@ def changes(want: Run, have: Run) -> list[Change[int, str]]:
 
 
 @given(worlds, worlds)
-def test_applying_the_changes_makes_the_present_the_wanted(want: dict[int, str], have: dict[int, str]) -> None:
+def test_applying_the_changes_turns_actual_into_desired_state(want: dict[int, str], have: dict[int, str]) -> None:
     assert applied(have, changes(run(want), run(have))) == want
 
 
@@ -44,13 +44,13 @@ def test_changes_come_in_key_order_and_at_most_one_per_key(want: dict[int, str],
 
 
 @given(worlds, worlds)
-def test_what_is_as_wanted_is_not_touched(want: dict[int, str], have: dict[int, str]) -> None:
+def test_equal_objects_give_no_change(want: dict[int, str], have: dict[int, str]) -> None:
     touched = {change.key for change in changes(run(want), run(have))}
     assert not touched & {key for key in want if have.get(key) == want[key]}
 
 
 @given(worlds, worlds)
-def test_a_second_look_finds_nothing_to_do(want: dict[int, str], have: dict[int, str]) -> None:
+def test_a_second_diff_is_empty(want: dict[int, str], have: dict[int, str]) -> None:
     after = applied(have, changes(run(want), run(have)))
     assert changes(run(want), run(after)) == []
 
@@ -66,7 +66,7 @@ def test_two_pages_of_a_range_give_the_changes_of_the_whole(
 
 
 @given(worlds, worlds)
-def test_what_is_alike_may_be_the_very_same_object(want: dict[int, str], have: dict[int, str]) -> None:
+def test_equal_values_may_be_the_same_object(want: dict[int, str], have: dict[int, str]) -> None:
     """As in a flood: one object for all that say the same; then two are compared once, and that counts for the rest."""
     new, old = ({value: Owned(value, source, 1) for value in "abc"} for source in "wh")
     w, h = [(key, new[v]) for key, v in sorted(want.items())], [(key, old[v]) for key, v in sorted(have.items())]

@@ -1,4 +1,4 @@
-"""The gates sync, brake and intent: what closes them, what they say, what opens them."""
+"""The sync, brake and pause gates: what closes them, what they answer, what releases."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,7 +69,7 @@ def test_time_never_opens_the_sync_gate() -> None:
     assert SyncGate({"a": Synced(T0)}).judge(delete(1), {}, 9, T0 + seconds(1e6)) is not None
 
 
-def test_what_only_marks_in_the_target_know_waits_for_all_sources() -> None:
+def test_an_object_known_only_from_its_tag_waits_for_all_sources() -> None:
     sync = SyncGate({"a": Synced(T0, 7), "b": Synced(T0)})
     assert sync.judge(delete(1, "a"), {}, 9, T0) is None
     closed = sync.judge(delete(1, ""), {}, 9, T0)
@@ -79,7 +79,7 @@ def test_what_only_marks_in_the_target_know_waits_for_all_sources() -> None:
     assert sync.judge(delete(1, ""), {}, 9, T0) is None
 
 
-def test_a_value_that_was_never_understood_holds_the_prune_of_its_source_and_is_named() -> None:
+def test_a_value_that_was_never_readable_holds_the_deletes_of_its_source_and_is_named() -> None:
     sync = SyncGate({"a": Synced(T0, 7, unreadable=("/calico/…/r7",)), "b": Synced(T0, 3)})
     closed = sync.judge(delete(1, "a"), {}, 9, T0)
     assert closed is not None
@@ -87,7 +87,7 @@ def test_a_value_that_was_never_understood_holds_the_prune_of_its_source_and_is_
     assert sync.judge(delete(1, "b"), {}, 9, T0) is None
 
 
-def test_twenty_deletes_of_a_thousand_flow_and_so_do_a_hundred_of_a_thousand() -> None:
+def test_twenty_deletes_of_a_thousand_pass_and_so_do_a_hundred_of_a_thousand() -> None:
     assert len(braked(new_brake(), range(20), 1_000, T0).ready) == 20
     assert len(braked(new_brake(), range(100), 1_000, T0).ready) == 100
 
@@ -121,7 +121,7 @@ def test_a_slow_trickle_never_meets_the_brake() -> None:
         now += seconds(10)
 
 
-def test_creates_and_replaces_flow_while_the_brake_is_closed() -> None:
+def test_creates_and_replaces_pass_while_the_brake_is_closed() -> None:
     brake = new_brake()
     wish = [delete(key) for key in range(50)] + [create(key) for key in range(100, 900)]
     made = plan(wish, [brake], {"routes": 100}, T0, kinds)
@@ -148,7 +148,7 @@ def test_a_delete_that_came_later_waits_for_a_list_of_its_own() -> None:
     assert ([c.key for c in made.ready], [c.key for c, _ in made.held]) == (list(range(25)), [25])
 
 
-def test_a_wish_that_went_away_meanwhile_starts_its_minute_anew() -> None:
+def test_a_delete_that_was_withdrawn_meanwhile_starts_its_minute_again() -> None:
     brake = new_brake()
     braked(brake, range(25), 100, T0)
     braked(brake, range(0), 100, T0 + seconds(30))  # the list agreed with us again

@@ -81,7 +81,7 @@ def test_the_ledger_is_open_for_all_only_while_nothing_waits_for_its_retry() -> 
     assert ledger.is_open(NOW + seconds(1))
 
 
-def test_changes_are_alike_that_are_from_one_value_to_another_whenever_that_was_written() -> None:
+def test_changes_between_the_same_two_values_are_alike_whenever_they_were_written() -> None:
     up, down, value = Owned("up", "s", 1), Owned("down", "s", 1), "as it was"
     flood = [Change(Op.REPLACE, key, Owned(value, "s", 1), down) for key in range(3)]
     others = [Change(Op.REPLACE, 7, down, up), Change(Op.DELETE, 8, up, None), Change(Op.CREATE, 9, None, down)]
@@ -90,7 +90,7 @@ def test_changes_are_alike_that_are_from_one_value_to_another_whenever_that_was_
     assert sorted(some[0].key for some in found if len(some) == 1) == [7, 8, 9]
 
 
-def test_what_is_leaned_upon_is_created_first_and_deleted_last() -> None:
+def test_dependencies_are_created_first_and_deleted_last() -> None:
     order: Kinds[str] = Kinds(of=lambda key: key[0], order=("p", "e"))
     wish = [Change(op, key + str(op), Owned("", "s", 1), None) for key in ("e", "p") for op in (Op.DELETE,)]
     wish += [Change(Op.CREATE, key + "2", None, Owned("", "s", 1)) for key in ("e", "p")]
@@ -115,7 +115,7 @@ def test_held_changes_keep_their_place_and_their_age_until_the_gate_opens(wish: 
     assert {c.key for c in plan(changes, [gate], {}, later, kinds).ready} == set(wish)
 
 
-def test_a_partial_look_leaves_the_others_in_the_ledger() -> None:
+def test_a_partial_comparison_leaves_the_others_in_the_ledger() -> None:
     ledger = Ledger[int, str](kinds)
     ledger.note(plan([change(Op.DELETE, 1), change(Op.DELETE, 3)], [Odd()], {}, NOW, kinds), NOW)
     ledger.note(Plan([], [], compared={1}), NOW)
@@ -142,14 +142,14 @@ def test_a_failed_change_is_retried_after_a_growing_pause_deletes_too() -> None:
     assert pauses[-1] == 60.0
 
 
-def test_a_wish_that_changed_is_not_made_to_wait_for_the_old_ones_failure() -> None:
+def test_a_change_that_differs_does_not_wait_for_the_failure_of_the_old_one() -> None:
     ledger = Ledger[int, str](kinds)
     ledger.note(Outcome(change(Op.CREATE, 4, "bad mtu"), "invalid argument"), NOW)
     assert ledger.judge(change(Op.CREATE, 4, "bad mtu"), {}, 0, NOW) is not None
     assert ledger.judge(change(Op.CREATE, 4, "good mtu"), {}, 0, NOW) is None
 
 
-def test_success_closes_the_story() -> None:
+def test_a_success_removes_the_change_from_the_ledger() -> None:
     ledger = Ledger[int, str](kinds)
     ledger.note(Outcome(change(Op.CREATE, 4), "no"), NOW)
     ledger.note(Outcome(change(Op.CREATE, 4)), NOW)

@@ -1,4 +1,4 @@
-"""A place to reconcile, in memory, with a clock that a test moves by hand."""
+"""Harness of the reconcile loop: a place in memory, with a clock that a test moves by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-"""For properties on a machine that others keep busy, too."""
+"""Hypothesis settings for a busy machine."""
 
 KINDS: Kinds[int] = one_kind("routes")
 BIRTH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,8 +51,8 @@ def numbered(count: int) -> dict[int, str]:
     return {key: f"v{key}" for key in range(count)}
 
 
-class Workshop:
-    """`want` and `have` are set at the start and can be changed at any time; `turn` lets the loop do what is due."""
+class MemoryPlace:
+    """A place in memory. `want` and `have` can change at any time; `turn` runs one turn of the loop."""
 
     def __init__(
         self,
@@ -130,10 +130,10 @@ class Workshop:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """For conditions that nobody signals; bounded by the time-out around it."""
+    """Waits for a condition that has no event; the caller sets a timeout."""
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
-def pulse_backlog(shop: Workshop) -> int | None:
-    return shop.vitals.pulse(1, shop.clock.now()).backlog
+def pulse_backlog(site: MemoryPlace) -> int | None:
+    return site.vitals.pulse(1, site.clock.now()).backlog

@@ -36,7 +36,7 @@ async def hang(_request: Request, _who: Who) -> Any:
 
 
 class Barrier:
-    """A command that takes until somebody opens."""
+    """A command that runs until the test releases it."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -191,7 +191,7 @@ async def test_a_forged_who_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("pid", [0, -1])
 def test_a_peer_that_the_kernel_cannot_name_is_not_the_supervisor(tmp_path: Path, pid: int) -> None:
-    """From another pid namespace a peer's pid reads as 0: that must be nobody's."""
+    """From another pid namespace the pid of a peer reads as 0, which must not match any process."""
     server = ControlServer(tmp_path / "lab.sock", HANDLERS)
     request = b'{"do": "echo", "who": {"uid": 0, "pid": 1, "name": "root"}}'
     answer = asyncio.run(server._answer(request, Who(1_000, pid, "mallory")))

@@ -1,4 +1,4 @@
-"""Long work in steps: the same work at once and in turns."""
+"""Cooperative work gives the same result at once and in turns."""
 
 from __future__ import annotations
 

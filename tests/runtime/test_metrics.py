@@ -1,4 +1,4 @@
-"""Metrics of all workers as one exposition, and the words for the service manager."""
+"""Metrics of all workers as one exposition, and the messages to systemd."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ PATIENT = {
     "supervisor_silent_after": 60.0,
     "grace_after": 30.0,
 }
-"""No row of the policy strikes by accident, however loaded the machine is; each test shortens its own."""
+"""Bounds that no loaded machine reaches by accident; each test shortens its own."""
 
 
 def paths(folder: Path) -> RolePaths:
@@ -87,7 +87,7 @@ def main(folder: Path) -> int:
 
 
 class Daemon:
-    """The other end: a supervisor process as a test sees it."""
+    """A supervisor process, as a test sees it."""
 
     def __init__(self, folder: Path, workers: Sequence[Named], **plan: Any) -> None:
         """`workers` are names of jobs, or (name, job); a job that is called finishing or …_once is a one-shot."""
@@ -101,9 +101,9 @@ class Daemon:
             **plan,
         }
         self.pids: dict[str, int | None] = {}
-        """For a test to remember who was who."""
+        """Process ids that a test remembers."""
         self.known: dict[str, int] = {}
-        """For a test to remember how many decisions there were on each."""
+        """Number of decisions on each worker that a test remembers."""
         self._process: subprocess.Popen[bytes] | None = None
         self.write_plan()
 
@@ -142,7 +142,7 @@ class Daemon:
         os.kill(self.pid, number)
 
     def send_group(self, number: signal.Signals) -> None:
-        """As a terminal does: to the supervisor and everything that it started."""
+        """Sends a signal to the whole process group, as a terminal does."""
         os.killpg(self.pid, number)
 
     def wait(self, within: float = WITHIN) -> int:
@@ -159,7 +159,7 @@ class Daemon:
         return next(one for one in self.workers() if one.name == name)
 
     def workers(self) -> list[WorkerReport]:
-        """What the board shows; it can be read without the supervisor."""
+        """Returns what the board shows, also without the supervisor."""
         try:
             board = Board.open(self.paths.board, read_only=True)
         except BoardError:
@@ -182,15 +182,15 @@ class Daemon:
         path.with_suffix(".new").replace(path)
 
     def log(self) -> list[str]:
-        """All sentences so far, of the supervisor and its workers."""
+        """Returns all log lines so far as `event field=value …`, of the supervisor and its workers."""
         return [_sentence(line) for line in (self.folder / "log").read_text(errors="replace").splitlines()]
 
     def said(self, *parts: str) -> bool:
-        """Whether some sentence has all these parts."""
+        """True when one log line has all these parts."""
         return any(all(part in line for part in parts) for line in self.log())
 
     def ends(self) -> list[str]:
-        """What was said about the end of each worker, in order."""
+        """Returns the log lines about the end of each worker, in order."""
         begins = ("killing worker", "job cancelled")
         return [line for line in self.log() if line.startswith(begins) or line.endswith(" stops")]
 
@@ -209,7 +209,7 @@ class Daemon:
             raise AssertionError(f"{error}\n{shown}\n" + "\n".join(self.log()[-30:])) from None
 
     def until_well(self, *names: str, within: float = WITHIN) -> None:
-        """All workers, or these, show a pulse of their own."""
+        """Waits until all workers, or these, show a pulse."""
 
         def well() -> bool:
             found = [one for one in self.workers() if not names or one.name in names]
@@ -251,7 +251,7 @@ def daemon(folder: Path, workers: Sequence[Named], **plan: Any) -> Iterator[Daem
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and not a zombie."""
+    """True for a process that exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

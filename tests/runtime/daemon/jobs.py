@@ -1,4 +1,4 @@
-"""Jobs of workers that misbehave when they are told to: by a file in the state folder, which they take away."""
+"""Jobs that misbehave on demand: a test writes a file into the state folder, and the job deletes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _order(worker: Worker) -> str:
 
 
 async def steady(worker: Worker) -> None:
-    """Does nothing, well; and what it is told."""
+    """Idles, and misbehaves on demand."""
     while not await worker.stopped(seconds(0.05)):
         order = _order(worker)
         if order:
@@ -80,7 +80,7 @@ ORDERS: dict[str, Callable[[Worker], None]] = {
 
 
 class Heap:
-    """Work that nobody does."""
+    """A queue whose work is never done."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -103,33 +103,33 @@ async def finishing(worker: Worker) -> None:
 
 
 async def hanging_once(worker: Worker) -> None:
-    """A one-shot job that waits for ever, for a queue that nobody fills, until a file lets it finish."""
+    """A one-shot job that waits for an empty queue until a file lets it complete."""
     worker.vitals.consumes(Heap(1))
     while not (worker.paths.state / "finish").exists():  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 
 async def waiting(worker: Worker) -> None:
-    """Tries again and again; its database is away."""
+    """Retries for ever: its database is unreachable."""
     worker.vitals.consumes(Heap(3))
     while not await worker.stopped(seconds(0.1)):
         worker.vitals.attempted(success=False, state="waiting: database")
 
 
 async def dragging(worker: Worker) -> None:
-    """Does not care for being told to stop; it can only be cancelled."""
+    """Ignores the stop event; it can only be cancelled."""
     log.info(f"{worker.name} runs")
     await asyncio.Event().wait()
 
 
 async def unending(worker: Worker) -> None:
-    """Works for ever, and blocks its loop as soon as it is told to stop."""
+    """Runs for ever, and blocks its event loop once it must stop."""
     await worker.stopping.wait()
     time.sleep(3_600)  # noqa: ASYNC251
 
 
 async def telling(worker: Worker) -> None:
-    """Tells which configuration it runs with."""
+    """Logs the configuration it runs with."""
     log.info(f"{worker.name} runs with level {worker.config.log.level}")
     while not await worker.stopped(seconds(0.05)):
         if worker.reloaded.is_set():

@@ -1,4 +1,4 @@
-"""Whether a process that has not shown a pulse gets on with its start: by the CPU that it uses."""
+"""A process without a pulse counts as starting as long as it uses the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST, SECOND, THIRD, FOURTH = map(Instant, (1, 2, 3, 4))
 
 @pytest.fixture
 def spinning() -> Iterator[SupervisedWorker]:
-    """A charge whose process uses the CPU and shows nothing."""
+    """A worker whose process uses the CPU and writes no pulse."""
     nothing: Any = None
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     yield SupervisedWorker(Spec("spinning", "nowhere:nothing"), nothing, nothing, process=process)

@@ -1,7 +1,7 @@
-"""Each row of the pulse table on real processes: the sign, what is done about it, and the sentence that tells.
+"""Each row of the pulse table on real processes: the sign, the action, and the sentence about it.
 
-The rows that are faults of others have a daemon of their own, because they are run without their protection, too. All
-other misbehaviour happens at the same time in one daemon (`ward`), which nobody else may be harmed by.
+Rows of the fault matrix have a daemon of their own, because they also run without their protection. All other
+misbehaviour happens at the same time in one daemon (`ward`), and must not affect its other workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.runtime.daemon.harness import Daemon, Named, alive, daemon
 
 
 def patience(protection: str) -> float:
-    """Without its protection a scenario waits in vain; that need not take long."""
+    """Without its protection a scenario waits in vain, so it waits briefly."""
     return 30.0 if protection == "held" else 3.0
 
 

@@ -1,4 +1,4 @@
-"""A worker's own look at its supervisor: when it is given up, and when not."""
+"""The heartbeat of a worker: when it takes its supervisor for hung."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator asked for: kept before it takes effect, with who and why, over restarts."""
+"""Intents are written before they take effect, with who and why, and survive restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.decision_log import history
 from holdfast.runtime.intents.commands import IntentCommands
 from holdfast.runtime.paths import RolePaths
-from tests.runtime.harness import HandClock, Workshop, numbered
+from tests.runtime.harness import HandClock, MemoryPlace, numbered
 
 ADA = Who(1_000, 77, "ada")
 
@@ -27,12 +27,12 @@ class Office:
     """A worker's reconciler with the operator's commands on it; made again, it is the same worker after a restart."""
 
     def __init__(self, folder: Path, *, want: int = 12, have: int = 12, clock: HandClock | None = None) -> None:
-        self.shop = Workshop(folder / "shop", numbered(want), numbered(have), clock=clock)
+        self.site = MemoryPlace(folder / "site", numbered(want), numbered(have), clock=clock)
         paths = RolePaths("lab", folder / "run", folder / "state")
         board = Board.create(folder / "board", ["routes"])
-        self.worker = Worker(Spec("routes", ""), "lab", paths, Config(log=LogSettings()), self.shop.clock, board)
+        self.worker = Worker(Spec("routes", ""), "lab", paths, Config(log=LogSettings()), self.site.clock, board)
         self.file = paths.state / "intents" / "lab.routes.json"
-        self.intents = IntentCommands(self.worker, self.shop.reconciler, self.shop.intent, self.shop.sync)
+        self.intents = IntentCommands(self.worker, self.site.reconciler, self.site.intent, self.site.sync)
         self.intents.offer()
 
     def ask(self, do: str, **args: Any) -> Any:
@@ -42,7 +42,7 @@ class Office:
         return asyncio.run(asked())
 
     def turn(self, after: float = 1.1, times: int = 3) -> None:
-        asyncio.run(self.shop.turn(after=after, times=times))
+        asyncio.run(self.site.turn(after=after, times=times))
 
     def told(self) -> list[str]:
         return [one.sentence for one in history(self.worker.paths.decisions)]
@@ -52,8 +52,8 @@ def test_a_pause_says_who_why_and_how_to_end_it(tmp_path: Path) -> None:
     office = Office(tmp_path, have=0)
     assert office.ask("pause", reason="maintenance") == "routes is paused; end it with: holdfast resume routes"
     office.turn()
-    assert office.shop.there == {}
-    assert office.shop.reconciler.outstanding()[0].reason == "ada: “maintenance”: an operator paused it"
+    assert office.site.there == {}
+    assert office.site.reconciler.outstanding()[0].reason == "ada: “maintenance”: an operator paused it"
     assert office.told() == ["ada asked for pause of routes: “maintenance”"]
 
 
@@ -61,13 +61,13 @@ def test_a_pause_survives_a_restart_and_a_resume_too(tmp_path: Path) -> None:
     Office(tmp_path).ask("pause", reason="maintenance")
     again = Office(tmp_path, have=0)
     again.turn()
-    assert again.shop.there == {}
+    assert again.site.there == {}
     assert again.ask("resume") == "routes goes on"
     again.turn()
-    assert again.shop.there == numbered(12)
+    assert again.site.there == numbered(12)
     last = Office(tmp_path, have=0)
     last.turn()
-    assert last.shop.there == numbered(12)
+    assert last.site.there == numbered(12)
     assert last.told()[-1] == "ada asked for resume of routes"
 
 
@@ -77,9 +77,9 @@ def test_a_pause_for_a_time_runs_out_also_over_a_restart(tmp_path: Path) -> None
     clock.move(599)
     again = Office(tmp_path, have=0, clock=clock)
     again.turn(after=0)
-    assert again.shop.there == {}
+    assert again.site.there == {}
     again.turn(after=1.1)
-    assert again.shop.there == numbered(12)
+    assert again.site.there == numbered(12)
 
 
 @pytest.mark.parametrize("reason", [None, "", "   ", 7])
@@ -105,7 +105,7 @@ def test_a_wish_that_cannot_be_kept_does_not_take_effect(tmp_path: Path) -> None
     office.file.parent.write_text("a file where the folder should be")
     with pytest.raises(OSError, match="exists"):
         office.ask("pause", reason="maintenance")
-    assert office.shop.intent.pause is None
+    assert office.site.intent.pause is None
 
 
 def test_allow_once_lets_exactly_through_what_was_shown(tmp_path: Path) -> None:
@@ -116,26 +116,26 @@ def test_allow_once_lets_exactly_through_what_was_shown(tmp_path: Path) -> None:
     with pytest.raises(Declined, match="9 were shown but 12 are held now: check again"):
         office.ask("allow", reason="x", shown=9)
     office.turn()
-    assert len(office.shop.there) == 12
+    assert len(office.site.there) == 12
     assert office.ask("allow", reason="x", shown=12) == "12 held deletes go through once"
     office.turn()
-    assert office.shop.there == {}
+    assert office.site.there == {}
 
 
 def test_allow_once_is_declined_when_as_many_others_are_held_by_now(tmp_path: Path) -> None:
     office = Office(tmp_path, want=1)
     office.turn()
     seal = office.ask("held")["seal"]
-    office.shop.want({1: "v1"})
-    asyncio.run(office.shop.look_at_all(after=1.1))
+    office.site.want({1: "v1"})
+    asyncio.run(office.site.look_at_all(after=1.1))
     assert office.ask("held")["gates"] == {"brake": 11}
     with pytest.raises(Declined, match="others than were shown are held now: check again"):
         office.ask("allow", reason="x", shown=11, seal=seal)
     office.turn()
-    assert len(office.shop.there) == 12
+    assert len(office.site.there) == 12
     office.ask("allow", reason="x", shown=11, seal=office.ask("held")["seal"])
     office.turn()
-    assert office.shop.there == {1: "v1"}
+    assert office.site.there == {1: "v1"}
 
 
 def test_what_is_shown_is_bounded_and_what_is_counted_is_not(tmp_path: Path) -> None:
@@ -150,11 +150,11 @@ def test_allow_for_a_time_survives_a_restart_and_ends(tmp_path: Path) -> None:
     Office(tmp_path, clock=clock).ask("allow", reason="x", **{"for": "5m"})
     again = Office(tmp_path, want=0, clock=clock)
     again.turn()
-    assert again.shop.there == {}
+    assert again.site.there == {}
     clock.move(300)
     late = Office(tmp_path, want=0, clock=clock)
     late.turn()
-    assert len(late.shop.there) == 12
+    assert len(late.site.there) == 12
 
 
 def test_a_forgotten_source_is_forgotten_over_a_restart_but_one_that_came_back_is_not_forgotten_again(
@@ -164,23 +164,23 @@ def test_a_forgotten_source_is_forgotten_over_a_restart_but_one_that_came_back_i
     with pytest.raises(Declined, match="there is no source 'x'; there are: db"):
         office.ask("forget", source="x", reason="gone")
     office.ask("forget", source="db", reason="gone")
-    assert office.shop.sync.sources == {}
+    assert office.site.sync.sources == {}
     again = Office(tmp_path)
-    assert again.shop.sync.sources == {}
-    again.shop.sync.note_source("db", Synced(again.shop.clock.now()))
+    assert again.site.sync.sources == {}
+    again.site.sync.note_source("db", Synced(again.site.clock.now()))
     again.ask("pause", reason="tea")
-    assert list(again.shop.sync.sources) == ["db"]
+    assert list(again.site.sync.sources) == ["db"]
 
 
 def test_a_forgotten_source_that_speaks_after_all_is_not_forgotten_at_the_next_start(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.ask("forget", source="db", reason="gone")
     office.intents.readmit_sources()
-    assert Office(tmp_path).shop.sync.sources == {}
-    office.shop.sync.note_source("db", Synced(office.shop.clock.now(), 7))
+    assert Office(tmp_path).site.sync.sources == {}
+    office.site.sync.note_source("db", Synced(office.site.clock.now(), 7))
     office.intents.readmit_sources()
     assert office.told()[-1] == "the forgotten source db has delivered a complete list and counts again"
-    assert list(Office(tmp_path).shop.sync.sources) == ["db"]
+    assert list(Office(tmp_path).site.sync.sources) == ["db"]
 
 
 @pytest.mark.parametrize("content", [b"rubbish", b"[]", b'{"pause": {"who": "\xff"}}', b""])
@@ -204,15 +204,15 @@ def test_a_worker_that_has_compared_nothing_yet_does_not_look_like_one_that_foun
 def test_sync_looks_at_everything_again(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.turn()
-    office.shop.target.objects.clear()
+    office.site.target.objects.clear()
     assert office.ask("sync") == "routes compares everything again"
     office.turn(after=0, times=1)
-    assert office.shop.there == numbered(12)
+    assert office.site.there == numbered(12)
 
 
 def test_a_deadline_does_not_move_with_the_clock_on_the_wall(tmp_path: Path) -> None:
     office = Office(tmp_path, have=0)
     office.ask("pause", reason="tea", **{"for": "10m"})
-    pause = office.shop.intent.pause
+    pause = office.site.intent.pause
     assert pause is not None
-    assert pause.until == office.shop.clock.now() + seconds(600)
+    assert pause.until == office.site.clock.now() + seconds(600)

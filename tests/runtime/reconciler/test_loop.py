@@ -1,4 +1,4 @@
-"""The one loop: full and partial passes, re-checked deletes, gates that open, dependencies that are away."""
+"""The reconcile loop: full and partial passes, re-checked deletes, gates that open, unreachable dependencies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns, judge
 from holdfast.runtime.reconciler.place import LoopTimings
 from holdfast.testing.fakes.target import MemorySource, MemoryTarget
-from tests.runtime.harness import HandClock, Workshop, numbered, owned, patient, pulse_backlog, until
+from tests.runtime.harness import HandClock, MemoryPlace, numbered, owned, patient, pulse_backlog, until
 
 TABLES = st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b"]))
 
@@ -38,88 +38,88 @@ def runs(scenario: Callable[[Path], Coroutine[object, object, None]]) -> Callabl
 
 @settings(patient, max_examples=60)
 @given(want=TABLES, have=TABLES, page=st.integers(1, 9))
-def test_a_full_pass_by_pages_makes_what_is_there_what_is_wanted(
+def test_a_full_pass_by_pages_makes_the_target_equal_to_the_source(
     tmp_path: Path, want: dict[int, str], have: dict[int, str], page: int
 ) -> None:
-    shop = Workshop(tmp_path, want, have, page=page, braked=False)
-    asyncio.run(shop.turn())
-    assert shop.there == want
-    assert shop.reconciler.backlog() == 0
-    assert {change.key for change in shop.target.calls} == {
+    site = MemoryPlace(tmp_path, want, have, page=page, braked=False)
+    asyncio.run(site.turn())
+    assert site.there == want
+    assert site.reconciler.backlog() == 0
+    assert {change.key for change in site.target.calls} == {
         key for key in want.keys() | have.keys() if want.get(key) != have.get(key)
     }
 
 
 @runs
 async def test_a_full_pass_over_equal_tables_writes_nothing(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(50), numbered(50), page=7)
-    await shop.turn()
-    assert (shop.target.calls, shop.records(), shop.state) == ([], [], "ok")
+    site = MemoryPlace(tmp_path, numbered(50), numbered(50), page=7)
+    await site.turn()
+    assert (site.target.calls, site.records(), site.state) == ([], [], "ok")
 
 
 @runs
 async def test_deletes_of_a_full_pass_come_after_the_creates_of_every_page(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {5: "a", 25: "b"}, {1: "x", 21: "y", 22: "z", 23: "q"}, page=1, braked=False)
-    await shop.turn()
-    assert [change.op for change in shop.target.calls] == [Op.CREATE] * 2 + [Op.DELETE] * 4
+    site = MemoryPlace(tmp_path, {5: "a", 25: "b"}, {1: "x", 21: "y", 22: "z", 23: "q"}, page=1, braked=False)
+    await site.turn()
+    assert [change.op for change in site.target.calls] == [Op.CREATE] * 2 + [Op.DELETE] * 4
 
 
 @runs
-async def test_a_partial_pass_looks_at_the_marked_keys_only(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(5), numbered(5))
-    await shop.turn()
-    shop.want({**numbered(5), 1: "new", 2: "new too"})
-    await shop.look_at(1)
-    assert (shop.there[1], shop.there[2]) == ("new", "v2")
+async def test_a_partial_pass_compares_only_the_marked_keys(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(5), numbered(5))
+    await site.turn()
+    site.want({**numbered(5), 1: "new", 2: "new too"})
+    await site.look_at(1)
+    assert (site.there[1], site.there[2]) == ("new", "v2")
 
 
 @runs
 async def test_marks_coalesce_to_one_item_per_object(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(3), numbered(3))
-    await shop.turn()
+    site = MemoryPlace(tmp_path, numbered(3), numbered(3))
+    await site.turn()
     for value in range(1_000):
-        shop.want({**numbered(3), 1: f"value {value}"})
-        shop.reconciler.dirty.mark([1, 2])
-    assert pulse_backlog(shop) == 2
-    await shop.turn()
-    assert [change.new and change.new.value for change in shop.target.calls] == ["value 999"]
-    assert pulse_backlog(shop) == 0
+        site.want({**numbered(3), 1: f"value {value}"})
+        site.reconciler.dirty.mark([1, 2])
+    assert pulse_backlog(site) == 2
+    await site.turn()
+    assert [change.new and change.new.value for change in site.target.calls] == ["value 999"]
+    assert pulse_backlog(site) == 0
 
 
 @runs
-async def test_the_audit_finds_what_nobody_announced(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(5), numbered(5))
-    await shop.turn()
-    shop.target.objects[3] = Owned("tampered", "db", 1)
-    await shop.turn(after=299)
-    assert shop.there[3] == "tampered"
-    await shop.turn(after=2)
-    assert shop.there == numbered(5)
+async def test_the_audit_finds_a_change_that_was_never_marked(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(5), numbered(5))
+    await site.turn()
+    site.target.objects[3] = Owned("tampered", "db", 1)
+    await site.turn(after=299)
+    assert site.there[3] == "tampered"
+    await site.turn(after=2)
+    assert site.there == numbered(5)
 
 
 @runs
 async def test_an_audit_that_never_finishes_is_overdue_after_three_intervals_also_the_first(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(5), {})
-    shop.source.away = "connection refused"
+    site = MemoryPlace(tmp_path, numbered(5), {})
+    site.source.away = "connection refused"
     verdicts = []
     for _ in range(4):
-        await shop.turn(after=299)
-        now = shop.clock.now()
-        verdicts.append(judge(WorkerSigns(now, shop.vitals.pulse(1, now)), Bounds(), now))
+        await site.turn(after=299)
+        now = site.clock.now()
+        verdicts.append(judge(WorkerSigns(now, site.vitals.pulse(1, now)), Bounds(), now))
     assert verdicts == [PulseVerdict.WAITING] * 3 + [PulseVerdict.OVERDUE]
-    shop.source.away = None
-    await shop.turn()
-    now = shop.clock.now()
-    assert judge(WorkerSigns(now, shop.vitals.pulse(1, now)), Bounds(), now) is PulseVerdict.HEALTHY
+    site.source.away = None
+    await site.turn()
+    now = site.clock.now()
+    assert judge(WorkerSigns(now, site.vitals.pulse(1, now)), Bounds(), now) is PulseVerdict.HEALTHY
 
 
 class Laborious(MemoryTarget[int, str]):
-    """Every batch takes its time; before it begins, the supervisor looks."""
+    """Every batch is slow; before each the supervisor checks the pulse."""
 
-    def __init__(self, objects: Mapping[int, Owned[str]], shop: Workshop, takes: float) -> None:
+    def __init__(self, objects: Mapping[int, Owned[str]], site: MemoryPlace, takes: float) -> None:
         super().__init__(objects)
         self.verdicts: list[PulseVerdict] = []
-        self._shop = shop
+        self._shop = site
         self._takes = takes
 
     async def apply(self, ready: Sequence[Change[int, str]]) -> Sequence[Outcome[int, str]]:
@@ -131,9 +131,9 @@ class Laborious(MemoryTarget[int, str]):
 
 @runs
 async def test_a_plan_of_many_slow_batches_is_not_taken_for_a_stall(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, {}, pace=LoopTimings(batch=2), braked=False)
-    shop.place.target = target = Laborious(owned(numbered(20)), shop, takes=20)
-    await shop.look_at_all()
+    site = MemoryPlace(tmp_path, {}, {}, pace=LoopTimings(batch=2), braked=False)
+    site.place.target = target = Laborious(owned(numbered(20)), site, takes=20)
+    await site.look_at_all()
     assert target.objects == {}
     assert target.verdicts == [PulseVerdict.HEALTHY] * 10
 
@@ -155,32 +155,32 @@ class Reborn(MemorySource[int, str]):
 
 @runs
 async def test_a_delete_is_not_sent_when_the_object_is_wanted_again_meanwhile(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, numbered(8))
-    shop.place.source = Reborn(owned({key: f"v{key}" for key in range(6)}), owned({6: "v6"}))
-    await shop.turn()
-    assert [change.key for change in shop.target.calls] == [7]
-    await shop.turn()
-    assert (sorted(shop.there), shop.reconciler.backlog()) == ([0, 1, 2, 3, 4, 5, 6], 0)
+    site = MemoryPlace(tmp_path, {}, numbered(8))
+    site.place.source = Reborn(owned({key: f"v{key}" for key in range(6)}), owned({6: "v6"}))
+    await site.turn()
+    assert [change.key for change in site.target.calls] == [7]
+    await site.turn()
+    assert (sorted(site.there), site.reconciler.backlog()) == ([0, 1, 2, 3, 4, 5, 6], 0)
 
 
 @runs
 async def test_an_object_that_came_back_with_another_value_is_replaced_not_deleted(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, numbered(8))
-    shop.place.source = Reborn(owned({key: f"v{key}" for key in range(7)}), owned({7: "new owner"}))
-    await shop.turn(times=2)
-    assert [change.op for change in shop.target.calls] == [Op.REPLACE]
-    assert shop.there[7] == "new owner"
+    site = MemoryPlace(tmp_path, {}, numbered(8))
+    site.place.source = Reborn(owned({key: f"v{key}" for key in range(7)}), owned({7: "new owner"}))
+    await site.turn(times=2)
+    assert [change.op for change in site.target.calls] == [Op.REPLACE]
+    assert site.there[7] == "new owner"
 
 
 @runs
 async def test_nothing_is_pruned_before_its_source_has_delivered_a_complete_list(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {1: "new"}, numbered(2))
-    shop.sync.note_source("db", Synced(shop.clock.now()))
-    await shop.turn()
-    assert (shop.there, shop.state) == ({0: "v0", 1: "new"}, "held: sync")
-    shop.sync.note_source("db", Synced(shop.clock.now(), 7))
-    await shop.turn(after=2, times=2)
-    assert (shop.there, shop.state) == ({1: "new"}, "ok")
+    site = MemoryPlace(tmp_path, {1: "new"}, numbered(2))
+    site.sync.note_source("db", Synced(site.clock.now()))
+    await site.turn()
+    assert (site.there, site.state) == ({0: "v0", 1: "new"}, "held: sync")
+    site.sync.note_source("db", Synced(site.clock.now(), 7))
+    await site.turn(after=2, times=2)
+    assert (site.there, site.state) == ({1: "new"}, "ok")
 
 
 # Gates that hold and open
@@ -188,152 +188,152 @@ async def test_nothing_is_pruned_before_its_source_has_delivered_a_complete_list
 
 @runs
 async def test_a_pause_holds_everything_and_what_it_held_is_released_when_it_ends(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {**numbered(9), 5: "new", 20: "created"}, numbered(10))
-    shop.intent.pause = Pause("ada", "maintenance", shop.clock.now())
-    await shop.turn()
-    assert (shop.target.calls, shop.state, pulse_backlog(shop)) == ([], "held: intent", 3)
-    shop.intent.pause = None
-    await shop.turn(after=1.1, times=2)
-    assert ([change.op for change in shop.target.calls], shop.state) == ([Op.DELETE, Op.REPLACE, Op.CREATE], "ok")
+    site = MemoryPlace(tmp_path, {**numbered(9), 5: "new", 20: "created"}, numbered(10))
+    site.intent.pause = Pause("ada", "maintenance", site.clock.now())
+    await site.turn()
+    assert (site.target.calls, site.state, pulse_backlog(site)) == ([], "held: intent", 3)
+    site.intent.pause = None
+    await site.turn(after=1.1, times=2)
+    assert ([change.op for change in site.target.calls], site.state) == ([Op.DELETE, Op.REPLACE, Op.CREATE], "ok")
 
 
 @runs
-async def test_a_pause_that_runs_out_needs_nobody(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(3), {})
-    shop.intent.pause = Pause("ada", "tea", shop.clock.now(), until=shop.clock.now() + seconds(30))
-    await shop.turn()
-    await shop.turn(after=29, times=1)
-    assert shop.there == {}
-    await shop.turn(after=1.1, times=2)
-    assert shop.there == numbered(3)
+async def test_a_pause_that_expires_releases_its_changes_by_itself(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(3), {})
+    site.intent.pause = Pause("ada", "tea", site.clock.now(), until=site.clock.now() + seconds(30))
+    await site.turn()
+    await site.turn(after=29, times=1)
+    assert site.there == {}
+    await site.turn(after=1.1, times=2)
+    assert site.there == numbered(3)
 
 
 @runs
 async def test_a_held_change_keeps_its_age(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(3), {})
-    shop.intent.pause = Pause("ada", "tea", shop.clock.now())
-    began = shop.clock.now()
-    await shop.turn()
-    await shop.turn(after=100, times=5)
-    assert shop.reconciler.oldest() == began
-    assert [one.since_s for one in shop.reconciler.outstanding()] == [500.0] * 3
+    site = MemoryPlace(tmp_path, numbered(3), {})
+    site.intent.pause = Pause("ada", "tea", site.clock.now())
+    began = site.clock.now()
+    await site.turn()
+    await site.turn(after=100, times=5)
+    assert site.reconciler.oldest() == began
+    assert [one.since_s for one in site.reconciler.outstanding()] == [500.0] * 3
 
 
 @runs
-async def test_while_the_brake_holds_deletes_creates_and_replaces_flow(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {0: "new", 50: "created"}, numbered(12))
-    await shop.turn()
-    assert [change.op for change in shop.target.calls] == [Op.REPLACE, Op.CREATE]
-    assert (len(shop.there), shop.state) == (13, "held: brake")
+async def test_while_the_brake_holds_deletes_creates_and_replaces_pass(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, {0: "new", 50: "created"}, numbered(12))
+    await site.turn()
+    assert [change.op for change in site.target.calls] == [Op.REPLACE, Op.CREATE]
+    assert (len(site.there), site.state) == (13, "held: brake")
 
 
 @runs
-async def test_the_brake_opens_by_a_fresh_list_a_minute_later_that_agrees(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(75), numbered(100))
-    await shop.turn()
-    assert shop.state == "held: brake"
-    await shop.turn(after=1.0, times=58)
-    assert (len(shop.there), shop.source.refreshes) == (100, 0)
-    await shop.turn(after=1.0, times=4)
-    assert (len(shop.there), shop.source.refreshes, shop.state) == (75, 1, "ok")
+async def test_a_fresh_list_a_minute_later_that_agrees_releases_the_brake(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(75), numbered(100))
+    await site.turn()
+    assert site.state == "held: brake"
+    await site.turn(after=1.0, times=58)
+    assert (len(site.there), site.source.refreshes) == (100, 0)
+    await site.turn(after=1.0, times=4)
+    assert (len(site.there), site.source.refreshes, site.state) == (75, 1, "ok")
 
 
 @runs
-async def test_a_brake_that_lingers_asks_for_its_list_that_much_later(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(75), numbered(100), pace=LoopTimings(linger=seconds(30)))
-    await shop.turn()
-    await shop.turn(after=1.0, times=88)
-    assert (len(shop.there), shop.source.refreshes) == (100, 0)
-    await shop.turn(after=1.0, times=4)
-    assert (len(shop.there), shop.source.refreshes, shop.state) == (75, 1, "ok")
+async def test_a_brake_with_a_linger_requests_its_list_that_much_later(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(75), numbered(100), pace=LoopTimings(linger=seconds(30)))
+    await site.turn()
+    await site.turn(after=1.0, times=88)
+    assert (len(site.there), site.source.refreshes) == (100, 0)
+    await site.turn(after=1.0, times=4)
+    assert (len(site.there), site.source.refreshes, site.state) == (75, 1, "ok")
 
 
 @runs
-async def test_a_list_that_cannot_be_had_holds_up_nothing_but_what_the_brake_holds(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(75), numbered(100))
-    await shop.turn()
-    shop.source.unlisted = "it does not answer"
-    await shop.turn(after=1.0, times=90)
-    shop.want({**numbered(75), 200: "created"})
-    shop.reconciler.dirty.mark([200])
-    await shop.turn(after=1.0)
-    assert (len(shop.there), shop.state) == (101, "held: brake")
-    shop.source.unlisted = None
-    await shop.turn(after=1.0, times=8)
-    assert (len(shop.there), shop.state) == (76, "ok")
+async def test_without_a_fresh_list_only_the_deletes_of_the_brake_wait(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(75), numbered(100))
+    await site.turn()
+    site.source.unlisted = "it does not answer"
+    await site.turn(after=1.0, times=90)
+    site.want({**numbered(75), 200: "created"})
+    site.reconciler.dirty.mark([200])
+    await site.turn(after=1.0)
+    assert (len(site.there), site.state) == (101, "held: brake")
+    site.source.unlisted = None
+    await site.turn(after=1.0, times=8)
+    assert (len(site.there), site.state) == (76, "ok")
 
 
 @runs
-async def test_a_fresh_list_that_disagrees_lets_only_go_what_is_still_unwanted(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(75), numbered(100))
-    await shop.turn()
-    await shop.turn(after=30)
-    shop.want(numbered(98))
-    await shop.turn(after=31, times=3)
-    assert len(shop.there) == 98
+async def test_a_fresh_list_that_disagrees_releases_only_what_is_still_unwanted(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(75), numbered(100))
+    await site.turn()
+    await site.turn(after=30)
+    site.want(numbered(98))
+    await site.turn(after=31, times=3)
+    assert len(site.there) == 98
 
 
 @runs
-async def test_a_brake_for_almost_everything_waits_for_an_operator_and_asks_for_one_list_only(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, numbered(100))
-    await shop.turn()
-    await shop.turn(after=10, times=100)
-    assert (len(shop.there), shop.state) == (100, "held: brake")
-    assert shop.source.refreshes == 1
-    assert shop.brake is not None
-    assert shop.brake.allow() == 100
-    await shop.turn(after=1.1, times=2)
-    assert (shop.there, shop.state) == ({}, "ok")
+async def test_a_brake_for_almost_everything_waits_for_an_operator_and_requests_only_one_list(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, {}, numbered(100))
+    await site.turn()
+    await site.turn(after=10, times=100)
+    assert (len(site.there), site.state) == (100, "held: brake")
+    assert site.source.refreshes == 1
+    assert site.brake is not None
+    assert site.brake.allow() == 100
+    await site.turn(after=1.1, times=2)
+    assert (site.there, site.state) == ({}, "ok")
 
 
 @runs
-async def test_a_fresh_list_that_cannot_be_had_opens_nothing(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(75), numbered(100))
-    await shop.turn()
-    shop.source.away = "no leader"
-    await shop.turn(after=61, times=3)
-    assert (len(shop.there), shop.state) == (100, "held: brake")
-    shop.source.away = None
-    await shop.turn(after=5, times=3)
-    assert len(shop.there) == 75
+async def test_without_a_fresh_list_the_brake_releases_nothing(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(75), numbered(100))
+    await site.turn()
+    site.source.away = "no leader"
+    await site.turn(after=61, times=3)
+    assert (len(site.there), site.state) == (100, "held: brake")
+    site.source.away = None
+    await site.turn(after=5, times=3)
+    assert len(site.there) == 75
 
 
 @runs
 async def test_single_deletes_are_counted_together_over_a_minute(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(100), numbered(100))
-    await shop.turn()
+    site = MemoryPlace(tmp_path, numbered(100), numbered(100))
+    await site.turn()
     for key in range(30):
-        del shop.source.objects[key]
-        await shop.look_at(key)
-    assert len(shop.there) == 80
+        del site.source.objects[key]
+        await site.look_at(key)
+    assert len(site.there) == 80
 
 
 @runs
-async def test_what_the_place_created_itself_counts_as_there_for_the_brake(tmp_path: Path) -> None:
+async def test_objects_that_the_place_created_count_as_present_for_the_brake(tmp_path: Path) -> None:
     """The first pass creates all twelve; five of twelve may then go without an operator, by partial passes too."""
-    shop = Workshop(tmp_path, numbered(12), {}, page=5)
-    await shop.turn()
-    shop.want(numbered(7))
-    await shop.look_at(7, 8, 9, 10, 11)
-    assert (shop.there, shop.state) == (numbered(7), "ok")
+    site = MemoryPlace(tmp_path, numbered(12), {}, page=5)
+    await site.turn()
+    site.want(numbered(7))
+    await site.look_at(7, 8, 9, 10, 11)
+    assert (site.there, site.state) == (numbered(7), "ok")
 
 
 @runs
 async def test_a_hold_of_34812_deletes_stays_cheap(tmp_path: Path) -> None:
-    """A second of the loop, with a real clock, costs a small part of a second, although all of it is looked at."""
-    shop = Workshop(tmp_path, {}, numbered(34_812), clock=_RealTime())
-    await shop.turn()
-    assert shop.reconciler.held() == {"brake": 34_812}
+    """A second of the loop, with a real clock, costs a small part of a second, although all of it is checked."""
+    site = MemoryPlace(tmp_path, {}, numbered(34_812), clock=_RealTime())
+    await site.turn()
+    assert site.reconciler.held() == {"brake": 34_812}
     stopping, spent, began = asyncio.Event(), time.process_time(), time.monotonic()
-    task = asyncio.create_task(shop.reconciler.run(stopping))
+    task = asyncio.create_task(site.reconciler.run(stopping))
     for _ in range(5):
         await asyncio.sleep(0.5)
-        shop.vitals.pulse(1, shop.clock.now())
+        site.vitals.pulse(1, site.clock.now())
     stopping.set()
     await task
     share = (time.process_time() - spent) / (time.monotonic() - began)
     assert share < 0.25
-    assert len(shop.records()) == 34_812
+    assert len(site.records()) == 34_812
 
 
 class _RealTime(HandClock):
@@ -345,43 +345,43 @@ class _RealTime(HandClock):
 
 
 @runs
-async def test_a_source_that_is_away_is_waited_for_and_nothing_is_lost(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(5), {})
-    shop.source.away = "connection refused"
-    await shop.turn()
-    assert (shop.there, shop.state) == ({}, "waiting: database")
-    assert (pulse_backlog(shop) or 0) > 0
-    shop.source.away = None
-    await shop.turn()
-    assert (shop.there, shop.state) == (numbered(5), "ok")
+async def test_the_loop_waits_for_an_unreachable_source_and_loses_nothing(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(5), {})
+    site.source.away = "connection refused"
+    await site.turn()
+    assert (site.there, site.state) == ({}, "waiting: database")
+    assert (pulse_backlog(site) or 0) > 0
+    site.source.away = None
+    await site.turn()
+    assert (site.there, site.state) == (numbered(5), "ok")
 
 
 @runs
-async def test_marks_survive_a_target_that_is_away_with_their_age(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(5), numbered(5))
-    await shop.turn()
-    shop.want({**numbered(5), 2: "new"})
-    marked = shop.clock.now()
-    shop.target.away = "netlink"
-    await shop.look_at(2)
-    await shop.turn(after=3, times=5)
-    assert (shop.state, pulse_backlog(shop), shop.reconciler.oldest()) == ("waiting: dataplane", 1, marked)
-    shop.target.away = None
-    await shop.turn()
-    assert (shop.there[2], pulse_backlog(shop)) == ("new", 0)
+async def test_marks_and_their_age_survive_an_unreachable_target(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(5), numbered(5))
+    await site.turn()
+    site.want({**numbered(5), 2: "new"})
+    marked = site.clock.now()
+    site.target.away = "netlink"
+    await site.look_at(2)
+    await site.turn(after=3, times=5)
+    assert (site.state, pulse_backlog(site), site.reconciler.oldest()) == ("waiting: dataplane", 1, marked)
+    site.target.away = None
+    await site.turn()
+    assert (site.there[2], pulse_backlog(site)) == ("new", 0)
 
 
 @runs
 async def test_failing_attempts_are_signs_of_life(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(5), {})
-    shop.source.away = "connection refused"
-    await shop.turn(after=7, times=20)
-    pulse = shop.vitals.pulse(1, shop.clock.now())
-    assert (pulse.attempt, pulse.success) == (shop.clock.now(), type(pulse.success)(0))
+    site = MemoryPlace(tmp_path, numbered(5), {})
+    site.source.away = "connection refused"
+    await site.turn(after=7, times=20)
+    pulse = site.vitals.pulse(1, site.clock.now())
+    assert (pulse.attempt, pulse.success) == (site.clock.now(), type(pulse.success)(0))
 
 
 class Stopping(MemoryTarget[int, str]):
-    """The first change of every call finds that we are deposed."""
+    """The first change of every call finds that this leader is deposed."""
 
     async def apply(self, ready: Sequence[Change[int, str]]) -> Sequence[Outcome[int, str]]:
         return [Outcome(change, "deposed", stop=True) for change in ready]
@@ -389,59 +389,61 @@ class Stopping(MemoryTarget[int, str]):
 
 @runs
 async def test_a_stop_outcome_ends_the_turn_and_keeps_everything_for_the_next(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(6), {}, pace=LoopTimings(batch=2))
-    good, shop.place.target = shop.place.target, Stopping()
-    await shop.turn()
-    assert shop.state == "waiting: deposed"
-    assert [one.key for one in shop.records() if one.outcome == "failed"] == ["r0", "r1"]
-    shop.place.target = good
-    await shop.turn(after=1)
-    assert shop.there == numbered(6)
+    site = MemoryPlace(tmp_path, numbered(6), {}, pace=LoopTimings(batch=2))
+    good, site.place.target = site.place.target, Stopping()
+    await site.turn()
+    assert site.state == "waiting: deposed"
+    assert [one.key for one in site.records() if one.outcome == "failed"] == ["r0", "r1"]
+    site.place.target = good
+    await site.turn(after=1)
+    assert site.there == numbered(6)
 
 
 @runs
 async def test_one_object_that_fails_does_not_stop_its_neighbours(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(5), {})
-    shop.target.refuse = lambda change: "no such gateway" if change.key == 2 else None
-    await shop.turn()
-    assert (sorted(shop.there), shop.state) == ([0, 1, 3, 4], "failing: 1")
-    assert [(one.key, one.error) for one in shop.reconciler.outstanding()] == [("r2", "no such gateway")]
+    site = MemoryPlace(tmp_path, numbered(5), {})
+    site.target.refuse = lambda change: "no such gateway" if change.key == 2 else None
+    await site.turn()
+    assert (sorted(site.there), site.state) == ([0, 1, 3, 4], "failing: 1")
+    assert [(one.key, one.error) for one in site.reconciler.outstanding()] == [("r2", "no such gateway")]
 
 
 @runs
 async def test_a_failed_object_is_tried_again_after_growing_pauses(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(1), {}, pace=LoopTimings(audit=Duration(hours=1)))
+    site = MemoryPlace(tmp_path, numbered(1), {}, pace=LoopTimings(audit=Duration(hours=1)))
     tries: list[float] = []
-    began = shop.clock.now()
+    began = site.clock.now()
 
     def refuse(_change: Change[int, str]) -> str:
-        tries.append(round((shop.clock.now() - began).total_seconds(), 3))
+        tries.append(round((site.clock.now() - began).total_seconds(), 3))
         return "busy"
 
-    shop.target.refuse = refuse
-    await shop.turn(after=0.01, times=1_300)
+    site.target.refuse = refuse
+    await site.turn(after=0.01, times=1_300)
     waits = [round(b - a, 2) for a, b in itertools.pairwise(tries)]
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
 
 
 @runs
 async def test_a_failed_delete_is_tried_again_too(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(9), numbered(10))
-    shop.target.refuse = lambda _change: "busy"
-    await shop.turn()
-    shop.target.refuse = lambda _change: None
-    await shop.turn(after=0.2)
-    assert (shop.there, shop.state) == (numbered(9), "ok")
+    site = MemoryPlace(tmp_path, numbered(9), numbered(10))
+    site.target.refuse = lambda _change: "busy"
+    await site.turn()
+    site.target.refuse = lambda _change: None
+    await site.turn(after=0.2)
+    assert (site.there, site.state) == (numbered(9), "ok")
 
 
 @runs
-async def test_a_wish_that_changed_is_tried_at_once_in_spite_of_the_backoff(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(1), {})
-    shop.target.refuse = lambda change: "bad" if change.new and change.new.value == "v0" else None
-    await shop.turn()
-    shop.want({0: "better"})
-    await shop.look_at(0)
-    assert shop.there == {0: "better"}
+async def test_a_change_that_differs_from_the_failed_one_is_tried_at_once_in_spite_of_the_backoff(
+    tmp_path: Path,
+) -> None:
+    site = MemoryPlace(tmp_path, numbered(1), {})
+    site.target.refuse = lambda change: "bad" if change.new and change.new.value == "v0" else None
+    await site.turn()
+    site.want({0: "better"})
+    await site.look_at(0)
+    assert site.there == {0: "better"}
 
 
 @pytest.mark.parametrize(
@@ -452,21 +454,21 @@ async def test_a_wish_that_changed_is_tried_at_once_in_spite_of_the_backoff(tmp_
         ({}, {0: "old"}, "still present when read back"),
     ],
 )
-def test_a_write_that_was_accepted_and_not_kept_is_a_failure(
+def test_a_write_that_does_not_read_back_is_a_failure(
     tmp_path: Path, want: dict[int, str], have: dict[int, str], error: str
 ) -> None:
-    shop = Workshop(tmp_path, want, have)
-    shop.target.forgets = lambda _change: True
-    asyncio.run(shop.turn())
-    assert [one.error for one in shop.reconciler.outstanding()] == [error]
+    site = MemoryPlace(tmp_path, want, have)
+    site.target.forgets = lambda _change: True
+    asyncio.run(site.turn())
+    assert [one.error for one in site.reconciler.outstanding()] == [error]
 
 
 @runs
-async def test_where_applying_is_a_proof_nothing_is_read_back(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(1), {}, read_back=False)
-    shop.target.forgets = lambda _change: True
-    await shop.turn()
-    assert shop.reconciler.backlog() == 0
+async def test_a_place_whose_apply_is_a_proof_reads_nothing_back(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(1), {}, read_back=False)
+    site.target.forgets = lambda _change: True
+    await site.turn()
+    assert site.reconciler.backlog() == 0
 
 
 class Unsorted(MemorySource[int, str]):
@@ -475,12 +477,12 @@ class Unsorted(MemorySource[int, str]):
 
 
 @runs
-async def test_a_page_out_of_order_concludes_nothing(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, numbered(10), braked=False)
-    shop.place.source = Unsorted(owned({**numbered(8), 2: "new"}))
+async def test_a_page_out_of_order_changes_nothing(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, {}, numbered(10), braked=False)
+    site.place.source = Unsorted(owned({**numbered(8), 2: "new"}))
     with pytest.raises(OutOfOrder):
-        await shop.turn()
-    assert (shop.target.calls, shop.there) == ([], numbered(10))
+        await site.turn()
+    assert (site.target.calls, site.there) == ([], numbered(10))
 
 
 class Forgetful(MemoryTarget[int, str]):
@@ -490,17 +492,17 @@ class Forgetful(MemoryTarget[int, str]):
 
 @runs
 async def test_a_target_that_does_not_answer_for_every_change_is_a_bug_and_ends_the_worker(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(3), {})
-    shop.place.target = Forgetful()
+    site = MemoryPlace(tmp_path, numbered(3), {})
+    site.place.target = Forgetful()
     with pytest.raises(RuntimeError, match="3 changes gave 2 outcomes"):
-        await shop.turn()
+        await site.turn()
 
 
 # The loop itself
 
 
 class Slow(MemoryTarget[int, str]):
-    """Tells when a batch has begun, and takes its time."""
+    """Signals when a batch has begun, and is slow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -514,11 +516,11 @@ class Slow(MemoryTarget[int, str]):
 
 @runs
 async def test_when_told_to_stop_the_batch_under_way_is_finished_and_no_other_begun(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(100), {}, pace=LoopTimings(batch=10))
+    site = MemoryPlace(tmp_path, numbered(100), {}, pace=LoopTimings(batch=10))
     target = Slow()
-    shop.place.target = target
+    site.place.target = target
     stopping = asyncio.Event()
-    task = asyncio.create_task(shop.reconciler.run(stopping))
+    task = asyncio.create_task(site.reconciler.run(stopping))
     async with asyncio.timeout(30):
         await target.begun.wait()
         stopping.set()
@@ -528,35 +530,35 @@ async def test_when_told_to_stop_the_batch_under_way_is_finished_and_no_other_be
 
 @runs
 async def test_a_mark_wakes_the_loop(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(3), numbered(3), clock=_RealTime())
+    site = MemoryPlace(tmp_path, numbered(3), numbered(3), clock=_RealTime())
     stopping = asyncio.Event()
-    task = asyncio.create_task(shop.reconciler.run(stopping))
+    task = asyncio.create_task(site.reconciler.run(stopping))
     async with asyncio.timeout(30):
-        await until(lambda: shop.vitals.pulse(1, shop.clock.now()).success > NEVER)
-        shop.want({**numbered(3), 1: "new"})
-        shop.reconciler.dirty.mark([1])
-        await until(lambda: shop.there[1] == "new")
+        await until(lambda: site.vitals.pulse(1, site.clock.now()).success > NEVER)
+        site.want({**numbered(3), 1: "new"})
+        site.reconciler.dirty.mark([1])
+        await until(lambda: site.there[1] == "new")
         stopping.set()
         await task
-    assert shop.reconciler.backlog() == 0
+    assert site.reconciler.backlog() == 0
 
 
 @runs
-async def test_marks_do_not_make_the_loop_spin_while_something_is_away(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(3), {}, clock=_RealTime())
-    shop.source.away = "connection refused"
+async def test_marks_do_not_make_the_loop_spin_while_a_dependency_is_unreachable(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(3), {}, clock=_RealTime())
+    site.source.away = "connection refused"
     stopping, turns = asyncio.Event(), 0
-    attempted = shop.vitals.attempted
+    attempted = site.vitals.attempted
 
     def count(*, success: bool, state: str | None = None) -> None:
         nonlocal turns
         turns += 1
         attempted(success=success, state=state)
 
-    shop.vitals.attempted = count  # type: ignore[method-assign]
-    task = asyncio.create_task(shop.reconciler.run(stopping))
+    site.vitals.attempted = count  # type: ignore[method-assign]
+    task = asyncio.create_task(site.reconciler.run(stopping))
     for _ in range(200):
-        shop.reconciler.dirty.mark([1])
+        site.reconciler.dirty.mark([1])
         await asyncio.sleep(0.005)
     stopping.set()
     await task
@@ -569,11 +571,11 @@ async def test_marks_do_not_make_the_loop_spin_while_something_is_away(tmp_path:
 @runs
 async def test_deletes_replaces_and_holds_are_one_record_each_and_creates_one_line_per_batch(tmp_path: Path) -> None:
     want = {**{key: f"v{key}" for key in range(2, 20)}, 3: "new", 4: "new", **dict.fromkeys(range(100, 107), "c")}
-    shop = Workshop(tmp_path, want, numbered(20), pace=LoopTimings(batch=1_000))
-    await shop.turn()
-    shop.want({})
-    await shop.turn(after=301)
-    told = shop.told()
+    site = MemoryPlace(tmp_path, want, numbered(20), pace=LoopTimings(batch=1_000))
+    await site.turn()
+    site.want({})
+    await site.turn(after=301)
+    told = site.told()
     assert sorted(told[:5]) == [
         ("create", "r100", "applied"),
         ("delete", "r0", "applied"),
@@ -581,106 +583,106 @@ async def test_deletes_replaces_and_holds_are_one_record_each_and_creates_one_li
         ("replace", "r3", "applied"),
         ("replace", "r4", "applied"),
     ]
-    assert [one.count for one in shop.records() if one.op == "create"] == [7]
+    assert [one.count for one in site.records() if one.op == "create"] == [7]
     assert told[5:] == [("hold", f"r{key}", "held") for key in [*range(2, 20), *range(100, 107)]]
 
 
 @runs
 async def test_a_record_has_owner_revision_term_gate_and_reason(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, numbered(5))
-    shop.want({**numbered(5), 0: "new"})
-    await shop.turn()
-    (replaced,) = shop.records()
+    site = MemoryPlace(tmp_path, {}, numbered(5))
+    site.want({**numbered(5), 0: "new"})
+    await site.turn()
+    (replaced,) = site.records()
     assert (replaced.worker, replaced.kind, replaced.old, replaced.new) == ("routes", "routes", "db@1", "db@2")
     assert (replaced.revision, replaced.term, replaced.sentence) == (2, 42, "replaced: now wanted by db@2")
-    shop.want({})
-    await shop.look_at_all()
-    held = shop.records()[-1]
+    site.want({})
+    await site.look_at_all()
+    held = site.records()[-1]
     assert (held.op, held.key, held.gate, held.reason) == ("hold", "r4", "brake", "almost_all")
     assert held.sentence == "would delete 5 of 5 routes (100.0%): less than half would stay"
 
 
 @runs
-async def test_a_hold_is_told_once_not_at_every_look(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, numbered(10))
-    await shop.turn()
-    await shop.turn(after=1.1, times=20)
-    await shop.turn(after=301)
-    assert len(shop.records()) == 10
-    assert {(one.gate, one.reason) for one in shop.records()} == {("brake", "almost_all")}
+async def test_a_hold_is_recorded_once_not_at_every_check(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, {}, numbered(10))
+    await site.turn()
+    await site.turn(after=1.1, times=20)
+    await site.turn(after=301)
+    assert len(site.records()) == 10
+    assert {(one.gate, one.reason) for one in site.records()} == {("brake", "almost_all")}
 
 
 @runs
-async def test_a_failure_is_told_each_time_that_it_was_tried_and_not_while_it_waits(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(1), {})
-    shop.target.refuse = lambda _change: "busy"
-    await shop.turn()
-    await shop.look_at(0)
-    assert shop.told() == [("create", "r0", "failed")]
-    await shop.turn(after=0.2)
-    assert shop.told() == [("create", "r0", "failed")] * 2
+async def test_a_failure_is_recorded_for_each_attempt_and_not_while_it_waits(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(1), {})
+    site.target.refuse = lambda _change: "busy"
+    await site.turn()
+    await site.look_at(0)
+    assert site.told() == [("create", "r0", "failed")]
+    await site.turn(after=0.2)
+    assert site.told() == [("create", "r0", "failed")] * 2
 
 
 @runs
-async def test_what_is_held_is_counted_by_gate_and_reason_and_vanishes_when_it_flows(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, {}, numbered(10))
-    await shop.turn()
-    assert 'holdfast_gate_closed{gate="brake",reason="almost_all"} 10.0' in shop.metrics.text()
-    assert shop.brake is not None
-    shop.brake.allow()
-    await shop.turn(after=1.1, times=2)
-    assert "holdfast_gate_closed{" not in shop.metrics.text()
-    assert 'holdfast_changes_total{op="delete",outcome="applied"} 10.0' in shop.metrics.text()
+async def test_held_changes_are_counted_by_gate_and_reason_until_they_are_released(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, {}, numbered(10))
+    await site.turn()
+    assert 'holdfast_gate_closed{gate="brake",reason="almost_all"} 10.0' in site.metrics.text()
+    assert site.brake is not None
+    site.brake.allow()
+    await site.turn(after=1.1, times=2)
+    assert "holdfast_gate_closed{" not in site.metrics.text()
+    assert 'holdfast_changes_total{op="delete",outcome="applied"} 10.0' in site.metrics.text()
 
 
 # What changes during a full pass
 
 
 @runs
-async def test_what_changes_during_a_pass_is_done_before_its_next_page_where_news_goes_first(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(9), {}, page=3, braked=False, live_first=True)
-    shop.target.objects = owned(dict.fromkeys(range(9), "old"))
-    change_once(shop, when=0, to={8: "news"})
-    await shop.turn()
-    assert [change.key for change in shop.target.calls] == [0, 1, 2, 8, 3, 4, 5, 6, 7]
-    assert shop.there == {**numbered(9), 8: "news"}
+async def test_a_live_first_place_applies_changes_of_a_pass_before_its_next_page(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(9), {}, page=3, braked=False, live_first=True)
+    site.target.objects = owned(dict.fromkeys(range(9), "old"))
+    change_once(site, when=0, to={8: "news"})
+    await site.turn()
+    assert [change.key for change in site.target.calls] == [0, 1, 2, 8, 3, 4, 5, 6, 7]
+    assert site.there == {**numbered(9), 8: "news"}
 
 
 @runs
-async def test_elsewhere_it_waits_for_the_end_of_the_pass(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(9), {}, page=3, braked=False)
-    shop.target.objects = owned(dict.fromkeys(range(9), "old"))
-    change_once(shop, when=0, to={8: "news"})
-    await shop.turn()
-    assert [change.key for change in shop.target.calls] == [0, 1, 2, 3, 4, 5, 6, 7]
-    await shop.turn()
-    assert shop.there == {**numbered(9), 8: "news"}
+async def test_other_places_apply_changes_of_a_pass_at_its_end(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(9), {}, page=3, braked=False)
+    site.target.objects = owned(dict.fromkeys(range(9), "old"))
+    change_once(site, when=0, to={8: "news"})
+    await site.turn()
+    assert [change.key for change in site.target.calls] == [0, 1, 2, 3, 4, 5, 6, 7]
+    await site.turn()
+    assert site.there == {**numbered(9), 8: "news"}
 
 
 @runs
-async def test_news_that_is_held_stays_held_when_the_pass_is_over(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(9), numbered(9), page=3, braked=False, live_first=True)
-    shop.target.refuse = lambda change: "no room" if change.key == 0 else None
-    change_once(shop, when=3, to={0: "news"}, also={5: "other"})
-    shop.source.objects |= owned({4: "differs"})
-    await shop.turn()
-    story = shop.reconciler.ledger.outstanding(0)
+async def test_a_live_change_that_is_held_stays_held_when_the_pass_is_over(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(9), numbered(9), page=3, braked=False, live_first=True)
+    site.target.refuse = lambda change: "no room" if change.key == 0 else None
+    change_once(site, when=3, to={0: "news"}, also={5: "other"})
+    site.source.objects |= owned({4: "differs"})
+    await site.turn()
+    story = site.reconciler.ledger.outstanding(0)
     assert story is not None
     assert story.error == "no room"
-    assert shop.there == {**numbered(9), 4: "differs", 5: "other"}
+    assert site.there == {**numbered(9), 4: "differs", 5: "other"}
 
 
 class Hesitant:
-    """A feed whose answer is on its way when somebody has more for it, and says so."""
+    """A feed that gets another change, and a wake, while its fetch is under way."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self.shop = shop
+    def __init__(self, site: MemoryPlace) -> None:
+        self.site = site
         self.asked = 0
 
     async def fetch(self) -> Collection[int]:
         self.asked += 1
         if self.asked == 2:
-            self.shop.reconciler.dirty.wake()
+            self.site.reconciler.dirty.wake()
         return ()
 
     async def settle(self, is_open: object) -> bool:
@@ -688,28 +690,28 @@ class Hesitant:
 
 
 @runs
-async def test_who_wakes_the_loop_while_it_asks_its_feed_has_a_turn_of_his_own(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, numbered(3), numbered(3), braked=False)
-    shop.reconciler.place.feed = feed = Hesitant(shop)
-    await shop.turn(times=2)
+async def test_a_wake_during_a_fetch_of_the_feed_causes_another_turn(tmp_path: Path) -> None:
+    site = MemoryPlace(tmp_path, numbered(3), numbered(3), braked=False)
+    site.reconciler.place.feed = feed = Hesitant(site)
+    await site.turn(times=2)
     async with asyncio.timeout(5):
-        await shop.reconciler.dirty.wait(seconds(60))
-    await shop.turn()
+        await site.reconciler.dirty.wait(seconds(60))
+    await site.turn()
     assert feed.asked == 3
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await shop.reconciler.dirty.wait(seconds(60))
+            await site.reconciler.dirty.wait(seconds(60))
 
 
-def change_once(shop: Workshop, *, when: int, to: Mapping[int, str], also: Mapping[int, str] | None = None) -> None:
-    """While the page with that key is read, these objects change, and the loop is told."""
-    read, changed = shop.target.read, {**to, **(also or {})}
+def change_once(site: MemoryPlace, *, when: int, to: Mapping[int, str], also: Mapping[int, str] | None = None) -> None:
+    """While the page with that key is read, these objects change, and are marked."""
+    read, changed = site.target.read, {**to, **(also or {})}
 
     async def reading(after: int | None) -> tuple[Sequence[tuple[int, Owned[str]]], int | None]:
         page, more = await read(after)
         if any(key == when for key, _ in page):
-            shop.source.objects |= owned(changed)
-            shop.reconciler.dirty.mark(changed)
+            site.source.objects |= owned(changed)
+            site.reconciler.dirty.mark(changed)
         return page, more
 
-    shop.target.read = reading  # type: ignore[method-assign]
+    site.target.read = reading  # type: ignore[method-assign]
