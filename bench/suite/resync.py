@@ -34,13 +34,14 @@ from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Cell
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.process import cpu_s
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.election.leadership import Leadership, LeadershipCell, TermEnded
-from holdfast.server.syncer.identity import FleetIdentityGate
-from holdfast.server.syncer.term import Surroundings, SyncerTerm, look
+from holdfast.server.syncer.gates import FleetIdentityGate
+from holdfast.server.syncer.term import Syncer, SyncerTerm
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
@@ -150,23 +151,20 @@ async def _reign(store: EtcdStore, inventory: SqlInventory, state: Path) -> Sync
     await store.put(STORE_IDENTITY.key(REGION, "identity"), STORE_IDENTITY.encode(Identity("bench", 1)))
     until = clock.now() + seconds(1e6)
     found = _Slot[TermEnded]()
-    around = Surroundings(
+    syncer = Syncer(
+        context=Context(clock, Vitals(clock), DecisionLog(state / "decisions", "bench"), WorkerMetrics()),
         store=store,
-        inventory=inventory,
-        aside=DatabaseThread("bench"),
-        waker=_Deaf(),
-        clock=clock,
         region=REGION,
+        inventory=inventory,
+        run_in_thread=DatabaseThread("bench"),
+        waker=_Deaf(),
         leadership=Leadership(_Slot(LeadershipCell("leading", term, until, until)), found, [found], clock),
-        vitals=Vitals(clock),
-        metrics=WorkerMetrics(),
-        decisions=DecisionLog(state / "decisions", "bench"),
-        remembered=lambda: None,
+        seen_store=lambda: None,
     )
-    belonging = FleetIdentityGate()
-    fence = Fence(REGION.segment, await look(around, belonging), term)
+    gate = FleetIdentityGate()
+    fence = Fence(REGION.segment, await syncer.check_identity(gate), term)
     inventory.raise_fence(fence)
-    return SyncerTerm(around, fence, belonging)
+    return SyncerTerm(syncer, fence, gate)
 
 
 async def _pass(reign: SyncerTerm) -> tuple[float, float]:
@@ -175,7 +173,7 @@ async def _pass(reign: SyncerTerm) -> tuple[float, float]:
     passes, watch = reign.reconciler.passes, Stopwatch()
     await reign.reconciler.turn()
     if reign.reconciler.passes == passes or len(reign.reconciler.ledger):
-        raise Unmeasurable(f"the resync did not come to its end: {reign.around.vitals.state}")
+        raise Unmeasurable(f"the resync did not come to its end: {reign.syncer.context.vitals.state}")
     return watch.wall_s, watch.cpu_s
 
 

@@ -47,14 +47,17 @@ from holdfast.model.control.leader import LEADER
 from holdfast.model.fleet.observed import EndpointSeen, ObservedState
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Cell
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.election.leadership import Leadership, LeadershipCell, TermEnded
-from holdfast.server.status import topics as status_topics
-from holdfast.server.status.bindings import Bindings
-from holdfast.server.status.staleness import Backlog
-from holdfast.server.status.term import Around, StatusKind, StatusTerm
+from holdfast.server.status import kinds
+from holdfast.server.status.kinds import StatusKind
+from holdfast.server.status.metrics import StatusMetrics
+from holdfast.server.status.rules.bindings import Bindings
+from holdfast.server.status.rules.staleness import Backlog, Staleness
+from holdfast.server.status.term import StatusTerm
 from holdfast.store.api import Put
 from holdfast.store.client import EtcdStore
 from holdfast.store.fenced.packing import FencedWrite
@@ -224,17 +227,16 @@ class _Bench:
             await reign.reconciler.turn()
             stopping = asyncio.Event()
             running = asyncio.create_task(reign.run(stopping))
-            watching = reign.feed.behind = _Peak(reign)
             try:
                 await self._caught_up(reign)  # before there is a writer: it does not wait for us
                 *_, last = _changes(self._options.endpoints, changes, first_round)
                 async with started(writer, Work(self.etcd, self._options.endpoints, changes, first_round)) as part:
                     await part.report()
                     gc.collect()
-                    watch, watching.peak = Stopwatch(), 0
+                    watch, reign.peak = Stopwatch(), 0
                     written = await part.report()
                     await self._arrived(reign, *last)
-                    cost = _Live(changes, watch.wall_s, watch.cpu_s, watching.peak)
+                    cost = _Live(changes, watch.wall_s, watch.cpu_s, reign.peak)
                 self._check(reign, changes, first_round)
             finally:
                 running.cancel()
@@ -262,7 +264,7 @@ class _Bench:
         revision is above all others."""
         last = await self.store.put(key, value)
         async with asyncio.timeout(PATIENCE.total_seconds()):
-            while reign.topic.mirror.mod_revision(key) < last or reign.backlog():  # noqa: ASYNC110
+            while reign.mirror.mod_revision(key) < last or reign.backlog():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     def _check(self, reign: StatusTerm[Any, EndpointSeen], changes: int, first_round: int) -> None:
@@ -285,19 +287,19 @@ class _Bench:
                 while topic.mirror.objects[some[-1]].status is not EndpointState.DOWN:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             watch = Stopwatch()
-            reign = self._made(topic, slow)
+            reign = self._made(topic)
             await reign.reconciler.turn()
             taken = watch.wall_s
         slow.close()
         return taken, reign.target.writes
 
     def _topics(self) -> Sequence[StatusKind[Any, Any]]:
-        agents = status_topics.agents(REGION, self.store, self._observed, DatabaseThread("agents"), CLOCK)
+        agents = kinds.agents(REGION, self.store, self._observed, DatabaseThread("agents"), CLOCK.now)
         return agents, self._endpoints()
 
     def _endpoints(self, aside: DatabaseThread | None = None) -> StatusKind[Any, EndpointSeen]:
         aside = aside or DatabaseThread("endpoints")
-        return status_topics.endpoints(REGION, self.store, self._observed, aside, CLOCK)
+        return kinds.endpoints(REGION, self.store, self._observed, aside, CLOCK.now)
 
     @asynccontextmanager
     async def _warm(self, topic: StatusKind[Any, Any]) -> AsyncIterator[None]:
@@ -309,37 +311,34 @@ class _Bench:
             following.cancel()
 
     @asynccontextmanager
-    async def _reign(self, topic: StatusKind[T, Any]) -> AsyncIterator[StatusTerm[T, Any]]:
+    async def _reign(self, topic: StatusKind[T, Any]) -> AsyncIterator[_MeasuredTerm[T]]:
         async with self._warm(topic):
-            yield self._made(topic, DatabaseThread("reign"))
+            yield self._made(topic)
 
-    def _made(self, topic: StatusKind[T, Any], aside: DatabaseThread) -> StatusTerm[T, Any]:
+    def _made(self, topic: StatusKind[T, Any]) -> _MeasuredTerm[T]:
         until = CLOCK.now() + seconds(1e6)
         found = _Slot[TermEnded]()
-        around = Around(
-            observed=self._observed,
-            aside=aside,
-            waker=_Deaf(),
-            clock=CLOCK,
-            leadership=Leadership(_Slot(LeadershipCell("leading", self._term, until, until)), found, [found], CLOCK),
-            vitals=Vitals(CLOCK),
-            metrics=WorkerMetrics(),
-            decisions=DecisionLog(self._state / "decisions", "bench"),
-        )
+        context = Context(CLOCK, Vitals(CLOCK), DecisionLog(self._state / "decisions", "bench"), WorkerMetrics())
         fence = Fence(REGION.segment, 1, self._term)
         self._inventory.raise_fence(fence)
-        return StatusTerm(around, topic, fence)
+        return _MeasuredTerm(
+            context,
+            topic,
+            fence,
+            waker=_Deaf(),
+            leadership=Leadership(_Slot(LeadershipCell("leading", self._term, until, until)), found, [found], CLOCK),
+            metrics=StatusMetrics(context.metrics.registry),
+            staleness=Staleness(),
+        )
 
 
-class _Peak:
-    """The largest backlog that was there when the next portion was taken."""
+class _MeasuredTerm(StatusTerm[T, Any]):
+    """Remembers the largest backlog that was there when it was asked for."""
 
-    def __init__(self, reign: StatusTerm[Any, Any]) -> None:
-        self._behind = reign.behind
-        self.peak = 0
+    peak = 0
 
-    def __call__(self) -> Backlog:
-        behind = self._behind()
+    def behind(self) -> Backlog:
+        behind = super().behind()
         self.peak = max(self.peak, behind.waiting)
         return behind
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from holdfast.config.sections.pulse import PulseSettings as Bounds
 from holdfast.model.base.time import Instant
 from holdfast.runtime.daemon.pulse import PulseVerdict, WorkerSigns
-from holdfast.server.syncer.source import Outbox
+from holdfast.server.syncer.outbox import Outbox
 from holdfast.store.api import Compare, Operation, TxnResult
 from holdfast.store.fenced.store import FencedStore
 from holdfast.store.transport.endpoints import MemberList
@@ -30,6 +30,6 @@ def always_the_first_member(self: MemberList, now: Instant) -> list[str]:
 
 async def forgotten_when_read(self: Outbox) -> Collection[bytes]:
     """Changes leave the outbox as soon as somebody knows of them, not when the store has them."""
-    rows = await self._aside(lambda: self._inventory.outbox(1_000))
-    await self._aside(lambda: self._inventory.settle(self._fence, [row.id for row in rows]))
+    rows = await self._run_in_thread(lambda: self._inventory.outbox(1_000))
+    await self._run_in_thread(lambda: self._inventory.settle(self._fence, [row.id for row in rows]))
     return {key for row in rows for key in (row.key, row.before) if key is not None}

@@ -26,19 +26,18 @@ from holdfast.inventory.sql.objects import SqlInventory
 from holdfast.inventory.sql.thread import DatabaseThread
 from holdfast.inventory.sql.wake import waker
 from holdfast.model.base.region import Region
-from holdfast.model.base.time import seconds
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec
 from holdfast.model.control.leader import LEADER
 from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
-from holdfast.server.election.leadership import Leadership, LeadershipCell, Leading, TermEnded
 from holdfast.server.syncer.source import NAME
-from holdfast.server.syncer.term import Surroundings, SyncerTerm, begin
+from holdfast.server.syncer.term import Syncer, SyncerTerm
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from tests.server.syncing import Slot
+from tests.server.harness import leading as leading_for_ever
 
 OBJECTS = 30
 HOSTS = 4
@@ -82,34 +81,29 @@ async def sync(database: str, etcd: str, region: Region, notes: Path, when: str)
     store, clock, ear = EtcdStore(Connection((etcd,))), SystemClock(), waker(engine)
     leader = await store.get(LEADER.key(region, "leader"))
     assert leader is not None
-    until = clock.now() + seconds(1e6)
-    found = Slot[TermEnded]()
-    shown = Slot(LeadershipCell("leading", leader.create_revision, until, until))
-    around = Surroundings(
+    leadership, leading = leading_for_ever(leader.create_revision, clock)
+    syncer = Syncer(
+        context=Context(clock, Vitals(clock), DecisionLog(notes, "syncer"), WorkerMetrics()),
         store=store,
-        inventory=SqlInventory(engine),
-        aside=DatabaseThread("syncer"),
-        waker=ear,
-        clock=clock,
         region=region,
-        leadership=Leadership(shown, found, [found], clock),
-        vitals=Vitals(clock),
-        metrics=WorkerMetrics(),
-        decisions=DecisionLog(notes, "syncer"),
-        remembered=lambda: None,
+        inventory=SqlInventory(engine),
+        run_in_thread=DatabaseThread("syncer"),
+        waker=ear,
+        leadership=leadership,
+        seen_store=lambda: None,
     )
-    reign = await begin(around, Leading(leader.create_revision, until, until))
+    reign = await syncer.begin(leading)
     die_by(when, reign)
     assert reign.reconciler.place.brake is not None
-    reign.reconciler.place.brake.allow(until=until)  # few objects, many deletes: not what is tested here
-    if reign.belonging.standing.closed is None:
+    reign.reconciler.place.brake.allow(until=leading.until)  # few objects, many deletes: not what is tested here
+    if reign.identity_gate.verdict.closed is None:
         reign.sync.forget(NAME)
         reign.reconciler.dirty.take()
-        reign.reconciler._audit = until  # no resync: what the outbox does not tell is lost
+        reign.reconciler._audit = leading.until  # no resync: what the outbox does not tell is lost
     while True:
-        await reign.name()
+        await reign.create_identity()
         await reign.reconciler.turn()
-        if reign.belonging.standing.closed is None and not around.inventory.outbox(1):
+        if reign.identity_gate.verdict.closed is None and not syncer.inventory.outbox(1):
             return
         await asyncio.sleep(0.01)
 

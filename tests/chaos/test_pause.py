@@ -9,6 +9,8 @@ from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controller, Controllers
 from tests.chaos.fleet import answer, wait_working
 
+PAUSE_OVER = "pause is over; taking part in elections again"
+
 
 def test_a_paused_server_stays_paused_when_its_elector_is_killed_and_takes_part_again_when_resumed(
     fleet: Controllers,
@@ -32,9 +34,9 @@ def test_of_two_pauses_the_later_one_counts_however_soon_the_first_would_have_en
     paused, briefly = (server for server in fleet.members if server is not leader)
     assert not paused.ask("elector", "pause", reason="a look", **{"for": "1s"}).error
     assert not paused.ask("elector", "pause", reason="disk swap").error
-    ended = briefly.process.output.count("its pause is over")
+    ended = briefly.process.output.count(PAUSE_OVER)
     assert not briefly.ask("elector", "pause", reason="a look", **{"for": "2s"}).error
-    wait_until(lambda: briefly.process.output.count("its pause is over") > ended, "a pause that ran out is over")
+    wait_until(lambda: briefly.process.output.count(PAUSE_OVER) > ended, "a pause that ran out is over")
     wait_until(lambda: phase(briefly) == "following", "the brief one takes part again")
     assert phase(paused) == "resting"
     would = {paused.name: False, briefly.name: True}

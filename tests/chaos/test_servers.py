@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.lab.scenes.history_check import writes_after
 from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controllers, controllers
+from holdfast.testing.real.servers import Controller, Controllers, controllers
 from tests.chaos.fleet import counts, history, servers, wait_working, why_ended
 
 
@@ -44,7 +45,13 @@ def test_a_leader_that_was_frozen_past_its_lease_has_no_write_accepted_and_says_
     wait_until(lambda: counts(old).refused > before.refused, "the old leader's write is refused")
     assert counts(old).reason == f"term {term} is over: term {newer} leads now; nothing was written"
     assert writes_after(history(fleet), newer, old.name) == 0
-    wait_until(lambda: old.says(f"{old.name} does not lead any more, term {term}"), "the old leader understands")
+    wait_until(lambda: lost(old, term), "the old leader logs that it lost its leadership")
+
+
+def lost(server: Controller, term: int) -> bool:
+    """Whether the server has logged the end of its leadership in that term."""
+    lines = [line for line in server.process.output.splitlines() if "leadership lost" in line]
+    return any(re.search(rf'"term": {term}\b', line) and f'"server": "{server.name}"' in line for line in lines)
 
 
 def test_a_leader_that_stops_hands_over(fleet: Controllers) -> None:

@@ -37,7 +37,7 @@ from holdfast.testing.real.servers import Controller, Controllers
 from tests.chaos.acknowledged import lost, violations
 from tests.chaos.fleet import servers
 from tests.chaos.syncs import change
-from tests.server.syncing import differing
+from tests.server.harness import differing
 
 CHAINS = 4
 """Inventories whose syncers are killed side by side: most of a life is waiting for the databases."""
@@ -98,7 +98,7 @@ def chain(cluster: EtcdCluster, postgres: Postgres, rounds: int, seed: int = 19)
         yield kill
 
 
-@fault("C19", without="holdfast.server.syncer.source:Outbox.fetch", by="tests.chaos.removals:forgotten_when_read")
+@fault("C19", without="holdfast.server.syncer.outbox:Outbox.fetch", by="tests.chaos.removals:forgotten_when_read")
 def test_C19_syncers_killed_between_commit_and_write_lose_nothing(started: EtcdCluster, postgres: Postgres) -> None:
     with chain(started, postgres, 25) as kill:
         assert kill() > 8, "hardly any of them was killed"

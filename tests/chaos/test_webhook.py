@@ -29,7 +29,7 @@ from holdfast.testing.real.processes import wait_until
 from holdfast.testing.real.servers import Controller
 from tests.chaos.fleet import answer, servers
 from tests.chaos.test_status import home, named
-from tests.server.hooks import Hook
+from tests.server.webhook_server import Hook
 
 
 @pytest.fixture

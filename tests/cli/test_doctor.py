@@ -251,7 +251,7 @@ def look(endpoint: str, state: Path) -> StoreVerdict:
 
     async def main() -> StoreVerdict:
         async with opened(Connection((endpoint,))) as store:
-            return (await IdentityCheck(store, REGION, StoreMemory(state, "server")).look(NEVER)).verdict
+            return (await IdentityCheck(store, REGION, StoreMemory(state, "server")).check(NEVER)).verdict
 
     return asyncio.run(main())
 

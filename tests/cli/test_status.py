@@ -20,7 +20,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.board import Board
 from holdfast.runtime.daemon.pulse import Pulse
 from holdfast.runtime.daemon.report import DaemonReport, WorkerRecord, WorkerReport
-from holdfast.server.election.about import ElectorView, StoreSeen
+from holdfast.server.election.views import ElectorView, StoreSeen
 
 NOW = datetime(2026, 3, 1, 3, 7, 9, tzinfo=UTC)
 

@@ -110,7 +110,7 @@ def site(one_etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         site = Site(fleet, engine, folder)
         wait_until(lambda: not site.server.ask("syncer", "held").error, "the syncer works")
         site.apply(FLEET, "first light")
-        wait_until(lambda: site.server.says("the store is filled and named"), "inventory and store have their id")
+        wait_until(lambda: site.server.says("store is filled; store identity created"), "both have their id")
         yield site
 
 
@@ -162,7 +162,7 @@ def test_explain_of_what_nobody_ever_wanted_is_one_sentence(site: Site) -> None:
     told = site.ask("explain", "endpoint", "holdfast-never-eth0")
     assert (told.exit_code, told.stderr) == (
         1,
-        "Error: the inventory knows of no endpoint holdfast-never-eth0, and of none that it had\n",
+        "Error: the inventory has no endpoint holdfast-never-eth0, and had none before\n",
     )
 
 

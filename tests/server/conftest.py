@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.hooks import Hook
+from tests.server.webhook_server import Hook
 
 
 @pytest.fixture

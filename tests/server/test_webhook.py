@@ -1,10 +1,8 @@
-"""The webhook itself: which URLs are refused, and what no answer of it can do to whoever calls."""
+"""Webhook: which URLs are refused, and that no answer can stop the caller."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,13 @@ from holdfast.config.sections.status import StatusSettings
 from holdfast.runtime.config_file import read_secret
 from holdfast.server import webhook as module
 from holdfast.server.webhook import Webhook
-from tests.server.hooks import DRIP, HANG, Hook
+from tests.server.webhook_server import DRIP, HANG, Hook
 
 
 @pytest.mark.parametrize(
     "url", ["http://[::1/", f"http://{'x' * 64}.example/", "http://.example.com/", "http://127.0.0.1/\u00fc", "http://"]
 )
-def test_a_url_that_cannot_be_called_is_refused_and_costs_no_more_than_its_call(url: str) -> None:
+def test_a_url_that_cannot_be_called_is_refused_and_fails_only_its_call(url: str) -> None:
     assert [conflict.fields for conflict in StatusSettings(webhook=url).conflicts()] == [("webhook",)]
     refusal = asyncio.run(Webhook(url)({"idempotency_key": "x"}))
     assert refusal is not None
@@ -37,14 +35,14 @@ def test_a_url_that_can_be_called_is_accepted(url: str) -> None:
     assert list(StatusSettings(webhook=url).conflicts()) == []
 
 
-def test_a_detour_to_nowhere_is_a_refusal_like_another(hook: Hook) -> None:
+def test_a_redirect_to_an_invalid_url_is_a_refusal(hook: Hook) -> None:
     hook.location, hook.answers = "http://[::1", [302]
     refusal = asyncio.run(Webhook(hook.url)({"idempotency_key": "x"}))
     assert refusal is not None
     assert refusal.startswith("the webhook")
 
 
-def test_an_answer_that_comes_byte_by_byte_is_none(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_comes_byte_by_byte_is_a_timeout(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DEADLINE_S", 0.3)
     hook.answers = [DRIP]
     webhook = Webhook(hook.url)
@@ -52,17 +50,17 @@ def test_an_answer_that_comes_byte_by_byte_is_none(hook: Hook, monkeypatch: pyte
     assert asyncio.run(webhook({"idempotency_key": "x"})) is None
 
 
-def test_a_deadline_that_passes_while_nobody_is_connected_yet_holds_as_well(
+def test_the_deadline_also_holds_while_the_connection_is_being_made(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reach = socket.create_connection
+    connect = asyncio.open_connection
 
-    def slowly(*args: Any, **options: Any) -> socket.socket:
-        time.sleep(0.5)
-        return reach(*args, **options)
+    async def slowly(*args: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await connect(*args, **options)
 
     monkeypatch.setattr(module, "DEADLINE_S", 0.2)
-    monkeypatch.setattr(socket, "create_connection", slowly)
+    monkeypatch.setattr(asyncio, "open_connection", slowly)
     hook.answers = [DRIP]
     assert asyncio.run(Webhook(hook.url)({"idempotency_key": "x"})) == "the webhook has not answered within 0 s"
     assert hook.heard == []

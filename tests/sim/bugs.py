@@ -69,7 +69,7 @@ async def _delete_whatever_is_there(self: Elector, effect: Resign) -> Event:
 async def _campaign_blindly(self: Elector) -> Event:
     sent = self._now()
     lease = await self._store.grant(self._timings.ttl)
-    self._feed(election.Leased(self._now(), sent, lease))
+    self._handle(election.Leased(self._now(), sent, lease))
     result = await self._store.txn([], [Put(self._key, self._value(), lease)])
     return Won(self._now(), result.revision)
 

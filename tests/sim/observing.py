@@ -29,12 +29,16 @@ from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName, End
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointState, EndpointStatus, EndpointStatusName
 from holdfast.model.fleet.observed import AgentSeen, EndpointSeen, ObservedState
 from holdfast.reconcile import Away
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import Leadership, Leading
-from holdfast.server.status import topics as status_topics
-from holdfast.server.status.term import Around, StatusKind, StatusTerm
+from holdfast.server.status import kinds
+from holdfast.server.status.kinds import StatusKind
+from holdfast.server.status.metrics import StatusMetrics
+from holdfast.server.status.rules.staleness import Staleness
+from holdfast.server.status.term import StatusTerm
 from holdfast.store.api import Store, StoreAway, StoreError
 from holdfast.testing import World
 from holdfast.testing.store.client import FakeClient
@@ -95,12 +99,12 @@ class ObservingServer(SimServer):
             await asyncio.sleep(self.world.usual_latency())
             return answer
 
-        made = [
-            one(REGION, store, observed, aside, self.clock) for one in (status_topics.agents, status_topics.endpoints)
+        both: list[StatusKind[Any, Any]] = [
+            kinds.agents(REGION, store, observed, aside, self.clock.now),
+            kinds.endpoints(REGION, store, observed, aside, self.clock.now),
         ]
-        topics: list[StatusKind[Any, Any]] = list(made)
-        for topic in topics:
-            self.writing.run(topic.mirror.run())
+        for kind in both:
+            self.writing.run(kind.mirror.run())
 
         async def work(said: Leading) -> None:
             try:
@@ -111,13 +115,13 @@ class ObservingServer(SimServer):
                 await aside(lambda: inventory.raise_fence(fence))
             except (StoreAway, StoreError, Away):
                 return
-            reigns = [StatusTerm(self._around(observed, aside, leadership), topic, fence) for topic in topics]
+            reigns = [self._term(kind, fence, leadership) for kind in both]
             for reign in reigns:
                 reign.target.page = PAGE
             self.counting.reigns[:] = reigns
             stopping = asyncio.Event()
             await until_first(
-                {reign.topic.name: reign.run(stopping) for reign in reigns} | {"watch": self._watch(reigns)}
+                {reign.rules.name: reign.run(stopping) for reign in reigns} | {"watch": self._watch(reigns)}
             )
 
         return work
@@ -128,16 +132,17 @@ class ObservingServer(SimServer):
             self.counting.peak = max(self.counting.peak, *(reign.backlog() for reign in reigns))
             await asyncio.sleep(0.2)
 
-    def _around(self, observed: SqlObserved, aside: Any, leadership: Leadership) -> Around:
-        return Around(
-            observed=observed,
-            aside=aside,
+    def _term(self, kind: StatusKind[Any, Any], fence: Fence, leadership: Leadership) -> StatusTerm[Any, Any]:
+        decisions = self.database.decisions(self.name, "status")
+        context = Context(self.clock, Vitals(self.clock), decisions, WorkerMetrics())
+        return StatusTerm(
+            context,
+            kind,
+            fence,
             waker=SimWaker(self.writing),
-            clock=self.clock,
             leadership=leadership,
-            vitals=Vitals(self.clock),
-            metrics=WorkerMetrics(),
-            decisions=self.database.decisions(self.name, "status"),
+            metrics=StatusMetrics(context.metrics.registry),
+            staleness=Staleness(),
             audit_every=5 * REST,  # what was overlooked must not be mended by it
             poll_every=seconds(2),
         )

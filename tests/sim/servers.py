@@ -19,7 +19,7 @@ from holdfast.model.base.time import seconds
 from holdfast.model.control.leader import LEADER, Leader
 from holdfast.model.control.server import Server
 from holdfast.runtime.daemon.board import Cell
-from holdfast.server.election.elector import Elector, Surroundings
+from holdfast.server.election.elector import Elector
 from holdfast.server.election.leadership import (
     Leadership,
     LeadershipCell,
@@ -31,7 +31,7 @@ from holdfast.server.election.leadership import (
 )
 from holdfast.server.election.machine import LossReason
 from holdfast.server.election.predecessor import certainly_dead
-from holdfast.server.election.registrar import Around, Registrar
+from holdfast.server.election.registrar import Registrar
 from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import Node, World
@@ -170,23 +170,29 @@ class SimServer:
         pid = self.host.pid(self.namespace, node.life)
         me = Leader(self.called, self.host.name, pid, self.host.boot_id, self.namespace, self.clock.wall())
         self._stopping = asyncio.Event()
-        self.elector = elector = Elector(store, self.timings, self._surroundings(me))
-        around = Around(lambda: self._report(me), self._is_dead(me), self._name_taken(elector))
-        registrar = Registrar(store, REGION, self.called, self.timings.ttl, around)
-        node.run(_take_part(elector, registrar, self._stopping))
-
-    def _surroundings(self, me: Leader) -> Surroundings:
         found = self.found
-        return Surroundings(
+        self.elector = elector = Elector(
+            store,
+            self.timings,
             clock=self.clock,
             me=me,
             region=REGION,
-            dead=self._is_dead(me),
+            is_dead=self._is_dead(me),
+            is_over=lambda term: is_over(term, [found.read()]),
             show=self._show(self.shown),
-            attempted=lambda _state, success: None,
-            doubted=lambda term: is_over(term, [found.read()]),
-            told=lambda _term, sentence: self._world.note(sentence),
+            on_attempt=lambda _state, success: None,
+            on_change=lambda _term, sentence: self._world.note(sentence),
         )
+        registrar = Registrar(
+            store,
+            REGION,
+            self.called,
+            self.timings.ttl,
+            report=lambda: self._report(me),
+            is_dead=self._is_dead(me),
+            on_name_taken=self._name_taken(elector),
+        )
+        node.run(_take_part(elector, registrar, self._stopping))
 
     def _is_dead(self, me: Leader) -> Callable[[Leader | Server], bool]:
         return lambda other: certainly_dead(other, me, lambda pid: self.host.is_gone(self.namespace, pid))
@@ -205,7 +211,7 @@ class SimServer:
             if sentence and not withheld:
                 elector.leave(LossReason.DUPLICATE)
             elif withheld and not sentence:
-                elector.go_on(LossReason.DUPLICATE)
+                elector.rejoin(LossReason.DUPLICATE)
 
         return taken
 

@@ -21,16 +21,17 @@ from holdfast.inventory.sql.engine import database_url, open_engine
 from holdfast.inventory.sql.migrate import migrate
 from holdfast.inventory.sql.objects import SqlInventory, SqlSnapshot
 from holdfast.model.base.time import Duration, seconds
+from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.server.election.leadership import Leadership, Leading
 from holdfast.server.syncer.keys import RegionKeys
-from holdfast.server.syncer.term import Surroundings, begin
+from holdfast.server.syncer.term import Syncer
 from holdfast.store.api import Store, StoreAway, StoreError, prefix_end
 from holdfast.testing import Node, StoreWrite, World
 from holdfast.testing.real.processes import folder
-from tests.server.syncing import differing
+from tests.server.harness import differing
 from tests.sim.judge import Broken, Judge
 from tests.sim.people import edit
 from tests.sim.reign import timings
@@ -118,7 +119,7 @@ class SyncingServer(SimServer):
                 return
             if not isinstance(confirmed, Leading) or confirmed.term != said.term:
                 return
-            reign = await begin(self._around(store, inventory, aside, leadership), confirmed)
+            reign = await self._syncer(store, inventory, aside, leadership).begin(confirmed)
             brake = reign.reconciler.place.brake
             assert brake is not None
             brake.allow(until=self.clock.now() + seconds(1e6))  # few objects, many deletes: not what is asked here
@@ -126,19 +127,17 @@ class SyncingServer(SimServer):
 
         return work
 
-    def _around(self, store: Store, inventory: SqlInventory, aside: object, leadership: Leadership) -> Surroundings:
-        return Surroundings(
+    def _syncer(self, store: Store, inventory: SqlInventory, aside: object, leadership: Leadership) -> Syncer:
+        decisions = self.database.decisions(self.name, "syncer")
+        return Syncer(
+            context=Context(self.clock, Vitals(self.clock), decisions, WorkerMetrics()),
             store=store,
-            inventory=inventory,
-            aside=aside,  # type: ignore[arg-type]
-            waker=SimWaker(self.writing),
-            clock=self.clock,
             region=REGION,
+            inventory=inventory,
+            run_in_thread=aside,  # type: ignore[arg-type]
+            waker=SimWaker(self.writing),
             leadership=leadership,
-            vitals=Vitals(self.clock),
-            metrics=WorkerMetrics(),
-            decisions=self.database.decisions(self.name, "syncer"),
-            remembered=lambda: None,
+            seen_store=lambda: None,
             poll_every=POLL,
             resync_interval=seconds(0),
         )

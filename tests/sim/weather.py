@@ -182,7 +182,7 @@ async def hold(fleet: Fleet, server: SimServer) -> None:
         """One after the other, also where the process is frozen when both are said."""
         elector.leave(LossReason.PAUSED)
         await told.wait()
-        elector.go_on(LossReason.PAUSED)
+        elector.rejoin(LossReason.PAUSED)
 
     server.electing.run(pause_until_told())
     await _a_while(fleet)

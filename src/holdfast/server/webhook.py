@@ -1,118 +1,83 @@
-"""A webhook: a notice as JSON, POSTed; taken is what is answered with 2xx in time. Whatever else happens is a sentence.
+"""Webhook: POSTs a notification as JSON. A 2xx answer in time means accepted; every other outcome is a sentence.
 
-Nothing that stands in its URL or in its answer costs more than the call: whoever calls goes on.
+Redirects are not followed: a login page that answers 200 to a GET has not accepted anything. Nothing in the URL or in
+the answer can cost more than the one call.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import socket
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from urllib.parse import SplitResult, urlsplit
 
+import h11
 import msgspec
 
-from holdfast.inventory.sql.thread import DatabaseThread, RunInThread
 from holdfast.runtime.config_file import SecretRefused
 
 TIMEOUT_S = 5.0
-"""Without a sign of life from the webhook."""
+"""Time without any byte from the webhook."""
 DEADLINE_S = 10.0
-"""For the whole answer: one that comes byte by byte is none."""
-
-
-class _NoDetours(urllib.request.HTTPRedirectHandler):
-    """A redirect would be followed with a GET, without the notice: a login page that answers 200 has not taken it."""
-
-    def redirect_request(self, *_asked: object) -> None:
-        return None
-
-
-class _Call(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """One call, which can be ended from outside: time-outs of sockets begin anew with every byte."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._connections: list[http.client.HTTPConnection] = []
-        self.is_cut = False
-
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(self._kept, http.client.HTTPConnection), request)
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(self._kept, http.client.HTTPSConnection), request)
-
-    def _kept(self, made: type[http.client.HTTPConnection], host: str, **options: Any) -> http.client.HTTPConnection:
-        connection = made(host, **options)
-        connect = connection.connect
-
-        def in_time() -> None:
-            connect()
-            if self.is_cut:  # when there was nothing yet that could be
-                raise TimeoutError
-
-        connection.connect = in_time  # type: ignore[method-assign]
-        self._connections.append(connection)
-        return connection
-
-    def cut(self) -> None:
-        self.is_cut = True
-        for open_now in [connection.sock for connection in self._connections if connection.sock is not None]:
-            with contextlib.suppress(OSError):  # then it is over already
-                open_now.shutdown(socket.SHUT_RDWR)
+"""Time for the whole call: an answer that comes byte by byte never ends."""
+_CHUNK = 65_536
 
 
 class Webhook:
-    """POSTs notices as JSON."""
+    """`token` is called before every notification, so that a token that was renewed on disk is used."""
 
     def __init__(self, url: str, token: Callable[[], str] | None = None) -> None:
-        """`token` is asked before every call, so that one that was renewed on disk is seen."""
         self._url = url
         self._token = token
-        self._aside: RunInThread = DatabaseThread("webhook")
 
-    async def __call__(self, told: dict[str, str]) -> str | None:
-        return await self._aside(partial(self._post, told))
-
-    def _post(self, told: dict[str, str]) -> str | None:
-        headers = {"Content-Type": "application/json", "Idempotency-Key": told["idempotency_key"]}
+    async def __call__(self, notice: Mapping[str, str]) -> str | None:
+        """Returns None when the webhook accepted the notification, else why it did not."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": notice["idempotency_key"]}
         try:
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token()}"
         except SecretRefused as refused:
             return f"the webhook is not called: status.webhook_token_file: {refused}"
-        call = _Call()
-        deadline = threading.Timer(DEADLINE_S, call.cut)
-        deadline.daemon = True
-        deadline.start()
         try:
-            refusal = _refusal(urllib.request.build_opener(_NoDetours, call), self._url, headers, told)
-        finally:
-            deadline.cancel()
-        # Half an answer looks like a whole one to the library.
-        return f"the webhook has not answered within {DEADLINE_S:.0f} s" if call.is_cut else refusal
+            async with asyncio.timeout(DEADLINE_S) as deadline:
+                status = await _post(urlsplit(self._url), headers, msgspec.json.encode(notice))
+        except TimeoutError:
+            if deadline.expired():
+                return f"the webhook has not answered within {DEADLINE_S:.0f} s"
+            return "the webhook cannot be reached: timed out"
+        except h11.RemoteProtocolError as error:
+            return f"the webhook answered something that is not HTTP: {error}"
+        except OSError as error:
+            return f"the webhook cannot be reached: {error}"
+        except h11.LocalProtocolError:  # its text could contain the token
+            return "the webhook's URL or token has characters that HTTP does not allow; see status.webhook"
+        except ValueError as error:
+            return f"the webhook's URL cannot be called: {error}; see status.webhook"
+        return None if 200 <= status < 300 else f"the webhook answered {status}"
 
 
-def _refusal(
-    opener: urllib.request.OpenerDirector, url: str, headers: dict[str, str], told: dict[str, str]
-) -> str | None:
+async def _post(url: SplitResult, headers: Mapping[str, str], body: bytes) -> int:
+    """Returns the status of the answer; its body is not read."""
+    if not url.hostname:
+        raise ValueError(f"{url.geturl()!r} has no host")
+    tls = ssl.create_default_context() if url.scheme == "https" else None
+    http = h11.Connection(h11.CLIENT)
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    fixed = {"Host": url.netloc.rpartition("@")[2], "Content-Length": str(len(body)), "Connection": "close"}
+    request = h11.Request(method="POST", target=target, headers=list({**fixed, **headers}.items()))
+    message = [http.send(part) for part in (request, h11.Data(data=body), h11.EndOfMessage())]
+    async with asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(url.hostname, url.port or (443 if tls else 80), ssl=tls)
     try:
-        request = urllib.request.Request(  # noqa: S310 -- the configuration allows http and https only
-            url, msgspec.json.encode(told), headers, method="POST"
-        )
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
-            return None if 200 <= answer.status < 300 else f"the webhook answered {answer.status}"
-    except urllib.error.HTTPError as error:
-        error.close()
-        return f"the webhook answered {error.code}"
-    except OSError as error:
-        return f"the webhook cannot be reached: {getattr(error, 'reason', error)}"
-    except http.client.HTTPException as error:
-        return f"the webhook answered something that is not HTTP: {error!r}"
-    except ValueError as error:  # also what a proxy of the environment is called
-        return f"the webhook's URL cannot be called: {error}; see status.webhook"
+        writer.write(b"".join(filter(None, message)))
+        while True:
+            event = http.next_event()
+            if isinstance(event, h11.Response):
+                return event.status_code
+            if event is h11.NEED_DATA:
+                async with asyncio.timeout(TIMEOUT_S):
+                    http.receive_data(await reader.read(_CHUNK))
+            elif not isinstance(event, h11.InformationalResponse):
+                raise ConnectionResetError("the connection was closed without an answer")
+    finally:
+        writer.transport.abort()

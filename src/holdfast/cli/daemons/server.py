@@ -9,7 +9,7 @@ import click
 from holdfast.cli.common.config_flags import configuration_flags
 from holdfast.cli.daemons.run import run_role
 from holdfast.config import FlagValue
-from holdfast.server.election.worker import WORKERS, cells
+from holdfast.server.workers import WORKERS, cells
 
 
 @click.command()

@@ -28,7 +28,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import DaemonReport, WorkerReport, report
-from holdfast.server.election.about import ElectorView
+from holdfast.server.election.views import ElectorView
 
 NEEDS_YOU = 1
 _FLEET = 12

@@ -21,8 +21,8 @@ from holdfast.model.control.leader import LEADER
 from holdfast.runtime.control import Request, Who
 from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.runtime.store_client import open_store
-from holdfast.server.election.leadership import Leading, while_leading
-from holdfast.server.election.worker import leadership, server_name
+from holdfast.server import server_name
+from holdfast.server.election.leadership import Leadership, Leading, while_leading
 from holdfast.store.api import Deposed, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 
@@ -66,7 +66,7 @@ class Writer:
     def __init__(self, worker: Worker, store: Store) -> None:
         self._worker = worker
         self._store = store
-        self._leadership = leadership(worker)
+        self._leadership = Leadership.of(worker)
         region = Region(worker.config.store.region or "")
         self._leader_key = LEADER.key(region, "leader")
         self._name = server_name(worker)

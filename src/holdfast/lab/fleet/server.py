@@ -21,7 +21,7 @@ from holdfast.runtime.daemon.process import AlreadyRunning, die_with
 from holdfast.runtime.daemon.supervisor import Supervisor
 from holdfast.runtime.daemon.worker import Spec
 from holdfast.runtime.paths import FolderError, RolePaths
-from holdfast.server.election.worker import WORKERS, cells
+from holdfast.server.workers import WORKERS, cells
 
 ROLE = "server"
 DIE_WITH = "--die-with="

@@ -26,8 +26,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.control import Request, ask
 from holdfast.runtime.daemon.board import Board, BoardError
 from holdfast.runtime.daemon.report import report
-from holdfast.server.election.leadership import LeadershipCell, Leading, judge
-from holdfast.server.election.worker import LEADERSHIP_CELL
+from holdfast.server.election.leadership import LEADERSHIP_CELL, LeadershipCell, Leading, judge
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 

@@ -1,1 +1,1 @@
-"""Compaction of the store's history: `policy` decides, `compactor` does it."""
+"""Compaction of the store's history: `policy` decides, `compactor` acts."""

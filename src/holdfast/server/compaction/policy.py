@@ -1,9 +1,9 @@
-"""Compaction: up to which revision the store's history may go. Pure.
+"""Compaction policy: decides up to which revision the store's history is compacted. Pure.
 
 The history of the last period stays, and at least 1,000 revisions. Two keys coordinate it, the same ones that Calico's
-driver uses: `trigger` lives as long as a period, so whoever leads next does not begin anew; `last` holds the revision
-that was compacted, and its mod_revision is where the store stood at that check. A store whose revision is below what
-`last` says was restored: nothing is compacted, and counting begins again.
+driver uses: `trigger` lives as long as a period, so a new leader does not begin a new period; `last` holds the revision
+that was compacted, and its mod_revision is the store's revision at that check. A store whose revision is below that of
+`last` was restored from a backup: nothing is compacted, and counting begins again.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ MANY_HOSTS = 1_000
 
 
 def period(every: Duration, when_large: Duration, hosts: int) -> Duration:
-    """How often in a fleet of that many hosts; nothing: never."""
+    """Time between two checks in a fleet of that many hosts; 0: never."""
     return min(every, when_large) if hosts > MANY_HOSTS else every
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the store says of the last check: the revision that was compacted then, and where the store stood."""
+    """Last check as recorded in the store: the revision that was compacted, and the store's revision at that time."""
 
     compacted: int
     at: int
 
 
 class Why(Enum):
-    FIRST = "this is the first check, so nothing is known of a period ago; the next one compacts"
+    FIRST = "this is the first check, and the revision of a period ago is not known; the next check compacts"
     RESTORED = (
-        "the store stands at a smaller revision than was written down at the last check: it was restored, or that note "
-        "is wrong; counting begins again"
+        "the store's revision is below the one recorded at the last check: it was restored from a backup, or the "
+        "record is wrong; counting begins again"
     )
-    FEW = "there are too few revisions to part with"
-    DUE = "the history from before the last period goes"
+    FEW = "too few revisions to compact"
+    DUE = "the history from before the last period is compacted"
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionVerdict:
     why: Why
     upto: int = 0
-    """The revision to compact at; 0: nothing goes."""
+    """Revision to compact at; 0: nothing is compacted."""
 
 
 @dataclass(slots=True)
 class LastCompaction:
-    """What one leader remembers of its last check: when it was, where the store stood, and whether the store took that
-    down. One that is full does not; one that says something else of that check was restored since."""
+    """One leader's memory of its last check: when it was, the store's revision, and whether that was recorded in the
+    store. A full store records nothing; a store that has another record of that check was restored since."""
 
-    looked: Instant = NEVER
-    stood: int = 0
+    at: Instant = NEVER
+    revision: int = 0
     written: bool = False
 
     def due(self, every: Duration, now: Instant) -> bool:
-        return not self.looked or now - self.looked >= every
+        return not self.at or now - self.at >= every
 
 
 def judge(revision: int, last: Checked | None, noted: LastCompaction | None = None) -> CompactionVerdict:
-    """What to do at a store that stands at that revision; `noted` a period ago."""
-    stood, written = (noted.stood, noted.written) if noted is not None else (0, False)
+    """Decides for a store at that revision; `noted` is the memory of the check a period ago."""
+    stood, written = (noted.revision, noted.written) if noted is not None else (0, False)
     if last is None and not stood:
         return CompactionVerdict(Why.FIRST)
     then, compacted = (last.at, last.compacted) if last is not None else (0, 0)
     if max(then, compacted, stood) > revision:
         return CompactionVerdict(Why.RESTORED)
     if written:
-        stood = 0  # what the store says counts: after a restore it may have outgrown what it once was
+        stood = 0  # the record counts: after a restore the store may have grown past its old revision
     upto = min(max(then, stood), revision - KEPT)
     return CompactionVerdict(Why.DUE, upto) if upto > compacted else CompactionVerdict(Why.FEW)
 
 
 def read_last(value: bytes, mod_revision: int) -> Checked | None:
-    """What stands at `last`; None for what makes no sense, as for a first check."""
+    """Parses the value of `last`; None where it is not a number, as before the first check."""
     text = value.strip()
     return Checked(int(text), mod_revision) if text.isdigit() and len(text) < 20 else None

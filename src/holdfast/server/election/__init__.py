@@ -1,1 +1,1 @@
-"""Leader election: `machine` decides, `elector` acts, `leadership` tells who may write."""
+"""Leader election: `machine` decides, `elector` acts, `leadership` tells the other workers whether they may write."""

@@ -1,7 +1,7 @@
-"""The elector: does what `election` decides. Thin: asks the store, feeds the answers back, shows the result.
+"""Elector: carries out what `machine` decides. It queries the store, turns the answers into events, shows the result.
 
-One task does things one after another, in the order in which they were decided (the election relies on that), one
-ticks, one watches the leader key. Whatever the store answers becomes an event; a store that is away becomes a failed
+One task runs the effects one after another, in the order in which they were decided (the state machine relies on that),
+one ticks, one watches the leader key. Every answer of the store becomes an event; an unreachable store becomes a failed
 attempt. The leader key is put again with every renewal, by the same transaction that proves the term.
 """
 
@@ -20,10 +20,9 @@ from holdfast.model.base.bad import Bad
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.control.leader import LEADER, Leader
-from holdfast.model.control.leader_history import LEADERSHIP, LeaderPeriod
-from holdfast.model.control.leader_history import LeaderHistory as History
+from holdfast.model.control.leader_history import LEADERSHIP, LeaderHistory, LeaderPeriod
 from holdfast.runtime.clock import Clock
-from holdfast.server.election import machine as election
+from holdfast.server.election import machine
 from holdfast.server.election.leadership import LeaderReason, LeadershipCell
 from holdfast.server.election.machine import (
     Campaign,
@@ -60,39 +59,21 @@ from holdfast.store.api import (
 log = structlog.get_logger(__name__)
 
 TICK = 0.25
-_TELL_RENEWALS = Duration(minutes=5)
+_LOG_RENEWALS_EVERY = Duration(minutes=5)
 _DIED_HERE = "its process died on this machine"
 _LEFT_OPEN = "its lease ran out, or its key was deleted"
-"""Of a reign that nobody ended: who resigns, or clears a dead one's key, says so in the same transaction."""
-_GAVE_UP = (StoreAway, StoreError, TimeoutError)
-_FAILURES = (election.CampaignFailed, election.RenewFailed, election.LeaderReadFailed)
+"""Reason of a term whose end was not recorded: a resignation, or clearing a dead leader's key, records its reason."""
+_UNANSWERED = (StoreAway, StoreError, TimeoutError)
+_FAILURES = (machine.CampaignFailed, machine.RenewFailed, machine.LeaderReadFailed)
 
 
-class Attempted(Protocol):
+class OnAttempt(Protocol):
     def __call__(self, state: Election, *, success: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the elector needs to know of the world besides the store."""
-
-    clock: Clock
-    me: Leader
-    region: Region
-    dead: Callable[[Leader], bool]
-    """Whether that process certainly is no more; False unless it can be known from here."""
-    show: Callable[[LeadershipCell], None]
-    attempted: Attempted
-    """Called after each finished attempt: a sign of life for the pulse."""
-    doubted: Callable[[int], bool]
-    """Whether a worker found this term to be over."""
-    told: Callable[[int, str], None]
-    """Called with each change of leadership: its term, and one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
 class Renewals:
-    """The renewals of a term since they were last told of: each would be too many lines, none would be too few."""
+    """Renewals of a term since the last log line about them: one line per renewal would be too many."""
 
     term: int = 0
     since: Instant = NEVER
@@ -104,72 +85,94 @@ class Renewals:
             return Renewals(term, sent, 1, answered - sent)
         return Renewals(term, self.since, self.count + 1, max(self.slowest, answered - sent))
 
-    def __str__(self) -> str:
-        return f"{self.count} renewals, the slowest in {self.slowest.total_seconds() * 1_000:.0f} ms"
-
 
 class Elector:
-    def __init__(self, store: Store, timings: Timings, around: Surroundings) -> None:
+    """`is_dead` says whether a process is certainly dead, `is_over` whether a worker found a term to be over. `show` is
+    called with each change of what the board shows, `on_attempt` after each finished attempt (a sign of life for the
+    vitals), `on_change` with the term and one sentence when leadership begins or ends here."""
+
+    def __init__(
+        self,
+        store: Store,
+        timings: Timings,
+        *,
+        clock: Clock,
+        me: Leader,
+        region: Region,
+        is_dead: Callable[[Leader], bool],
+        is_over: Callable[[int], bool],
+        show: Callable[[LeadershipCell], None],
+        on_attempt: OnAttempt,
+        on_change: Callable[[int, str], None],
+    ) -> None:
         self.state = Election()
         self._store = store
         self._timings = timings
-        self._around = around
-        self._key = LEADER.key(around.region, "leader")
-        self._history_key = LEADERSHIP.key(around.region, "leadership")
-        self._to_do: asyncio.Queue[Effect] = asyncio.Queue()
-        self._look_waits = False
-        self._nothing_left = asyncio.Event()
-        """Stopped, and there is nothing that we hold or could still win."""
+        self._clock = clock
+        self._me = me
+        self._is_dead = is_dead
+        self._is_over = is_over
+        self._publish = show
+        self._on_attempt = on_attempt
+        self._on_change = on_change
+        self._key = LEADER.key(region, "leader")
+        self._history_key = LEADERSHIP.key(region, "leadership")
+        self._effects: asyncio.Queue[Effect] = asyncio.Queue()
+        self._read_queued = False
+        self._released = asyncio.Event()
+        """Set when the elector has stopped and neither holds leadership nor can still win it."""
         self._shown: LeadershipCell | None = None
-        self._phase_since = around.clock.now()
+        self._phase_since = clock.now()
         self._predecessor = ""
-        self._why_vacant = "nobody led"
-        self._since = around.clock.wall()
-        """When the last campaign began: what the key says of how long its holder leads."""
+        self._why_vacant = "no server led"
+        self._since = clock.wall()
+        """Start of the last campaign; the leader key carries it as the start of the leadership."""
         self._renewals = Renewals()
         self._unrecorded = 0
-        """The term that the history lacks, because writing it down failed: tried again with the next renewal."""
+        """The term that the history lacks because writing it failed; tried again with the next renewal."""
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Takes part in the election until told to stop; then gives leadership back, in bounded time."""
+        """Takes part in the election until `stopping` is set; then gives leadership back, in bounded time."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in (self._do_things(), self._tick(), self._watch())]
+            tasks = [group.create_task(one) for one in (self._run_effects(), self._tick(), self._watch())]
             await stopping.wait()
             self.leave(LossReason.STOPPED)
             try:
                 async with asyncio.timeout(self._timings.rpc_timeout.total_seconds()):
-                    await self._nothing_left.wait()
+                    await self._released.wait()
             except TimeoutError:
-                log.warning("leadership could not be given back in time; its lease runs out")
+                log.warning(
+                    "leadership not given back in time; its lease expires", timeout=str(self._timings.rpc_timeout)
+                )
             for task in tasks:
                 task.cancel()
 
     def leave(self, why: LossReason, rest: Duration | None = None) -> None:
-        """Gives up leadership and the wish for it."""
-        self._feed(election.Leave(self._now(), why, rest))
+        """Gives up leadership and stops campaigning."""
+        self._handle(machine.Leave(self._now(), why, rest))
 
-    def go_on(self, why: LossReason) -> None:
-        """That reason not to campaign is gone."""
-        self._feed(election.GoOn(self._now(), why))
+    def rejoin(self, why: LossReason) -> None:
+        """Takes part again as far as that reason to leave is concerned."""
+        self._handle(machine.Rejoin(self._now(), why))
 
-    def look(self) -> None:
-        """Something may have changed: look at the key."""
-        self._plan(election.ReadLeader.NOW)
+    def read_leader(self) -> None:
+        """Reads the leader key soon, because it may have changed."""
+        self._enqueue(machine.ReadLeader.NOW)
 
-    def _plan(self, effect: Effect) -> None:
-        """One look that waits is as good as ten: they would keep a renewal or a resignation waiting behind them."""
-        if effect is election.ReadLeader.NOW:
-            if self._look_waits:
+    def _enqueue(self, effect: Effect) -> None:
+        """Queues one read at most: more of them would only delay a renewal or a resignation behind them."""
+        if effect is machine.ReadLeader.NOW:
+            if self._read_queued:
                 return
-            self._look_waits = True
-        self._to_do.put_nowait(effect)
+            self._read_queued = True
+        self._effects.put_nowait(effect)
 
     def _now(self) -> Instant:
-        return self._around.clock.now()
+        return self._clock.now()
 
-    def _feed(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         before = self.state
-        self.state, effects = election.step(before, event, self._timings)
+        self.state, effects = machine.step(before, event, self._timings)
         if self.state.phase is not before.phase:
             self._phase_since = self._now()
         seen = self.state.seen
@@ -178,12 +181,12 @@ class Elector:
             self._why_vacant = f"{self._predecessor} gave it up, or its lease ran out"
         for effect in effects:
             if isinstance(effect, LeadershipChange):
-                self._tell(effect)
+                self._report(effect)
             else:
-                self._plan(effect)
+                self._enqueue(effect)
         self._show()
         if self.state.phase is ElectionPhase.STOPPED and not self.state.campaigning:
-            self._nothing_left.set()
+            self._released.set()
 
     def _show(self) -> None:
         state, seen = self.state, self.state.seen
@@ -192,66 +195,66 @@ class Elector:
         shown = LeadershipCell(
             phase=state.phase.value,
             term=state.term if leading else 0,
-            until=election.leading_until(state, self._timings),
-            work_until=election.work_until(state, self._timings),
-            leader=self._around.me.name if leading else named,
+            until=machine.leading_until(state, self._timings),
+            work_until=machine.work_until(state, self._timings),
+            leader=self._me.name if leading else named,
             since=self._phase_since,
             why=LeaderReason.PAUSED.label if LossReason.PAUSED in state.withheld else "",
         )
         if shown != self._shown:
             self._shown = shown
-            self._around.show(shown)
+            self._publish(shown)
 
-    def _tell(self, told: LeadershipChange) -> None:
-        name = self._around.me.name
-        if told.lost is None:
-            sentence = f"{name} leads, term {told.term}: {self._why_vacant}"
+    def _report(self, change: LeadershipChange) -> None:
+        name, term = self._me.name, change.term
+        if change.lost is None:
+            log.info("leadership gained", server=name, term=term, reason=self._why_vacant)
+            self._on_change(term, f"{name} leads, term {term}: {self._why_vacant}")
         else:
-            sentence = f"{name} does not lead any more, term {told.term}: {told.lost.value}"
-        log.info(sentence)
-        self._around.told(told.term, sentence)
+            log.info("leadership lost", server=name, term=term, reason=change.lost.value)
+            self._on_change(term, f"{name} no longer leads, term {term}: {change.lost.value}")
 
     async def _tick(self) -> None:
         while True:
             state, seen = self.state, self.state.seen
-            doubted = state.phase is ElectionPhase.LEADING and self._around.doubted(state.term)
-            dead = state.phase is ElectionPhase.FOLLOWING and bool(
-                seen and seen.leader and self._around.dead(seen.leader)
+            is_over = state.phase is ElectionPhase.LEADING and self._is_over(state.term)
+            is_dead = state.phase is ElectionPhase.FOLLOWING and bool(
+                seen and seen.leader and self._is_dead(seen.leader)
             )
-            self._feed(election.Tick(self._now(), dead, doubted))
+            self._handle(machine.Tick(self._now(), is_dead, is_over))
             await asyncio.sleep(min(TICK, self._timings.renew_every.total_seconds() / 4))
 
     async def _watch(self) -> None:
-        """The watch is a hint that makes us look at once; correctness does not rest on it."""
+        """The watch only makes the elector read the key at once; correctness does not depend on it."""
         own = OwnKey(self._key, self._timings.renew_every)
         async for change in self._store.watch(self._key, own=own):
             if self.state.phase in (ElectionPhase.FOLLOWING, ElectionPhase.RESTING) and self._is_news(change):
-                self.look()
+                self.read_leader()
 
     def _is_news(self, change: Snapshot | Events) -> bool:
-        """Whether another term may have begun or ended. The leader's renewals are no news, nor are its neighbours."""
+        """True if another term may have begun or ended. Renewals of the leader and other keys do not count."""
         if isinstance(change, Snapshot):
             return True
         term = self.state.seen.term if self.state.seen else 0
         mine = [event.entry for event in change.batch if event.key == self._key]
         return any(entry is None or entry.create_revision != term for entry in mine)
 
-    async def _do_things(self) -> None:
+    async def _run_effects(self) -> None:
         while True:
-            effect = await self._to_do.get()
-            if effect is election.ReadLeader.NOW:
-                self._look_waits = False
-            event = await self._do(effect)
+            effect = await self._effects.get()
+            if effect is machine.ReadLeader.NOW:
+                self._read_queued = False
+            event = await self._run_effect(effect)
             if event is not None:
-                self._feed(event)
-            self._around.attempted(self.state, success=not isinstance(event, _FAILURES))
+                self._handle(event)
+            self._on_attempt(self.state, success=not isinstance(event, _FAILURES))
 
-    async def _do(self, effect: Effect) -> Event | None:
-        """One attempt, as one event. An answer that does not come in time is a failed attempt."""
+    async def _run_effect(self, effect: Effect) -> Event | None:
+        """Makes one attempt and returns its event. No answer in time is a failed attempt."""
         try:
             async with asyncio.timeout(self._timings.rpc_timeout.total_seconds()):
                 return await self._attempt(effect)
-        except _GAVE_UP as error:
+        except _UNANSWERED as error:
             return self._failed(effect, error)
 
     async def _attempt(self, effect: Effect) -> Event | None:
@@ -266,120 +269,123 @@ class Elector:
         if isinstance(effect, RecordHistory):
             await self._record(effect)
             return None
-        return election.LeaderRead(self._now(), await self._seen())
+        return machine.LeaderRead(self._now(), await self._seen())
 
     def _failed(self, effect: Effect, error: Exception) -> Event | None:
-        log.debug(f"an attempt of the election failed: {type(effect).__name__}: {error}")
+        log.debug("election attempt failed", effect=type(effect).__name__, error=str(error))
         now = self._now()
         if isinstance(effect, Campaign):
-            return election.CampaignFailed(now)
+            return machine.CampaignFailed(now)
         if isinstance(effect, Renew):
             gone = isinstance(error, LeaseGone)
-            return election.TermOver(now, effect.term) if gone else election.RenewFailed(now)
+            return machine.TermOver(now, effect.term) if gone else machine.RenewFailed(now)
         if isinstance(effect, RecordHistory):
-            self._unrecorded = effect.term  # leadership does not depend on it, but who asks why it ended does
+            self._unrecorded = effect.term  # leadership does not depend on it, `holdfast leader` does
             return None
-        return election.Resigned(now) if isinstance(effect, Resign) else election.LeaderReadFailed(now)
+        return machine.Resigned(now) if isinstance(effect, Resign) else machine.LeaderReadFailed(now)
 
     async def _seen(self) -> SeenLeader:
         return _seen(await self._store.get(self._key))
 
     async def _campaign(self) -> Event:
-        sent, self._since = self._now(), self._around.clock.wall()
+        sent, self._since = self._now(), self._clock.wall()
         lease = await self._store.grant(self._timings.ttl)
-        self._feed(election.Leased(self._now(), sent, lease))
+        self._handle(machine.Leased(self._now(), sent, lease))
         absent = Compare(self._key, Aspect.CREATE_REVISION, 0)
         take: Sequence[Operation] = [Put(self._key, self._value(), lease), Get(self._history_key)]
         result = await self._store.txn([absent], take, [Get(self._key)])
         if result.succeeded:
             self._learn_why_vacant(result.results[-1])
-            return election.Won(self._now(), result.revision)
+            return machine.Won(self._now(), result.revision)
         await self._store.revoke(lease)
         (entries,) = result.results
         assert not isinstance(entries, int)
-        return election.Beaten(self._now(), _seen(entries[0] if entries else None))
+        return machine.Beaten(self._now(), _seen(entries[0] if entries else None))
 
-    def _learn_why_vacant(self, kept: int | Sequence[Entry]) -> None:
-        """What the history says of the last reign is better than a guess: whoever ended it said why."""
-        assert not isinstance(kept, int)
-        history = self._decoded(kept[0] if kept else None)
+    def _learn_why_vacant(self, stored: int | Sequence[Entry]) -> None:
+        """Takes the reason from the history: the server that ended the last term recorded why."""
+        assert not isinstance(stored, int)
+        history = self._decoded(stored[0] if stored else None)
         if history.periods:
             last = history.periods[-1]
             self._why_vacant = f"{last.name} led before, and that ended because {last.why or _LEFT_OPEN}"
 
     def _value(self) -> bytes:
-        return LEADER.encode(msgspec.structs.replace(self._around.me, since=self._since))
+        return LEADER.encode(msgspec.structs.replace(self._me, since=self._since))
 
     async def _renew(self, effect: Renew) -> Event:
         sent = self._now()
         if self.state.phase is not ElectionPhase.LEADING:
-            return election.RenewFailed(sent)  # given up while this waited: a lease that lives longer helps nobody
+            return machine.RenewFailed(sent)  # leadership was given up while this was queued
         await self._store.renew(effect.lease)
         if not await self._proven(effect):
-            return election.TermOver(self._now(), effect.term)
-        self._tell_renewals(effect.term, sent)
+            return machine.TermOver(self._now(), effect.term)
+        self._count_renewal(effect.term, sent)
         if self._unrecorded == effect.term:
             self._unrecorded = 0
-            self._plan(RecordHistory(effect.term))
-        return election.Renewed(self._now(), sent, effect.term)
+            self._enqueue(RecordHistory(effect.term))
+        return machine.Renewed(self._now(), sent, effect.term)
 
-    def _tell_renewals(self, term: int, sent: Instant) -> None:
+    def _count_renewal(self, term: int, sent: Instant) -> None:
         now = self._now()
         self._renewals = self._renewals.plus(term, sent, now)
-        if now - self._renewals.since >= _TELL_RENEWALS:
-            log.info(f"{self._around.me.name} still leads, term {term}: {self._renewals}")
+        if now - self._renewals.since >= _LOG_RENEWALS_EVERY:
+            slowest_ms = round(self._renewals.slowest.total_seconds() * 1_000)
+            log.info(
+                "leadership renewed", server=self._me.name, term=term, count=self._renewals.count, slowest_ms=slowest_ms
+            )
             self._renewals = Renewals()
 
-    async def _proven(self, effect: Renew) -> bool:
-        """C11: an old etcd acknowledges the renewal of a revoked lease; only this transaction is a proof."""
+    async def _proven(self, effect: Renew) -> bool:  # protection: C11
+        """C11: an old etcd acknowledges the renewal of a revoked lease; only this transaction proves the term."""
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         try:
             return (await self._store.txn([ours], [Put(self._key, self._value(), effect.lease)])).succeeded
         except NoSpace:
-            # C35: a store that is full still renews and compares, and a leader is needed all the more.
+            # C35: a store that is out of space still renews and compares, and needs a leader all the more.
             return (await self._store.txn([ours], [Get(self._key)])).succeeded
 
     async def _clear(self, effect: Clear) -> Event:
         same = Compare(self._key, Aspect.MOD_REVISION, effect.mod_revision)
         term = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
-        # Whoever wins now may be another server, which could only guess why the place is vacant.
+        # Another server may win now, and it could only guess why there is no leader.
         if await self._delete_key([same, term], effect.term, _DIED_HERE):
             self._why_vacant = f"{self._predecessor} died on this machine, and its key was cleared"
-        return election.LeaderRead(self._now(), await self._seen())
+        return machine.LeaderRead(self._now(), await self._seen())
 
     async def _resign(self, effect: Resign) -> Event:
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         await self._delete_key([ours], effect.term, effect.why.value)
         await self._store.revoke(effect.lease)
-        return election.Resigned(self._now())
+        return machine.Resigned(self._now())
 
     async def _delete_key(self, compares: Sequence[Compare], term: int, why: str) -> bool:
-        """Vacates the place, and in the same transaction says why in the history."""
-        words = await self._ended(term, why)
+        """Deletes the leader key, and in the same transaction records the reason in the history."""
+        record = await self._ended(term, why)
         try:
-            return (await self._store.txn(compares, [Delete(self._key), *words])).succeeded
+            return (await self._store.txn(compares, [Delete(self._key), *record])).succeeded
         except NoSpace:
             return (await self._store.txn(compares, [Delete(self._key)])).succeeded
 
     async def _ended(self, term: int, why: str) -> list[Put]:
-        """The history with that reign ended; nothing when the history's last reign is another one."""
+        """The history with that term ended; nothing when the history's last term is another one."""
         history = await self._history()
         if not history.periods or history.periods[-1].term != term:
             return []
-        ended = history.end(self._around.clock.wall(), why)
+        ended = history.end(self._clock.wall(), why)
         return [Put(self._history_key, LEADERSHIP.encode(ended))]
 
-    async def _history(self) -> History:
+    async def _history(self) -> LeaderHistory:
         return self._decoded(await self._store.get(self._history_key))
 
-    def _decoded(self, entry: Entry | None) -> History:
-        history = LEADERSHIP.decode(self._history_key, entry.value) if entry else History()
-        return History() if isinstance(history, Bad) else history
+    def _decoded(self, entry: Entry | None) -> LeaderHistory:
+        history = LEADERSHIP.decode(self._history_key, entry.value) if entry else LeaderHistory()
+        return LeaderHistory() if isinstance(history, Bad) else history
 
     async def _record(self, effect: RecordHistory) -> None:
-        me, history = self._around.me, await self._history()
+        me, history = self._me, await self._history()
         if history.periods and history.periods[-1].term == effect.term:
-            return  # it is there, and only the answer was lost
+            return  # it was written, and only the answer was lost
         history = history.begin(LeaderPeriod(me.name, me.host, effect.term, self._since), _LEFT_OPEN)
         ours = Compare(self._key, Aspect.CREATE_REVISION, effect.term)
         await self._store.txn([ours], [Put(self._history_key, LEADERSHIP.encode(history))])

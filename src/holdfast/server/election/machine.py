@@ -1,12 +1,12 @@
-"""Election: who leads, decided without IO. Everything that affects transitions is in this file.
+"""Election state machine: decides which server leads, without IO. Everything that affects transitions is in this file.
 
-One key under a lease names the leader; whoever creates it leads, and its create-revision is the term. A server follows
-until the key is gone, then tries to create it. A leader proves its term again and again, and stops by itself when it
-could not prove it in time.
+One key under a lease names the leader; the server that creates it leads, and its create-revision is the term. A server
+follows until the key is gone, then tries to create it. A leader proves its term periodically, and stops by itself when
+it could not prove it in time.
 
 Promises: leadership is counted from before the request was sent, on the boot clock (C9, C10); it is believed only as
 long as the last *proven* renewal allows (C1, C11); a predecessor's key is cleared before its lease runs out only if
-that process certainly died on this very machine (C12). The fence in the store makes what is left harmless.
+that process certainly died on this machine (C12). The fence in the store makes the remaining races harmless.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.model.control.leader import Leader
 
 _REST_FIRST = Duration(seconds=60)
 _REST_MOST = Duration(seconds=600)
-_LOOKS_PER_TTL = 3
+_READS_PER_TTL = 3
 
 
 class ElectionPhase(Enum):
@@ -34,12 +34,12 @@ class ElectionPhase(Enum):
 
 
 class LossReason(Enum):
-    """Why a leadership ended. The value goes into the log, the history and the metrics."""
+    """Reason for the end of a leadership. The value goes into the log and the history."""
 
     NOT_RENEWED = "it could not prove its term in time"
-    TERM_OVER = "the store says that its term is over"
+    TERM_OVER = "its term is over in the store"
     STEPPED_DOWN = "an operator asked it to step down"
-    GAVE_WAY = "it could not do a leader's work, and another server can"
+    HANDED_OVER = "it could not do a leader's work, and another server can"
     PAUSED = "an operator paused it"
     STOPPED = "it was stopped"
     DUPLICATE = "another server has the same name"
@@ -48,57 +48,57 @@ class LossReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SeenLeader:
-    """The leader key as the store had it. `term` 0: there is none."""
+    """The leader key as it was read from the store. `term` 0: there is none."""
 
     term: int = 0
     mod_revision: int = 0
     lease: int = 0
     leader: Leader | None = None
-    """None also when the value cannot be read: then nobody can be proven dead, and the lease decides."""
+    """None also when the value is unreadable: then no process can be proven dead, and the lease decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """What one server knows. Frozen: a step makes a new one."""
+    """State of one server. Frozen: a step makes a new one."""
 
     phase: ElectionPhase = ElectionPhase.FOLLOWING
     seen: SeenLeader | None = None
-    looked: Instant = NEVER
-    looking: bool = False
+    read_at: Instant = NEVER
+    reading: bool = False
     term: int = 0
     lease: int = 0
     leased: Instant = NEVER
-    """From when `lease` counts: before its grant, or its last renewal, was sent."""
+    """Instant from which `lease` counts: before its grant was sent."""
     proven: Instant = NEVER
-    """When the last renewal that the store has proven was sent."""
+    """Instant at which the last renewal that the store has proven was sent."""
     tried: Instant = NEVER
-    """When the last renewal, proven or not, was sent."""
+    """Instant at which the last renewal, proven or not, was sent."""
     renewing: bool = False
     campaigning: bool = False
-    """A campaign is under way. It outlives the phase: one that was given up meanwhile is still answered."""
+    """A campaign is under way. It outlives the phase: a campaign that was given up is still answered."""
     began: Instant = NEVER
-    """When the last leadership began."""
+    """Beginning of the last leadership."""
     lost: LossReason | None = None
-    """Why the last leadership ended."""
+    """Reason for the end of the last leadership."""
     withheld: frozenset[LossReason] = frozenset()
-    """Why this server must not campaign until told to go on, each reason for itself; STOPPED never ends."""
+    """Reasons not to campaign, each of which lasts until its `Rejoin`; STOPPED never ends."""
     rest_until: Instant = NEVER
-    """Until when not to campaign, after having given leadership up for a time."""
+    """End of the rest after leadership was given up for a time; no campaign before."""
     rests: int = 0
-    """How often in a row it gave way without having led well in between."""
+    """Handovers in a row without a long leadership in between."""
 
 
-# Events: what happened.
+# Events
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. `dead`: the seen leader was a process of this machine, and it certainly is no more. `doubted`: a
-    worker asked the store and found our term to be over."""
+    """Time passed. `dead`: the leader was a process of this machine, and it certainly died. `over`: a worker asked the
+    store and found our term to be over."""
 
     now: Instant
     dead: bool = False
-    doubted: bool = False
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Won:
 
 @dataclass(frozen=True, slots=True)
 class Beaten:
-    """Somebody else created the key first."""
+    """Another server created the key first."""
 
     now: Instant
     seen: SeenLeader
@@ -137,7 +137,7 @@ class Beaten:
 
 @dataclass(frozen=True, slots=True)
 class CampaignFailed:
-    """No answer: the key may have been created or not. The next look tells."""
+    """No answer: the key may have been created or not. The next read shows which."""
 
     now: Instant
 
@@ -164,15 +164,15 @@ class TermOver:
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """The key is given back, or could not be: then its lease runs out."""
+    """The key was given back, or could not be: then its lease expires."""
 
     now: Instant
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Give up leadership and the wish for it: for a time (`rest`, or as long as giving way takes), until told to go
-    on, or for good (STOPPED)."""
+    """Give up leadership and stop campaigning: for a time (`rest`, or the back-off after a handover), until `Rejoin`,
+    or for good (STOPPED)."""
 
     now: Instant
     why: LossReason
@@ -180,8 +180,8 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
-    """`why` does not hold any more. Other reasons not to campaign stay."""
+class Rejoin:
+    """`why` no longer holds. Other reasons not to campaign stay."""
 
     now: Instant
     why: LossReason
@@ -189,15 +189,15 @@ class GoOn:
 
 Event = (
     Tick | LeaderRead | LeaderReadFailed | Leased | Won | Beaten | CampaignFailed
-    | Renewed | RenewFailed | TermOver | Resigned | Leave | GoOn
+    | Renewed | RenewFailed | TermOver | Resigned | Leave | Rejoin
 )  # fmt: skip
 
 
-# Effects: what is to be done.
+# Effects
 
 
 class ReadLeader(Enum):
-    NOW = "look at the leader key"
+    NOW = "read the leader key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class LeadershipChange:
 
 @dataclass(frozen=True, slots=True)
 class RecordHistory:
-    """Write the new reign into the history."""
+    """Write the new term into the history."""
 
     term: int
 
@@ -255,17 +255,17 @@ def leading_until(state: Election, timings: Timings) -> Instant:
 
 
 def work_until(state: Election, timings: Timings) -> Instant:
-    """When the lease may have run out: by then all leader work must have stopped."""
+    """Instant at which the lease may have run out: by then all leader work must have stopped."""
     return state.proven + timings.ttl if state.term else NEVER
 
 
-def counted_from(sent: Instant, answered: Instant) -> Instant:
-    """C10: a lease counts from before the request was sent; the store may have granted it at any time since."""
+def counted_from(sent: Instant, answered: Instant) -> Instant:  # protection: C10
+    """C10: a lease counts from before the request was sent; the store may have granted it at any time after that."""
     return sent
 
 
 def step(state: Election, event: Event, timings: Timings) -> Step:
-    """An event that a phase does not know raises: it would be a bug of ours."""
+    """An event that a phase does not know raises `KeyError`: it would be a bug of ours."""
     return TRANSITIONS[state.phase, type(event)](state, event, timings)
 
 
@@ -273,24 +273,24 @@ def step(state: Election, event: Event, timings: Timings) -> Step:
 
 
 def _follow(state: Election, event: Tick, timings: Timings) -> Step:
-    if event.dead and state.seen is not None and state.seen.term and not state.looking:
-        return replace(state, looking=True), (Clear(state.seen.term, state.seen.mod_revision),)
-    return _look_if_due(state, event.now, timings)
+    if event.dead and state.seen is not None and state.seen.term and not state.reading:
+        return replace(state, reading=True), (Clear(state.seen.term, state.seen.mod_revision),)
+    return _read_if_due(state, event.now, timings)
 
 
-def _look_if_due(state: Election, now: Instant, timings: Timings) -> Step:
-    due = not state.looked or now - state.looked >= timings.ttl / _LOOKS_PER_TTL
-    if state.looking or not due:
+def _read_if_due(state: Election, now: Instant, timings: Timings) -> Step:
+    due = not state.read_at or now - state.read_at >= timings.ttl / _READS_PER_TTL
+    if state.reading or not due:
         return state, ()
-    return replace(state, looking=True), (ReadLeader.NOW,)
+    return replace(state, reading=True), (ReadLeader.NOW,)
 
 
-def _looked(state: Election, event: LeaderRead, timings: Timings) -> Step:
+def _read_following(state: Election, event: LeaderRead, timings: Timings) -> Step:
     state = _seen(state, event)
     if state.campaigning:
-        return state, ()  # given up and wanted again: its answer, still to come, tells more than this look
+        return state, ()  # given up and resumed: the answer still to come is newer than this read
     if _is_ours(state, event.seen):
-        # Our own campaign, whose answer was lost. It counts from when its lease was asked for.
+        # Our own campaign, whose answer was lost. It counts from when its lease was requested.
         return _lead(state, event.seen.term, event.now, timings)
     if event.seen.term:
         return state, ()
@@ -298,15 +298,15 @@ def _looked(state: Election, event: LeaderRead, timings: Timings) -> Step:
 
 
 def _seen(state: Election, event: LeaderRead) -> Election:
-    return replace(state, seen=event.seen, looked=event.now, looking=False)
+    return replace(state, seen=event.seen, read_at=event.now, reading=False)
 
 
 def _is_ours(state: Election, seen: SeenLeader) -> bool:
     return bool(seen.term and seen.lease and seen.lease == state.lease)
 
 
-def _look_failed(state: Election, event: LeaderReadFailed, timings: Timings) -> Step:
-    return replace(state, looking=False), ()
+def _read_failed(state: Election, event: LeaderReadFailed, timings: Timings) -> Step:
+    return replace(state, reading=False), ()
 
 
 # Campaigning
@@ -317,12 +317,12 @@ def _leased(state: Election, event: Leased, timings: Timings) -> Step:
 
 
 def _won(state: Election, event: Won, timings: Timings) -> Step:
-    return _lead(replace(state, looked=event.now, campaigning=False), event.term, event.now, timings)
+    return _lead(replace(state, read_at=event.now, campaigning=False), event.term, event.now, timings)
 
 
 def _lead(state: Election, term: int, now: Instant, timings: Timings) -> Step:
     if now >= state.leased + timings.renew_deadline:
-        return _resign(state, term, LossReason.NOT_RENEWED)  # the answer came too late to build upon
+        return _resign(state, term, LossReason.NOT_RENEWED)  # the answer came too late to rely on
     state = replace(
         state, phase=ElectionPhase.LEADING, term=term, proven=state.leased, tried=state.leased, began=now, lost=None
     )
@@ -330,13 +330,13 @@ def _lead(state: Election, term: int, now: Instant, timings: Timings) -> Step:
 
 
 def _beaten(state: Election, event: Beaten, timings: Timings) -> Step:
-    state = replace(state, seen=event.seen, looked=event.now, lease=0, campaigning=False)
+    state = replace(state, seen=event.seen, read_at=event.now, lease=0, campaigning=False)
     return replace(state, phase=ElectionPhase.FOLLOWING), ()
 
 
 def _campaign_failed(state: Election, event: CampaignFailed, timings: Timings) -> Step:
-    """The lease is remembered: if the key was created after all, the next look recognises it as ours."""
-    return replace(state, phase=ElectionPhase.FOLLOWING, looked=NEVER, campaigning=False), ()
+    """The lease is remembered: if the key was created after all, the next read recognises it as ours."""
+    return replace(state, phase=ElectionPhase.FOLLOWING, read_at=NEVER, campaigning=False), ()
 
 
 # Leading
@@ -345,8 +345,8 @@ def _campaign_failed(state: Election, event: CampaignFailed, timings: Timings) -
 def _keep_leading(state: Election, event: Tick, timings: Timings) -> Step:
     if event.now >= leading_until(state, timings):
         return _lose(state, LossReason.NOT_RENEWED)
-    if event.doubted:
-        # The worker will not work under this term again, so nobody would: whatever the key says, it is given back.
+    if event.over:
+        # No worker works under this term any more, so it is given back even if the key is still there.
         return _lose(state, LossReason.TERM_OVER)
     if state.renewing or event.now - state.tried < timings.renew_every:
         return state, ()
@@ -357,7 +357,7 @@ def _renewed(state: Election, event: Renewed, timings: Timings) -> Step:
     if event.term != state.term:
         return state, ()
     proven = max(state.proven, counted_from(event.sent, event.now))
-    state = replace(state, renewing=False, proven=proven, looked=event.now)
+    state = replace(state, renewing=False, proven=proven, read_at=event.now)
     if event.now >= leading_until(state, timings):
         return _lose(state, LossReason.NOT_RENEWED)
     return state, ()
@@ -375,16 +375,16 @@ def _term_over(state: Election, event: TermOver, timings: Timings) -> Step:
     )
 
 
-def _leading_looked(state: Election, event: LeaderRead, timings: Timings) -> Step:
-    """A look that was asked for before we led, or the key was seen to change."""
-    state = replace(state, seen=event.seen, looking=False)
+def _read_leading(state: Election, event: LeaderRead, timings: Timings) -> Step:
+    """A read that was requested before this server led, or because the key changed."""
+    state = replace(state, seen=event.seen, reading=False)
     if event.seen.term != state.term:
         return _lose(state, LossReason.TERM_OVER)
     return state, ()
 
 
 def _lose(state: Election, why: LossReason) -> Step:
-    """Leadership ends here and now; giving the key back is a courtesy to whoever comes next."""
+    """Leadership ends here and now; giving the key back only lets the next leader begin sooner."""
     after, effects = _resign(state, state.term, why)
     return after, (LeadershipChange(state.term, why), *effects)
 
@@ -405,11 +405,11 @@ def _resigned(state: Election, event: Resigned, timings: Timings) -> Step:
 
 
 def _follow_again(state: Election) -> Election:
-    return replace(state, phase=ElectionPhase.FOLLOWING, term=0, lease=0, looked=NEVER, looking=False, renewing=False)
+    return replace(state, phase=ElectionPhase.FOLLOWING, term=0, lease=0, read_at=NEVER, reading=False, renewing=False)
 
 
 def _settle(state: Election, now: Instant) -> Election:
-    """Where a server that does not lead belongs: it follows, unless there is a reason not to campaign."""
+    """Phase of a server that does not lead: it follows, unless there is a reason not to campaign."""
     if LossReason.STOPPED in state.withheld:
         return replace(state, phase=ElectionPhase.STOPPED)
     if state.withheld or now < state.rest_until:
@@ -418,7 +418,7 @@ def _settle(state: Election, now: Instant) -> Election:
 
 
 def _rest(state: Election, event: Leave) -> Election:
-    if event.why is LossReason.GAVE_WAY:
+    if event.why is LossReason.HANDED_OVER:
         led_well = state.began and event.now - state.began >= _REST_MOST
         rests = 1 if led_well else state.rests + 1
         until = event.now + min(_REST_MOST, _REST_FIRST * (1 << min(rests - 1, 10)))
@@ -429,7 +429,7 @@ def _rest(state: Election, event: Leave) -> Election:
 
 
 def _leave(state: Election, event: Leave, timings: Timings) -> Step:
-    """Not leading, so there is nothing to give back yet; what a campaign under way wins is given back."""
+    """Not leading, so there is nothing to give back yet; what a campaign under way wins is given back later."""
     return _settle(_rest(state, event), event.now), ()
 
 
@@ -440,12 +440,12 @@ def _leave_resigning(state: Election, event: Leave, timings: Timings) -> Step:
 def _rest_on(state: Election, event: Tick, timings: Timings) -> Step:
     settled = _settle(state, event.now)
     if settled.phase is not ElectionPhase.RESTING:
-        return replace(settled, looked=NEVER), ()
-    # A resting server still looks, so that its status tells who leads.
-    return _look_if_due(state, event.now, timings)
+        return replace(settled, read_at=NEVER), ()
+    # A resting server still reads the key, so that its status shows who leads.
+    return _read_if_due(state, event.now, timings)
 
 
-def _looked_resting(state: Election, event: LeaderRead, timings: Timings) -> Step:
+def _read_resting(state: Election, event: LeaderRead, timings: Timings) -> Step:
     state = _seen(state, event)
     if _is_ours(state, event.seen) and not state.campaigning:
         return _resign(state, event.seen.term, _why_unwanted(state))
@@ -453,7 +453,7 @@ def _looked_resting(state: Election, event: LeaderRead, timings: Timings) -> Ste
 
 
 def _won_unwanted(state: Election, event: Won, timings: Timings) -> Step:
-    """The answer to a campaign that was given up meanwhile: what it won is given back."""
+    """Answer to a campaign that was given up meanwhile: what it won is given back."""
     return _resign(replace(state, campaigning=False), event.term, _why_unwanted(state))
 
 
@@ -462,20 +462,20 @@ def _why_unwanted(state: Election) -> LossReason:
 
 
 def _campaign_over(state: Election, event: Beaten | CampaignFailed, timings: Timings) -> Step:
-    """It was given up meanwhile. What it may have created is recognised by its lease at the next look."""
-    return replace(state, campaigning=False, looked=NEVER), ()
+    """It was given up meanwhile. A key that it may have created is recognised by its lease at the next read."""
+    return replace(state, campaigning=False, read_at=NEVER), ()
 
 
-def _go_on(state: Election, event: GoOn, timings: Timings) -> Step:
-    """Only what was withheld for that reason is given back; a rest that has a time runs to its end."""
+def _rejoin(state: Election, event: Rejoin, timings: Timings) -> Step:
+    """Ends that one reason; a timed rest runs to its end."""
     state = replace(state, withheld=state.withheld - ({event.why} - {LossReason.STOPPED}))
     if state.phase is not ElectionPhase.RESTING:
         return state, ()
-    return replace(_settle(state, event.now), looked=NEVER), ()
+    return replace(_settle(state, event.now), read_at=NEVER), ()
 
 
 def _ignore(state: Election, event: Event, timings: Timings) -> Step:
-    """Late news of something that does not matter any more."""
+    """Late answer that no longer matters."""
     return state, ()
 
 
@@ -483,53 +483,53 @@ def _note(state: Election, event: LeaderRead, timings: Timings) -> Step:
     return _seen(state, event), ()
 
 
-# An event that is not in its phase's row cannot happen there: see tests/server/test_election.py, which says why.
+# An event that is not in its phase's row cannot happen there: see tests/server/election/test_machine.py.
 _P = ElectionPhase
 TRANSITIONS: Mapping[tuple[ElectionPhase, type], Callable[..., Step]] = {
     (_P.FOLLOWING, Tick): _follow,
-    (_P.FOLLOWING, LeaderRead): _looked,
-    (_P.FOLLOWING, LeaderReadFailed): _look_failed,
+    (_P.FOLLOWING, LeaderRead): _read_following,
+    (_P.FOLLOWING, LeaderReadFailed): _read_failed,
     (_P.FOLLOWING, Leased): _leased,
     (_P.FOLLOWING, Won): _won,
     (_P.FOLLOWING, Beaten): _beaten,
     (_P.FOLLOWING, CampaignFailed): _campaign_failed,
     (_P.FOLLOWING, Leave): _leave,
-    (_P.FOLLOWING, GoOn): _go_on,
+    (_P.FOLLOWING, Rejoin): _rejoin,
     (_P.CAMPAIGNING, Tick): _ignore,
     (_P.CAMPAIGNING, LeaderRead): _note,
-    (_P.CAMPAIGNING, LeaderReadFailed): _look_failed,
+    (_P.CAMPAIGNING, LeaderReadFailed): _read_failed,
     (_P.CAMPAIGNING, Leased): _leased,
     (_P.CAMPAIGNING, Won): _won,
     (_P.CAMPAIGNING, Beaten): _beaten,
     (_P.CAMPAIGNING, CampaignFailed): _campaign_failed,
     (_P.CAMPAIGNING, Leave): _leave,
-    (_P.CAMPAIGNING, GoOn): _go_on,
+    (_P.CAMPAIGNING, Rejoin): _rejoin,
     (_P.LEADING, Tick): _keep_leading,
-    (_P.LEADING, LeaderRead): _leading_looked,
-    (_P.LEADING, LeaderReadFailed): _look_failed,
+    (_P.LEADING, LeaderRead): _read_leading,
+    (_P.LEADING, LeaderReadFailed): _read_failed,
     (_P.LEADING, Renewed): _renewed,
     (_P.LEADING, RenewFailed): _renew_failed,
     (_P.LEADING, TermOver): _term_over,
     (_P.LEADING, Leave): _leave_leading,
-    (_P.LEADING, GoOn): _go_on,
+    (_P.LEADING, Rejoin): _rejoin,
     (_P.RESIGNING, Tick): _ignore,
     (_P.RESIGNING, LeaderRead): _note,
-    (_P.RESIGNING, LeaderReadFailed): _look_failed,
+    (_P.RESIGNING, LeaderReadFailed): _read_failed,
     (_P.RESIGNING, Renewed): _ignore,
     (_P.RESIGNING, RenewFailed): _ignore,
     (_P.RESIGNING, TermOver): _ignore,
     (_P.RESIGNING, Resigned): _resigned,
     (_P.RESIGNING, Leave): _leave_resigning,
-    (_P.RESIGNING, GoOn): _go_on,
+    (_P.RESIGNING, Rejoin): _rejoin,
     (_P.RESTING, Tick): _rest_on,
-    (_P.RESTING, LeaderRead): _looked_resting,
-    (_P.RESTING, LeaderReadFailed): _look_failed,
+    (_P.RESTING, LeaderRead): _read_resting,
+    (_P.RESTING, LeaderReadFailed): _read_failed,
     (_P.RESTING, Leased): _leased,
     (_P.RESTING, Won): _won_unwanted,
     (_P.RESTING, Beaten): _campaign_over,
     (_P.RESTING, CampaignFailed): _campaign_over,
     (_P.RESTING, Leave): _leave,
-    (_P.RESTING, GoOn): _go_on,
+    (_P.RESTING, Rejoin): _rejoin,
     (_P.STOPPED, Tick): _ignore,
     (_P.STOPPED, LeaderRead): _ignore,
     (_P.STOPPED, LeaderReadFailed): _ignore,
@@ -538,5 +538,5 @@ TRANSITIONS: Mapping[tuple[ElectionPhase, type], Callable[..., Step]] = {
     (_P.STOPPED, Beaten): _campaign_over,
     (_P.STOPPED, CampaignFailed): _campaign_over,
     (_P.STOPPED, Leave): _ignore,
-    (_P.STOPPED, GoOn): _ignore,
+    (_P.STOPPED, Rejoin): _ignore,
 }

@@ -1,4 +1,4 @@
-"""What the election measures. Gauges are read when they are asked for: a lease shrinks between renewals."""
+"""Metrics of the election. Gauges are computed when they are scraped: a lease shrinks between renewals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Now = Callable[[], Instant]
 
 
 class ElectionMetrics:
-    """`region` tells the fleets of one Prometheus apart; each has a leader of its own."""
+    """`region` distinguishes the fleets of one Prometheus; each has a leader of its own."""
 
     def __init__(self, registry: CollectorRegistry, now: Now, region: Region) -> None:
         self._now = now
@@ -27,9 +27,9 @@ class ElectionMetrics:
         self._gauge(
             "holdfast_term", "The term this server leads in, else 0.", lambda: self._shown.term if self._leads() else 0
         )
-        self._gauge("holdfast_lease_remaining_seconds", "For how long the leader's lease still lasts.", self._remaining)
+        self._gauge("holdfast_lease_remaining_seconds", "Remaining time of the leader's lease.", self._remaining)
         self.transitions = Counter(
-            "holdfast_leader_transitions", "Leaderships that began or ended here.", ["region"], registry=registry
+            "holdfast_leader_transitions", "Leaderships begun or ended here.", ["region"], registry=registry
         ).labels(region.name)
 
     def show(self, shown: LeadershipCell) -> None:

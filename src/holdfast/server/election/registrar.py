@@ -1,14 +1,14 @@
-"""The registrar: says under `servers/NAME` that this server lives and what it could do, under a lease.
+"""Registrar: publishes under `servers/NAME`, with a lease, that this server is alive and what it is able to do.
 
-The name is taken by creating the key, so two servers with the same name notice each other: the second neither registers
-nor campaigns, and says so, until the first is gone. A predecessor that died on this machine is cleared at once.
+A server takes its name by creating the key, so two servers with the same name notice each other: the second neither
+registers nor campaigns, and reports it, until the first is gone. The entry of a predecessor that died on this machine
+is cleared at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 
@@ -21,30 +21,33 @@ from holdfast.store.api import Aspect, Compare, Delete, Entry, LeaseGone, Put, S
 log = structlog.get_logger(__name__)
 
 RENEWALS = 3
-"""In one TTL."""
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the registrar is told and tells."""
-
-    report: Callable[[], Server]
-    """What this server says of itself now."""
-    dead: Callable[[Server], bool]
-    """Whether that process certainly is no more."""
-    taken: Callable[[str], None]
-    """Called with a sentence when somebody else has the name, and with "" when it is ours."""
+"""Renewals per TTL."""
 
 
 class Registrar:
-    def __init__(self, store: Store, region: Region, name: str, ttl: Duration, around: Around) -> None:
+    """`report` makes this server's entry, `is_dead` says whether a process is certainly dead. `on_name_taken` is called
+    with a sentence when another server has the name, and with "" when it is ours."""
+
+    def __init__(
+        self,
+        store: Store,
+        region: Region,
+        name: str,
+        ttl: Duration,
+        *,
+        report: Callable[[], Server],
+        is_dead: Callable[[Server], bool],
+        on_name_taken: Callable[[str], None],
+    ) -> None:
         self._store = store
         self._key = SERVER.key(region, name)
         self._prefix = SERVER.prefix(region)
         self._region = region
         self._name = name
         self._ttl = ttl
-        self._around = around
+        self._report = report
+        self._is_dead = is_dead
+        self._on_name_taken = on_name_taken
         self._lease = 0
         self._revision = 0
         """Create-revision of our key; 0: the name is not ours."""
@@ -54,19 +57,19 @@ class Registrar:
         while True:
             try:
                 await self.register()
-                await self._look_at_others()
+                await self._read_others()
             except (StoreAway, StoreError) as error:
-                log.debug(f"{self._name} cannot register: {error}")
+                log.debug("registration failed; retrying", server=self._name, error=str(error))
             await asyncio.sleep((self._ttl / RENEWALS).total_seconds())
 
     async def withdraw(self) -> None:
-        """Gives the name back, at a clean stop. When that fails, its lease runs out."""
+        """Gives the name back, at a clean stop. If that fails, its lease expires."""
         if not self._lease:
             return
         try:
             await self._store.revoke(self._lease)
         except (StoreAway, StoreError) as error:
-            log.info(f"the name {self._name} could not be given back; its lease runs out: {error}")
+            log.info("registration not revoked; its lease expires", server=self._name, error=str(error))
         self._lease = self._revision = 0
 
     async def register(self) -> None:
@@ -83,7 +86,7 @@ class Registrar:
             if (await self._store.txn([ours], [self._put()])).succeeded:
                 return
         except LeaseGone:
-            log.info(f"the registration of {self._name} ran out; it registers again")
+            log.info("registration expired; registering again", server=self._name)
         self._revision = 0
 
     async def _take(self) -> None:
@@ -97,30 +100,30 @@ class Registrar:
         self._lease = 0
         holder = await self._store.get(self._key)
         if holder is not None:
-            await self._dispute(holder)
+            await self._resolve_conflict(holder)
 
     def _hold(self, lease: int, revision: int) -> None:
         self._lease, self._revision = lease, revision
-        self._around.taken("")
+        self._on_name_taken("")
 
-    async def _dispute(self, entry: Entry) -> None:
+    async def _resolve_conflict(self, entry: Entry) -> None:
         other = SERVER.decode(entry.key, entry.value)
-        if not isinstance(other, Bad) and _process(other) == _process(self._around.report()):
-            # An entry of our own, whose answer was lost: this very process has the name.
+        if not isinstance(other, Bad) and _process(other) == _process(self._report()):
+            # Our own entry, whose answer was lost: this process has the name.
             self._hold(entry.lease, entry.create_revision)
             return
-        if not isinstance(other, Bad) and self._around.dead(other):
+        if not isinstance(other, Bad) and self._is_dead(other):
             same = Compare(self._key, Aspect.MOD_REVISION, entry.mod_revision)
             if (await self._store.txn([same], [Delete(self._key)])).succeeded:
                 await self._take()
             return
-        who = "an entry that cannot be read" if isinstance(other, Bad) else f"{other.host} (pid {other.pid})"
-        self._around.taken(f"the name {self._name} is taken by {who}: give this server another server.name")
+        who = "an unreadable entry" if isinstance(other, Bad) else f"{other.host} (pid {other.pid})"
+        self._on_name_taken(f"the name {self._name} is taken by {who}: give this server another server.name")
 
     def _put(self) -> Put:
-        return Put(self._key, SERVER.encode(self._around.report()), self._lease)
+        return Put(self._key, SERVER.encode(self._report()), self._lease)
 
-    async def _look_at_others(self) -> None:
+    async def _read_others(self) -> None:
         others: dict[str, Server] = {}
         async for page in self._store.list(self._prefix):
             for entry in page.entries:
@@ -131,5 +134,5 @@ class Registrar:
 
 
 def _process(server: Server) -> tuple[str, str, str, int]:
-    """What no two living processes have in common."""
+    """Identity of a process: no two live processes share it."""
     return server.host, server.boot_id, server.pid_namespace, server.pid

@@ -1,1 +1,1 @@
-"""Operator intents of the servers, kept in the store."""
+"""Operator intents for the leader's workers, stored in etcd. Read `store`, then `pause`."""

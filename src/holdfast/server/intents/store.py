@@ -1,9 +1,8 @@
-"""What operators said to a worker of the leader, kept in the store: a pause, and for the syncer an allowance for a
-time. Both follow a takeover.
+"""Operator intents for a worker of the leader, stored in etcd: a pause, and for the syncer a timed allowance. Both
+survive a takeover.
 
-Whoever leads reads them before its first write and every few seconds after. A pause that cannot be read is a pause:
-somebody asked for something. While an allowance for a time lasts, the revision that agents honour it up to rises with
-what the syncer deletes under it.
+A leader reads them before its first write and every few seconds after. An unreadable pause counts as a pause. While a
+timed allowance lasts, the revision up to which agents honour it rises with what the syncer deletes under it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BRAKE = AllowanceName("brake", SYNCER)
 
 
 class EtcdIntents:
-    """The two keys, as they were last read."""
+    """The two keys of one scope, as they were last read."""
 
     def __init__(self, store: Store, region: Region, clock: Clock, scope: Scope = SYNCER) -> None:
         self.scope = scope
@@ -39,9 +38,9 @@ class EtcdIntents:
         self._pause_key = INTENT.key(region, IntentName(IntentKind.PAUSE, scope))
         self._brake_key = ALLOWANCE.key(region, AllowanceName(BRAKE.gate, scope))
         self._reading = asyncio.Lock()
-        """Of two readers the later one asks later, too: an old answer does not undo what was said meanwhile."""
-        self._asked: Intent | Bad | None = None
-        self._allowed: Allowance | None = None
+        """Serializes the reads, so that an older answer cannot replace a newer one."""
+        self._pause: Intent | Bad | None = None
+        self._allowance: Allowance | None = None
 
     async def read(self) -> None:
         """Raises `Away` while the store does not answer."""
@@ -51,16 +50,16 @@ class EtcdIntents:
             except StoreError as error:
                 raise Away("store", str(error)) from error
             pause, brake = (_single(result) for result in found.results)
-            self._asked = None if pause is None else INTENT.decode(pause.key, pause.value)
+            self._pause = None if pause is None else INTENT.decode(pause.key, pause.value)
             allowed = None if brake is None else ALLOWANCE.decode(brake.key, brake.value)
-            self._allowed = None if isinstance(allowed, Bad) else allowed
+            self._allowance = None if isinstance(allowed, Bad) else allowed
 
     @property
     def pause(self) -> Pause | None:
-        """The pause in force now."""
-        match self._asked:
+        """The pause in effect now."""
+        match self._pause:
             case Bad() as bad:
-                return Pause("somebody", f"what was asked for cannot be read: {bad}", self._clock.now())
+                return Pause("an operator", f"the stored pause is unreadable: {bad}", self._clock.now())
             case Intent() as asked if asked.holds(self._clock.wall()):
                 until = None if asked.until is None else self._instant(asked.until)
                 return Pause(asked.who, asked.why, self._instant(asked.since), until)
@@ -68,27 +67,27 @@ class EtcdIntents:
 
     @property
     def allowed_until(self) -> Instant | None:
-        """Until when everything may pass the brake; None when it may not."""
-        until = self._allowed.until if self._allowed else None
+        """End of the time in which everything passes the brake; None when nothing is allowed."""
+        until = self._allowance.until if self._allowance else None
         return self._instant(until) if until is not None and self._clock.wall() < until else None
 
-    async def ask_for(self, pause: Intent) -> None:
+    async def put_pause(self, pause: Intent) -> None:
         await self._store.put(self._pause_key, INTENT.encode(pause))
 
-    async def take_back(self) -> bool:
-        """Ends the pause; whether there was one."""
+    async def delete_pause(self) -> bool:
+        """Returns whether there was a pause."""
         return bool(await self._store.delete(self._pause_key))
 
     async def allow(self, fenced: FencedStore, allowance: Allowance) -> None:
         await fenced.put(self._brake_key, ALLOWANCE.encode(allowance))
 
-    async def keep_up(self, fenced: FencedStore, written: int) -> None:
-        """What was written under an allowance that lasts is covered by it: agents need not be asked again."""
-        if self.allowed_until is not None and self._allowed is not None and written > self._allowed.revision:
-            await self.allow(fenced, msgspec.structs.replace(self._allowed, revision=written))
+    async def extend_allowance(self, fenced: FencedStore, written: int) -> None:
+        """Covers what was written under a timed allowance, so that agents need no allowance of their own."""
+        if self.allowed_until is not None and self._allowance is not None and written > self._allowance.revision:
+            await self.allow(fenced, msgspec.structs.replace(self._allowance, revision=written))
 
     def _instant(self, at: datetime) -> Instant:
-        """A wall-clock time on this machine's boot clock."""
+        """Converts a wall-clock time to this machine's boot clock."""
         return self._clock.now() + (at - self._clock.wall())
 
 

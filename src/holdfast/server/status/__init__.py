@@ -1,1 +1,1 @@
-"""Status workers: reports into the inventory. Read `term`, `source`, `target`, then the rules."""
+"""Status workers: reports of agents into the inventory. Read `term`, `source`, `target`, then `rules`."""

@@ -1,7 +1,4 @@
-"""What an operator can ask a status worker that leads: pause, resume, what is held, let losses through, explain.
-
-How the fleet is, as a status worker that leads knows it: for `holdfast status`, the API and whoever else asks.
-"""
+"""Commands of a status worker that leads, and its view of the fleet for `holdfast status`."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from holdfast.runtime.daemon.worker import Worker
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.intents.book import request_intent
 from holdfast.runtime.intents.commands import IntentCommands
-from holdfast.server.status.mass_loss import GATE
 from holdfast.server.status.migration_notices import MigrationNotices
+from holdfast.server.status.rules.mass_loss import GATE
 from holdfast.server.status.term import StatusTerm
 
 log = structlog.get_logger(__name__)
@@ -31,15 +28,17 @@ LISTED = 1_000
 
 
 class StatusCommands(Generic[T, V]):
-    def __init__(self, worker: Worker, reign: StatusTerm[T, V], notices: MigrationNotices | None = None) -> None:
+    def __init__(self, worker: Worker, term: StatusTerm[T, V], notices: MigrationNotices | None = None) -> None:
         self._worker = worker
-        self._reign = reign
+        self._term = term
+        self._rules = term.rules
         self._notices = notices
 
     def offer(self) -> None:
-        reign = self._reign
-        IntentCommands(self._worker, reign.reconciler, PauseGate(reign.topic.name), reign.sync).offer()
+        term = self._term
+        IntentCommands(self._worker, term.reconciler, PauseGate(self._rules.name), term.sync).offer()
         self._worker.handlers |= {
+            "about": self._about,
             "allow": self._allow,
             "held": self._held,
             "explain": self._explain,
@@ -47,7 +46,7 @@ class StatusCommands(Generic[T, V]):
         }
 
     async def _held(self, _request: Request, _who: Who) -> Any:
-        reconciler = self._reign.reconciler
+        reconciler = self._term.reconciler
         return {
             "total": len(reconciler.ledger),
             "gates": reconciler.held(),
@@ -56,104 +55,101 @@ class StatusCommands(Generic[T, V]):
         }
 
     async def _allow(self, request: Request, who: Who) -> str:
-        """Exactly what was shown: as many others are not those."""
+        """Releases exactly the losses that were shown, and no others."""
         asked = request_intent(request, who, self._worker.clock)
         if asked.until is not None:
-            raise Declined(f"{self._reign.topic.name}/{GATE} is opened once, for what is held now: use --once")
-        if not self._reign.mass_loss.held:
-            raise Declined(f"{self._reign.topic.name}/{GATE} holds nothing, so there is nothing to allow")
-        if request.args.get("seal", seal := self._reign.reconciler.seal(GATE)) != seal:
-            raise Declined(f"others than were shown are held now: look again (holdfast plan {self._reign.topic.name})")
-        count = self._reign.mass_loss.allow()
-        sentence = f"{who.name} said that {count:,} agents are gone: “{asked.why}”"
-        log.info(sentence)
-        record = Decision(asked.at, self._worker.name, "allow", self._reign.topic.name, "asked", sentence)
+            raise Declined(f"{self._rules.name}/{GATE} is opened once, for what is held now: use --once")
+        if not self._term.mass_loss.held:
+            raise Declined(f"{self._rules.name}/{GATE} holds nothing, so there is nothing to allow")
+        if request.args.get("seal", seal := self._term.reconciler.seal(GATE)) != seal:
+            raise Declined(
+                f"the held losses are not the ones that were shown: check again (holdfast plan {self._rules.name})"
+            )
+        count = self._term.mass_loss.allow()
+        sentence = f"{who.name} allowed the loss of {count:,} agents: “{asked.why}”"
+        log.info("operator request", details=sentence)
+        record = Decision(asked.at, self._worker.name, "allow", self._rules.name, "asked", sentence)
         self._worker.decisions.write([record])
-        self._reign.reconciler.dirty.mark_all()
-        return f"{count:,} agents count as gone from now on"
+        self._term.reconciler.dirty.mark_all()
+        return f"{count:,} agents are declared lost"
 
     async def _explain(self, request: Request, _who: Who) -> Any:
-        """Everything that a status was computed from."""
+        """Shows everything that a status was computed from."""
         name = str(request.args.get("name", ""))
-        called = self._reign.topic.subject.name
-        found = [key for key in self._reign.target.written if called(key) == name]
+        name_of = self._rules.object_name
+        found = [key for key in self._term.target.written if name_of(key) == name]
         if not found:
-            raise Declined(f"nothing is observed of {name!r}: it is not in the inventory, or was not reported yet")
+            raise Declined(f"there is no status of {name!r}: it is not in the inventory, or was not reported yet")
         return [self._story(key) for key in sorted(found)]
 
     def _story(self, key: bytes) -> dict[str, Any]:
-        reign, subject = self._reign, self._reign.topic.subject
-        seen, report, bad = (
-            reign.target.written[key].value,
-            reign.topic.mirror.objects.get(key),
-            reign.topic.mirror.bad.get(key),
-        )
-        outstanding = reign.reconciler.outstanding_for(key)
+        rules, mirror, reconciler = self._rules, self._term.mirror, self._term.reconciler
+        outstanding = reconciler.outstanding_for(key)
+        seen, report, bad = self._term.target.written[key].value, mirror.objects.get(key), mirror.bad.get(key)
         return {
-            "name": subject.name(key),
-            "host": subject.host(key),
-            "seen": subject.in_full(seen),
+            "name": rules.object_name(key),
+            "host": rules.host(key),
+            "seen": rules.in_full(seen),
             "report": str(bad) if bad else "" if report is None else msgspec.json.encode(report).decode(),
-            "agent_alive": self._lives(key, seen),
-            "revision": reign.topic.mirror.mod_revision(key),
+            "agent_alive": self._has_live_agent(key, seen),
+            "revision": mirror.mod_revision(key),
             "outstanding": [] if outstanding is None else [msgspec.to_builtins(outstanding)],
-            "migrations": self._notices.about(subject.name(key)) if self._notices else [],
+            "migrations": self._notices.about(rules.object_name(key)) if self._notices else [],
         }
 
-    def _lives(self, key: bytes, seen: V) -> bool:
+    def _has_live_agent(self, key: bytes, seen: V) -> bool:
         if isinstance(seen, AgentSeen):
             return seen.alive
-        return self._reign.topic.subject.host(key) not in self._reign.topic.subject.orphans()
+        return self._rules.host(key) not in self._rules.orphans()
 
     async def _orphans(self, _request: Request, _who: Who) -> Any:
-        """Endpoints that nobody will program: their host has no live agent."""
-        subject = self._reign.topic.subject
-        lonely = subject.orphans()
-        keys = [key for key in sorted(subject.keys()) if subject.host(key) in lonely]
-        names = [f"{subject.name(key)} on {subject.host(key)}" for key in keys]
-        return {"hosts": dict(lonely), "total": len(names), "endpoints": names[:LISTED]}
+        """Lists the endpoints that no agent programs: their host has no live agent."""
+        rules = self._rules
+        hosts = rules.orphans()
+        keys = [key for key in sorted(rules.keys()) if rules.host(key) in hosts]
+        names = [f"{rules.object_name(key)} on {rules.host(key)}" for key in keys]
+        return {"hosts": dict(hosts), "total": len(names), "endpoints": names[:LISTED]}
+
+    async def _about(self, _request: Request, _who: Who) -> Any:
+        migrations = {} if self._notices is None else {"migrations": self._notices.view()}
+        return {"leading": True, **view(self._term), **migrations}
 
 
 NAMED = 20
 """Hosts and keys that are named; the rest is counted."""
 
 
-def view(reign: StatusTerm[Any, Any]) -> dict[str, Any]:
-    """Counts by state, and what is not as it should be by name."""
-    mirror, behind = reign.topic.mirror, reign.behind()
-    silent = sorted(_silent(reign), key=lambda one: one["since_s"])
-    off = sorted(_off(reign), key=lambda one: -abs(one["by_s"]))
+def view(term: StatusTerm[Any, Any]) -> dict[str, Any]:
+    """Counts by state, and the exceptions by name."""
+    mirror, behind = term.mirror, term.behind()
+    silent = sorted(_silent(term), key=lambda one: one["since_s"])
+    off = sorted(_clock_off(term), key=lambda one: -abs(one["by_s"]))
     return {
-        "total": len(reign.target.written),
-        "states": dict(reign.topic.states(reign.target.values())),
+        "total": len(term.target.written),
+        "states": dict(term.rules.states(term.target.values())),
         "behind": {"revisions": behind.revisions, "waiting": behind.waiting, "s": behind.oldest.total_seconds()},
-        "late": reign.around.staleness.last.sentence if reign.around.staleness.last else "",
+        "late": term.staleness.last.sentence if term.staleness.last else "",
         "silent": silent[:NAMED],
         "silent_total": len(silent),
         "clock_off": off[:NAMED],
-        "orphans": dict(reign.topic.subject.orphans()),
+        "orphans": dict(term.rules.orphans()),
         "bad": [str(bad) for bad in list(mirror.bad.values())[:NAMED]],
         "bad_total": len(mirror.bad),
-        "held": len(reign.mass_loss.held),
+        "held": len(term.mass_loss.held),
     }
 
 
-def _silent(reign: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
-    """Agents whose report is gone, since when; those that never reported are not missed."""
-    wall = reign.around.clock.wall()
-    for key, row in reign.target.written.items():
+def _silent(term: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
+    """Agents whose report is gone, and since when; those that never reported are not among them."""
+    wall = term.context.clock.wall()
+    for key, row in term.target.written.items():
         seen, at = row.value, row.at
         if isinstance(seen, AgentSeen) and not seen.alive and seen.reported:
-            yield {
-                "host": reign.topic.subject.host(key),
-                "since_s": (wall - at).total_seconds(),
-                "at": f"{at:%H:%M:%S}",
-            }
+            yield {"host": term.rules.host(key), "since_s": (wall - at).total_seconds(), "at": f"{at:%H:%M:%S}"}
 
 
-def _off(reign: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
-    staleness = reign.around.staleness
-    for host in staleness.offsets:
-        by = staleness.skew(host).total_seconds()
+def _clock_off(term: StatusTerm[Any, Any]) -> Iterator[dict[str, Any]]:
+    for host in term.staleness.offsets:
+        by = term.staleness.skew(host).total_seconds()
         if by:
             yield {"host": host, "by_s": by}

@@ -1,7 +1,7 @@
-"""From the mirror to the loop: what has changed, live changes first, a bounded portion at a time, gathered.
+"""Feed of a status worker: changes from the mirror to the loop, live changes first, in bounded, gathered portions.
 
-The next portion is taken when the last one has been handed on, so however slow the database is, what waits is at most
-one item per object, and it waits where it is coalesced. Fresh reports are judged on the way: are they old, and why?
+The next portion is taken when the loop has fetched the last one, so that however slow the database is, at most one item
+per object waits, and it waits where it is coalesced. Fresh reports are checked for staleness on the way.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import structlog
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.runtime.clock import Clock
-from holdfast.server.status.inventory_rows import Rows
-from holdfast.server.status.mass_loss import MassLoss
-from holdfast.server.status.source import StatusRules, hear
-from holdfast.server.status.staleness import Backlog, LateReport, Staleness
+from holdfast.server.status.kinds import StatusKind
+from holdfast.server.status.rules.mass_loss import MassLoss
+from holdfast.server.status.rules.staleness import Backlog, LateReport, Staleness
+from holdfast.server.status.source import note_reports
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.store.mirror.pending import Delta
 
@@ -30,58 +30,57 @@ T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
 MOST = 2_000
-"""Objects of a portion. Larger ones would drain a flood sooner and write more of what has changed again meanwhile."""
+"""Objects per portion. Larger portions would drain a flood sooner, but write more that changes again meanwhile."""
 RETRY = Duration(seconds=1)
 GATHER = Duration(milliseconds=250)
-"""Between two portions: one transaction for what came meanwhile."""
+"""Pause between two portions, so that one transaction covers what came meanwhile."""
 
 
 async def follow(mirror: Mirror[T], name: str) -> None:
-    """Keeps a mirror warm, whatever the store says: whoever else works here goes on meanwhile."""
-    await mirror.keep_running(lambda error: log.warning(f"{name} cannot follow the store: {error}"), RETRY)
+    """Keeps a mirror running through errors of the store, so that the tasks beside it go on."""
+    await mirror.keep_running(
+        lambda error: log.warning("mirror failed; retrying", mirror=name, error=str(error)), RETRY
+    )
 
 
 class StatusFeed(Generic[T, V]):
-    """The feed of a status worker's loop, and its ear at the mirror. `wake` turns the loop."""
+    """`wake` makes the loop fetch; `behind` returns our own backlog, by which reports are judged."""
 
     def __init__(
         self,
-        subject: StatusRules[T, V],
-        mirror: Mirror[T],
-        rows: Rows,
+        kind: StatusKind[T, V],
         mass_loss: MassLoss[bytes, V],
         staleness: Staleness,
         clock: Clock,
         wake: Callable[[], None],
+        behind: Callable[[], Backlog],
     ) -> None:
-        self._subject = subject
-        self._mirror = mirror
-        self._rows = rows
+        self._rules, self._mirror, self._rows = kind.rules, kind.mirror, kind.rows
         self._mass_loss = mass_loss
         self._staleness = staleness
         self._clock = clock
         self._wake = wake
+        self._behind = behind
         self._taken: dict[bytes, None] = {}
         self._since = NEVER
         self._handed_on = asyncio.Event()
         self._inventory_changed = True
-        self.behind: Callable[[], Backlog] = lambda: Backlog()
 
     @property
     def taken(self) -> Collection[bytes]:
-        """The keys that wait here."""
+        """Keys that wait here."""
         return self._taken.keys()
 
     def oldest(self) -> Instant:
-        """Since when the change that waits longest has waited here."""
+        """Instant since which the oldest change has waited here."""
         lag = self._mirror.lag(self._clock.now())
         pending = self._clock.now() - lag.oldest if self._mirror.backlog else NEVER
         return min(filter(None, (pending, self._since if self._taken else NEVER)), default=NEVER)
 
     async def listen(self) -> None:
-        """Takes what the mirror has, for ever."""
+        """Takes changes from the mirror, without end."""
         while True:
-            behind, began = self.behind(), self.oldest()
+            behind, began = self._behind(), self.oldest()
             deltas = await self._mirror.take(MOST)
             self.take(deltas, behind)
             self._since = began or self._clock.now()
@@ -92,10 +91,10 @@ class StatusFeed(Generic[T, V]):
             await asyncio.sleep(GATHER.total_seconds())
 
     def take(self, deltas: Sequence[Delta[T]], behind: Backlog) -> None:
-        """Notes which objects have to be looked at, and what the reports say about themselves."""
-        hear(self._subject, self._mass_loss, (one.key for one in deltas if one.live and one.new is not None))
-        self._taken |= dict.fromkeys(self._subject.affected(deltas))
-        if self._subject.dated:
+        """Notes which objects to compare, and judges the age of the reports."""
+        note_reports(self._rules, self._mass_loss, (one.key for one in deltas if one.live and one.new is not None))
+        self._taken |= dict.fromkeys(self._rules.affected(deltas))
+        if self._rules.dated:
             self._judge_all(deltas, behind)
 
     def inventory_changed(self) -> None:
@@ -125,10 +124,10 @@ class StatusFeed(Generic[T, V]):
             if isinstance(delta.new, AgentStatus):
                 self._judge(delta, delta.new, behind, wall, now)
             elif delta.new is None:
-                self._staleness.forget(self._subject.host(delta.key))  # who comes back may have another clock
+                self._staleness.forget(self._rules.host(delta.key))  # a host that comes back may have another clock
 
     def _judge(self, delta: Delta[T], report: AgentStatus, behind: Backlog, wall: datetime, now: Instant) -> None:
-        host = self._subject.host(delta.key)
-        said = self._staleness.report(host, report.reported, live=delta.live, behind=behind, wall=wall, now=now)
-        if said is not None:
-            log.warning(said.sentence if isinstance(said, LateReport) else said)
+        host = self._rules.host(delta.key)
+        warning = self._staleness.report(host, report.reported, live=delta.live, behind=behind, wall=wall, now=now)
+        if warning is not None:
+            log.warning(warning.sentence if isinstance(warning, LateReport) else warning)

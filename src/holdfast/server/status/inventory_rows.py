@@ -1,8 +1,7 @@
-"""Which hosts and endpoints the inventory has, followed: the other side that a status is computed from (C31).
+"""Hosts and endpoints of the inventory: the second input of a status (C31).
 
-Read whole with every comparison of everything; in between, what changed is looked up when the database says that
-something did. Changes are looked for from a thousand revisions back: rows may commit late (C37). Whatever is missed is
-found by the next audit.
+Read completely with every full comparison; in between, changed rows are read when the database signals a change.
+Changes are searched from a thousand revisions back: rows may commit late (C37). The next audit finds what was missed.
 """
 
 from __future__ import annotations
@@ -16,65 +15,65 @@ from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.model.calico.endpoint import ENDPOINT
 from holdfast.model.calico.host import HOST
-from holdfast.server.status.agents import AgentRules
-from holdfast.server.status.bindings import Bindings
-from holdfast.server.status.endpoints import EndpointRules
+from holdfast.server.status.rules.agents import AgentRules
+from holdfast.server.status.rules.bindings import Bindings
+from holdfast.server.status.rules.endpoints import EndpointRules
 
 PAGE = 5_000
 OVERLAP = 1_000
-LOOK_BACK_EVERY = Duration(seconds=5)
+OVERLAP_EVERY = Duration(seconds=5)
 
 
-class Rows(Protocol):
+class InventoryRows(Protocol):
     async def reload(self) -> None:
-        """Reads all of them."""
+        """Reads all rows."""
         ...
 
     async def follow(self, now: Instant) -> Collection[bytes]:
-        """The status keys of what has changed since the last time."""
+        """Returns the status keys of what has changed since the last call."""
         ...
 
 
 class _Changes:
-    """Finds out cheaply whether anything changed, and then what."""
+    """Reads cheaply whether anything changed, and only then what."""
 
-    def __init__(self, observed: Observed, aside: RunInThread, kind: str) -> None:
+    def __init__(self, observed: Observed, run_in_thread: RunInThread, kind: str) -> None:
         self._observed = observed
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._kind = kind
         self._newest = 0
-        self._looked = NEVER
+        self._overlapped = NEVER
 
     async def begin(self) -> None:
-        self._newest = await self._aside(self._observed.newest)
+        self._newest = await self._run_in_thread(self._observed.newest)
 
     async def since(self, now: Instant) -> ChangedKeys:
-        look_back = now - self._looked >= LOOK_BACK_EVERY
-        touched = await self._aside(partial(self._ask, look_back))
+        overlap = now - self._overlapped >= OVERLAP_EVERY
+        touched = await self._run_in_thread(partial(self._read, overlap))
         self._newest = touched.newest
-        if look_back:
-            self._looked = now
+        if overlap:
+            self._overlapped = now
         return touched
 
-    def _ask(self, look_back: bool) -> ChangedKeys:
+    def _read(self, overlap: bool) -> ChangedKeys:
         newest = self._observed.newest()
-        if newest == self._newest and not look_back:
+        if newest == self._newest and not overlap:
             return ChangedKeys(newest)
         return self._observed.changed_since(self._kind, max(0, self._newest - OVERLAP))
 
 
 class HostRows:
-    """The region's hosts."""
+    """Hosts of the region."""
 
-    def __init__(self, agents: AgentRules, observed: Observed, aside: RunInThread) -> None:
+    def __init__(self, agents: AgentRules, observed: Observed, run_in_thread: RunInThread) -> None:
         self._agents = agents
         self._observed = observed
-        self._aside = aside
-        self._changes = _Changes(observed, aside, HOST.name)
+        self._run_in_thread = run_in_thread
+        self._changes = _Changes(observed, run_in_thread, HOST.name)
 
     async def reload(self) -> None:
         await self._changes.begin()
-        names = await self._aside(partial(self._observed.hosts, self._agents.region.name))
+        names = await self._run_in_thread(partial(self._observed.hosts, self._agents.region.name))
         self._agents.hosts = {self._agents.key(name) for name in names}
 
     async def follow(self, now: Instant) -> Collection[bytes]:
@@ -87,21 +86,21 @@ class HostRows:
 
 
 class EndpointRows:
-    """The region's endpoints, by the keys at which their hosts speak of them."""
+    """Endpoints of the region, by the keys at which their hosts report them."""
 
-    def __init__(self, endpoints: EndpointRules, observed: Observed, aside: RunInThread) -> None:
+    def __init__(self, endpoints: EndpointRules, observed: Observed, run_in_thread: RunInThread) -> None:
         self._endpoints = endpoints
         self._observed = observed
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._prefix = ENDPOINT.prefix(endpoints.region)
-        self._changes = _Changes(observed, aside, ENDPOINT.name)
+        self._changes = _Changes(observed, run_in_thread, ENDPOINT.name)
 
     async def reload(self) -> None:
         await self._changes.begin()
         fresh = Bindings(self._endpoints.region)
         after: bytes | None = None
         while True:
-            page: Sequence[bytes] = await self._aside(partial(self._observed.wanted, self._prefix, after, PAGE))
+            page: Sequence[bytes] = await self._run_in_thread(partial(self._observed.wanted, self._prefix, after, PAGE))
             fresh.add(page)
             if len(page) < PAGE:
                 break

@@ -1,9 +1,9 @@
-"""What the status workers write to: the inventory's `observed`, in fenced transactions, differences only.
+"""Target of the status workers: the inventory's `observed` rows, written in fenced transactions, differences only.
 
-What was read and written is remembered, so that a comparison costs no question to the database: while a term lasts
-nobody else writes here, and every audit reads it all again. A pass begins with all of it, before its first page is
-compared: what is reported meanwhile is news about rows that are known, or a loss would look like something new. A row
-that cannot be read is there, and equal to nothing that is wanted: it is written anew, or removed.
+Rows are kept in memory as they were read and written, so that a comparison needs no query: while a term lasts no other
+process writes here, and every audit reads all rows again. A pass reads all rows before its first page is compared:
+otherwise a loss that is reported meanwhile would look like a new object. An unreadable row is present, and equal to
+nothing that is wanted: it is rewritten or removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VALUE = attrgetter("value")
 
 
 class WrittenRow(Owned[V], frozen=True, gc=False):
-    """What a row says, and when it was written: one for all rows that were written together and say the same."""
+    """Value of a row, and when it was written: shared by all rows that were written together with the same value."""
 
     at: datetime
 
@@ -42,12 +42,12 @@ _Page = Sequence[tuple[bytes, WrittenRow[V]]]
 
 
 class ObservedTarget(Generic[V]):
-    """The rows of one kind under one prefix."""
+    """Rows of one kind under one prefix."""
 
     def __init__(
         self,
         observed: Observed,
-        aside: RunInThread,
+        run_in_thread: RunInThread,
         fence: Fence,
         kind: str,
         prefix: bytes,
@@ -55,29 +55,29 @@ class ObservedTarget(Generic[V]):
         clock: Clock,
         expected: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`expected`: about how many rows there are."""
+        """`expected` returns about how many rows there are."""
         self._observed = observed
-        self._aside = aside
+        self._run_in_thread = run_in_thread
         self._fence = fence
         self._kind = kind
         self._prefix = prefix
         self.blank = blank
-        """Stands for rows that cannot be read."""
+        """Value of unreadable rows."""
         self._decoder = msgspec.json.Decoder(type(blank))
         self._clock = clock
         self._expected = expected
         self.written: dict[bytes, WrittenRow[V]] = {}
-        """What the rows say that can be read."""
+        """The readable rows."""
         self.page = PAGE
-        """Rows that are asked for at once, and compared at once."""
+        """Rows that are read at once, and compared at once."""
         self._pages: deque[_Page[V]] = deque()
-        """What the pass that is under way has not compared yet, as it was when the pass began."""
+        """Pages that the current pass has not compared yet, as they were when the pass began."""
         self._documents: dict[bytes, V] = {}
         self.writes = 0
         """Rows written or removed so far."""
 
     def values(self) -> Iterator[V]:
-        """What the rows say."""
+        """Values of the readable rows."""
         return map(_VALUE, self.written.values())
 
     async def read(self, after: bytes | None) -> tuple[_Page[V], bytes | None]:
@@ -92,7 +92,7 @@ class ObservedTarget(Generic[V]):
         shared: dict[tuple[bytes, datetime], WrittenRow[V]] = {}
         after: bytes | None = None
         while True:
-            rows = await self._aside(partial(self._observed.read, self._kind, self._prefix, after, self.page))
+            rows = await self._run_in_thread(partial(self._observed.read, self._kind, self._prefix, after, self.page))
             page: list[tuple[bytes, WrittenRow[V]]] = []
             for seen in rows:
                 case = seen.doc, seen.at
@@ -113,7 +113,7 @@ class ObservedTarget(Generic[V]):
         return self.written
 
     async def apply(self, ready: Sequence[Change[bytes, V]]) -> Sequence[Outcome[bytes, V]]:
-        """All of it in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
+        """Writes all changes in one transaction. Raises `Away`, or `Deposed`: then this term is over."""
         at = self._clock.wall()
         rows: dict[bytes, list[bytes]] = {}
         made: dict[bytes, WrittenRow[V]] = {}
@@ -125,7 +125,7 @@ class ObservedTarget(Generic[V]):
                 continue
             rows.setdefault(codec.encode(new.value), []).extend(keys)
             made |= dict.fromkeys(keys, WrittenRow(new.value, SOURCE, 0, at))
-        await self._aside(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
+        await self._run_in_thread(partial(self._observed.write, self._fence, self._kind, rows, gone, at))
         self.written |= made
         for key in gone:
             self.written.pop(key, None)

@@ -1,235 +1,198 @@
-"""A status worker's reign: from winning to losing, what is reported goes into the inventory, differences only.
+"""One term of a status worker: reports go into the inventory, differences only.
 
-The mirror is not made here: it is warm on followers, too, so that a new leader compares what it has and writes what
-differs (C16). Agents and endpoints have a reign each, of the same make: the one loop of
-`holdfast.runtime.reconciler.loop`, fed by the mirror and by changes of the inventory (C31), audited every few minutes.
+The mirror belongs to `StatusKind`, because it is warm on followers, too: a new leader compares what it has and writes
+what differs (C16). Agents and endpoints have one term each, of the same class: the one loop of
+`holdfast.runtime.reconciler`, fed by the mirror and by changes of the inventory (C31), with an audit every few minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from functools import partial
 from typing import Generic, TypeVar
 
 import msgspec
 import structlog
 
-from holdfast.inventory.api import Fence, Observed
-from holdfast.inventory.sql.thread import RunInThread
+from holdfast.inventory.api import Fence
 from holdfast.inventory.sql.wake import Waker
 from holdfast.model.base.time import NEVER, Duration, Instant
 from holdfast.reconcile import Outstanding, Pause, PauseGate, SyncGate, one_kind
-from holdfast.runtime.clock import Clock
 from holdfast.runtime.daemon.context import Context
-from holdfast.runtime.daemon.vitals import Vitals
-from holdfast.runtime.decision_log import DecisionLog
-from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import LeaderGate, Leadership
 from holdfast.server.status.feed import StatusFeed
-from holdfast.server.status.inventory_rows import Rows
-from holdfast.server.status.mass_loss import MassLoss
+from holdfast.server.status.kinds import StatusKind
 from holdfast.server.status.metrics import StatusMetrics
-from holdfast.server.status.source import StatusRules, StatusSource, hear, loser
-from holdfast.server.status.staleness import Backlog, Staleness
+from holdfast.server.status.rules.mass_loss import MassLoss
+from holdfast.server.status.rules.staleness import Backlog, Staleness
+from holdfast.server.status.source import StatusSource, lost_host, note_reports
 from holdfast.server.status.target import ObservedTarget
-from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 
 NAMED = 20
-"""Bad values that are named one by one at a time."""
+"""Bad values that are logged one by one; the rest is counted."""
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
 BATCH = 5_000
-LOOK_EVERY = Duration(seconds=2)
+CHECK_EVERY = Duration(seconds=2)
 REMEMBERED = 1_000
-"""Looks at the store's revision that are remembered: how far behind we are is told for half an hour exactly."""
-
-
-@dataclass
-class Around:
-    """What a status worker stands on."""
-
-    observed: Observed
-    aside: RunInThread
-    waker: Waker
-    clock: Clock
-    leadership: Leadership
-    vitals: Vitals
-    metrics: WorkerMetrics
-    decisions: DecisionLog
-    staleness: Staleness = field(default_factory=Staleness)
-    audit_every: Duration = Duration(minutes=5)
-    poll_every: Duration = Duration(seconds=5)
-    figures: StatusMetrics = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.figures = StatusMetrics(self.metrics.registry)
-
-
-@dataclass
-class StatusKind(Generic[T, V]):
-    """Which of the two it is: what is reported about, its mirror, its rows of the inventory, and how a row looks."""
-
-    name: str
-    subject: StatusRules[T, V]
-    mirror: Mirror[T]
-    rows: Rows
-    blank: V
-    """A row without content: what stands for one that cannot be read."""
-    states: Callable[[Iterable[V]], Mapping[str, int]]
-    extra: Callable[[], Mapping[str, int]] = field(default=dict)
+"""Samples of the store's revision that are kept: the backlog in revisions is exact for half an hour."""
 
 
 class StatusTerm(Generic[T, V]):
-    """One term's work on one topic, from the moment that the inventory's fence is raised."""
+    """One term's work on one kind, from the moment that the inventory's fence is raised."""
 
-    def __init__(self, around: Around, topic: StatusKind[T, V], fence: Fence) -> None:
-        self.around = around
-        self.topic = topic
-        subject, clock = topic.subject, around.clock
-        self.mass_loss: MassLoss[bytes, V] = MassLoss(topic.name, partial(loser, subject))
-        self.intent: PauseGate[bytes] = PauseGate(topic.name)
+    def __init__(
+        self,
+        context: Context,
+        kind: StatusKind[T, V],
+        fence: Fence,
+        *,
+        waker: Waker,
+        leadership: Leadership,
+        metrics: StatusMetrics,
+        staleness: Staleness,
+        audit_every: Duration = Duration(minutes=5),
+        poll_every: Duration = Duration(seconds=5),
+    ) -> None:
+        self.context = context
+        self.kind = kind
+        self.rules = rules = kind.rules
+        self.mirror = kind.mirror
+        self.staleness = staleness
+        self._metrics = metrics
+        self._waker = waker
+        self._poll_every = poll_every
+        clock = context.clock
+        self.mass_loss: MassLoss[bytes, V] = MassLoss(rules.name, partial(lost_host, rules))
+        self.pause: PauseGate[bytes] = PauseGate(rules.name)
         self.sync = SyncGate()
         self.target = ObservedTarget(
-            around.observed,
-            around.aside,
-            fence,
-            subject.kind,
-            subject.prefix,
-            topic.blank,
-            clock,
-            expected=lambda: len(topic.mirror.objects),
+            kind.observed, kind.run_in_thread, fence, rules.kind, rules.prefix, rules.blank, clock, self._expected_rows
         )
-        self.source = StatusSource(subject, topic.mirror, topic.rows, self.target, self.mass_loss, clock.now)
+        self.source = StatusSource(kind, self.target, self.mass_loss, clock.now)
         self.feed = StatusFeed(
-            subject,
-            topic.mirror,
-            topic.rows,
-            self.mass_loss,
-            around.staleness,
-            clock,
-            lambda: self.reconciler.dirty.wake(),
+            kind, self.mass_loss, staleness, clock, wake=lambda: self.reconciler.dirty.wake(), behind=self.behind
         )
-        self.feed.behind = self.behind
         self.reconciler = Reconciler(
-            self._place(fence.term),
-            Context(clock, around.vitals, around.decisions, around.metrics),
-            LoopTimings(audit=around.audit_every, batch=BATCH),
+            self._place(leadership, fence.term), context, LoopTimings(audit=audit_every, batch=BATCH)
         )
-        around.vitals.consumes(self)
-        around.staleness.begin()
+        context.vitals.consumes(self)
+        staleness.begin()
         self._bad: set[bytes] = set()
-        self._seen: deque[tuple[Instant, int]] = deque([(clock.now(), topic.mirror.revision)], maxlen=REMEMBERED)
+        self._revisions: deque[tuple[Instant, int]] = deque([(clock.now(), kind.mirror.revision)], maxlen=REMEMBERED)
 
-    def _place(self, term: int) -> Place[bytes, V]:
+    def _place(self, leadership: Leadership, term: int) -> Place[bytes, V]:
         return Place(
-            self.topic.name,
+            self.rules.name,
             self.source,
             self.target,
-            [LeaderGate(self.around.leadership), self.mass_loss, self.intent],
-            one_kind(self.topic.subject.plural),
-            self.topic.subject.show,
+            [LeaderGate(leadership), self.mass_loss, self.pause],
+            one_kind(self.rules.plural),
+            self.rules.show,
             self._same,
             feed=self.feed,
             term=lambda: term,
-            routine=self.topic.subject.routine,
-            show_value=self.topic.subject.words,
+            routine=self.rules.routine,
+            show_value=self.rules.words,
             live_first=True,
-            read_back=False,  # a transaction that was committed is its own proof
+            read_back=False,  # a committed transaction proves itself
         )
+
+    def _expected_rows(self) -> int:
+        return len(self.mirror.objects)
 
     def _same(self, new: V, old: V) -> bool:
         return old is not self.target.blank and same(new, old)
 
     def backlog(self) -> int:
-        """Objects that wait, wherever they do: each counts once (rule 10)."""
+        """Number of waiting objects, wherever they wait: each counts once (rule 10)."""
         return self._count(self.reconciler.ledger)
 
     def oldest(self) -> Instant:
         return min(filter(None, (self.feed.oldest(), self.reconciler.oldest())), default=NEVER)
 
     def behind(self) -> Backlog:
-        """How far the inventory is behind the store, because of us: what is held or paused waits for somebody else."""
-        late = [story for story in self.reconciler.ledger if not story.is_held]
-        since = min((story.since for story in late), default=NEVER)
+        """Backlog of the inventory behind the store that is our own: what is held or paused does not count."""
+        late = [one for one in self.reconciler.ledger if not one.is_held]
+        since = min((one.since for one in late), default=NEVER)
         oldest = min(filter(None, (self.feed.oldest(), self.reconciler.dirty.oldest(), since)), default=NEVER)
         if not oldest:
             return Backlog()
-        then = next((revision for at, revision in reversed(self._seen) if at <= oldest), self._seen[0][1])
-        revisions = max(0, self.topic.mirror.revision - then)
-        return Backlog(revisions, self._count(late), self.around.clock.now() - oldest)
+        then = next((revision for at, revision in reversed(self._revisions) if at <= oldest), self._revisions[0][1])
+        revisions = max(0, self.mirror.revision - then)
+        return Backlog(revisions, self._count(late), self.context.clock.now() - oldest)
 
-    def _count(self, stories: Iterable[Outstanding[bytes, V]]) -> int:
-        """What waits at the mirror may be much, and is not gone through."""
-        mirror = self.topic.mirror
-        keys = {*self.feed.taken, *self.reconciler.dirty, *(story.change.key for story in stories)}
+    def _count(self, outstanding: Iterable[Outstanding[bytes, V]]) -> int:
+        """Counts without iterating over what waits at the mirror, which may be much."""
+        mirror = self.mirror
+        keys = {*self.feed.taken, *self.reconciler.dirty, *(one.change.key for one in outstanding)}
         if not mirror.backlog:
             return len(keys)
         return mirror.backlog + sum(1 for key in keys if not mirror.is_pending(key))
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Works until cancelled or told to stop. Raises `Deposed`."""
+        """Works until cancelled or `stopping` is set. Raises `Deposed`."""
         await until_first(
             {
                 "reconciler": self.reconciler.run(stopping),
                 "mirror": self.feed.listen(),
                 "inventory": self._listen(),
-                "look": self._look_around(),
+                "check": self._check_periodically(),
             }
         )
 
     async def _listen(self) -> None:
         while True:
-            await self.around.waker.wait(self.around.poll_every)
+            await self._waker.wait(self._poll_every)
             self.feed.inventory_changed()
 
-    async def _look_around(self) -> None:
+    async def _check_periodically(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
-            self.look()
+            await asyncio.sleep(CHECK_EVERY.total_seconds())
+            self.check()
 
-    def obey(self, pause: Pause | None) -> None:
-        """What operators said, here or to another server, takes effect."""
-        before, self.intent.pause = self.intent.pause, pause
+    def apply_pause(self, pause: Pause | None) -> None:
+        """Puts an operator's pause into effect, or ends it, whichever server accepted it."""
+        before, self.pause.pause = self.pause.pause, pause
         if (before is None) != (pause is None):
             self.reconciler.dirty.mark_all()
 
-    def look(self) -> None:
-        """Says when something has waited for too long, and shows how things are."""
-        self._seen.append((self.around.clock.now(), self.topic.mirror.revision))
-        hear(self.topic.subject, self.mass_loss)  # where nothing changes agents still report, and that can end a hold
-        self.mass_loss.look(self.around.clock.now())
-        late = self.around.staleness.waiting(self.behind(), self.around.clock.now())
+    def check(self) -> None:
+        """Warns when a change has waited for too long, compares unreadable values, and updates the metrics."""
+        now = self.context.clock.now()
+        self._revisions.append((now, self.mirror.revision))
+        note_reports(self.rules, self.mass_loss)  # reports without a change can end a hold, too
+        self.mass_loss.release_due(now)
+        late = self.staleness.waiting(self.behind(), now)
         if late is not None:
             log.warning(late.sentence)
-        self._look_at_bad()
-        self.around.figures.staleness(self.around.staleness, self.behind())
-        self.around.figures.objects(self.topic.subject.kind, self.topic.states(self.target.values()))
-        bad = len(self.topic.mirror.bad)
-        self.around.figures.findings(bad=bad, held=len(self.mass_loss.held), **self.topic.extra())
+        self._check_bad()
+        self._metrics.staleness(self.staleness, self.behind())
+        self._metrics.objects(self.rules.kind, self.rules.states(self.target.values()))
+        self._metrics.findings(bad=len(self.mirror.bad), held=len(self.mass_loss.held), **self.rules.counts())
 
-    def _look_at_bad(self) -> None:
-        """A value that was never good is no change of an object, and yet it is present (C39), so it is looked at here.
-        It is named once (rule 9)."""
-        bad = self.topic.mirror.bad
+    def _check_bad(self) -> None:
+        """A value that was never good is no change of the mirror, but it is present (C39), so it is compared here. Each
+        is logged once (rule 9)."""
+        bad = self.mirror.bad
         new = sorted(bad.keys() - self._bad)
         for key in new[:NAMED]:
-            log.warning(f"{self.topic.name} passes over a value that cannot be read: {bad[key]}")
+            log.warning("unreadable value skipped", error=str(bad[key]))
         if len(new) > NAMED:
-            log.warning(f"{self.topic.name} passes over {len(new) - NAMED:,} more that cannot be read: holdfast doctor")
+            log.warning("more unreadable values skipped: see holdfast doctor", count=len(new) - NAMED)
         self.reconciler.dirty.mark([*(bad.keys() ^ self._bad), *self.source.readable_again()])
         self._bad = set(bad)
 
 
-def same(new: V, old: V) -> bool:
-    """C16: what the inventory says already is not written again."""
+def same(new: V, old: V) -> bool:  # protection: C15, C16
+    """C16: an equal row is not written again."""
     return new == old

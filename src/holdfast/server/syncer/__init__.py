@@ -1,1 +1,1 @@
-"""Syncer: the inventory into the store. Read `term`, `source`, `target`, then the gates."""
+"""Syncer: the inventory into the store. Read `term`, `source`, `outbox`, `target`, then `gates`."""

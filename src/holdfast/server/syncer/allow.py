@@ -1,8 +1,8 @@
-"""An operator's `allow` at the syncer, recorded in the store: agents need not be asked for the same deletes again.
+"""`allow` at the syncer, recorded in the store so that agents need no allowance of their own for the same deletes.
 
-`--once` is recorded after the deletes were written, with the store's revision at that moment. Agents honour it for
-changes up to that revision: what the operator saw, and nothing that came later. `--for` is recorded before it takes
-effect, so that it follows a takeover; the revision that agents honour rises with what is deleted meanwhile.
+`--once` is recorded after the deletes were written, with the store's revision at that time. Agents honour it for
+changes up to that revision: what the operator saw, and nothing later. `--for` is recorded before it takes effect, so
+that it survives a takeover; the revision that agents honour rises with what is deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ log = structlog.get_logger(__name__)
 
 
 class AllowCommands:
-    """Answers `allow` for one reign; `once` is what lets exactly the held deletes through."""
+    """Answers `allow` for one term; `once` is the handler that releases exactly the held deletes."""
 
-    def __init__(self, reign: SyncerTerm, once: Handler) -> None:
-        self._reign = reign
+    def __init__(self, term: SyncerTerm, once: Handler) -> None:
+        self._term = term
         self._once = once
 
     async def answer(self, request: Request, who: Who) -> Any:
-        asked = request_intent(request, who, self._reign.around.clock)
+        asked = request_intent(request, who, self._term.syncer.context.clock)
         if asked.until is not None:
             return await self._for_a_time(asked)
-        passes = self._reign.reconciler.passes
-        said = await self._once(request, who)
-        self._reign.start(self._record_after(passes, asked))
-        return said
+        passes = self._term.reconciler.passes
+        answer = await self._once(request, who)
+        self._term.start(self._record_after(passes, asked))
+        return answer
 
     async def _for_a_time(self, asked: WorkerIntent) -> str:
         try:
             await self._record(asked)
-            await self._reign.hear()
+            await self._term.apply_intents()
         except (Away, StoreError) as error:
-            raise Declined(f"not done, because it could not be kept: {error}") from error
+            raise Declined(f"not done, because it could not be stored: {error}") from error
         sentence = f"{asked.who} lets everything through {NAME}/brake{asked.lasting}: “{asked.why}”"
-        log.info(sentence)
-        self._reign.around.decisions.write([Decision(asked.at, NAME, "allow", NAME, "asked", sentence)])
-        self._reign.reconciler.dirty.mark_all()
+        log.info("operator request", details=sentence)
+        self._term.syncer.context.decisions.write([Decision(asked.at, NAME, "allow", NAME, "asked", sentence)])
+        self._term.reconciler.dirty.mark_all()
         return f"{NAME}/brake lets everything through{asked.lasting}"
 
     async def _record_after(self, passes: int, asked: WorkerIntent) -> None:
-        await next_pass(self._reign.reconciler, passes)
+        await next_pass(self._term.reconciler, passes)
         try:
             revision = await self._record(asked)
         except (Away, StoreError) as error:
-            log.warning(f"the allowance could not be recorded in the store, so agents may ask for it again: {error}")
+            log.warning("allowance not recorded in the store; agents may need one of their own", error=str(error))
         else:
-            log.info(f"what {asked.who} allowed is recorded: agents honour it up to revision {revision}")
+            log.info("allowance recorded; agents honour it", operator=asked.who, revision=revision)
 
     async def _record(self, asked: WorkerIntent) -> int:
-        around = self._reign.around
-        revision = (await read_identity(around.store, around.region)).revision
+        syncer = self._term.syncer
+        revision = (await read_identity(syncer.store, syncer.region)).revision
         allowance = Allowance(
             gate=BRAKE.gate,
             scope=BRAKE.scope,
@@ -75,5 +75,5 @@ class AllowCommands:
             once=asked.until is None,
             until=asked.until,
         )
-        await self._reign.words.allow(self._reign.fenced, allowance)
+        await self._term.intents.allow(self._term.fenced, allowance)
         return revision

@@ -1,6 +1,6 @@
-"""`holdfast explain` about an object of the inventory: who wanted it and why, whether the store has it, what holds it.
+"""`holdfast explain` of an object of the inventory: who changed it and why, its state in the store, its gates.
 
-Any server answers; what only the leader's syncer knows (what waits, and for which gate) is there when this one leads.
+Any server answers; only the leader's syncer knows what is outstanding, and which gate holds it.
 """
 
 from __future__ import annotations
@@ -20,78 +20,79 @@ from holdfast.reconcile import Away, Change, Closed, Op, Owned
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.source import NAME
-from holdfast.server.syncer.term import Surroundings, SyncerTerm
+from holdfast.server.syncer.term import Syncer, SyncerTerm
 from holdfast.store.api import Entry, Get, StoreError
 
 LAST = 10
 
 
 class ExplainCommands:
-    """Answers on one server; `reign` is set while it leads."""
+    """Answers on one server; `term` is its current term if it leads."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._layout = RegionKeys(around.region, around.inventory.kinds)
-        self.reign: SyncerTerm | None = None
+    def __init__(self, syncer: Syncer, term: SyncerTerm | None = None) -> None:
+        self._syncer = syncer
+        self._inventory = syncer.inventory
+        self._layout = RegionKeys(syncer.region, syncer.inventory.kinds)
+        self._term = term
 
     async def answer(self, request: Request, _who: Who) -> dict[str, Any]:
         kind, name = self._kind(str(request.args.get("kind") or "")), str(request.args.get("name") or "")
         try:
-            row = await self._around.aside(partial(self._around.inventory.find, kind, name))
-            past = await self._around.aside(partial(self._around.inventory.history, kind, name, LAST))
+            row = await self._syncer.run_in_thread(partial(self._inventory.find, kind, name))
+            past = await self._syncer.run_in_thread(partial(self._inventory.history, kind, name, LAST))
             keys = _keys(row, past)
             entries = await self._entries(keys)
-            goes = await self._goes(kind, name)
-            undo = row is not None or await self._comes_back(kind, name, past)
+            migration = await self._migration(kind, name)
+            undo = row is not None or await self._can_undo(kind, name, past)
         except (Away, StoreError) as error:
-            raise Declined(f"it cannot be told now: {error}") from error
+            raise Declined(f"no answer now: {error}") from error
         if not keys:
-            raise Declined(f"the inventory knows of no {kind.name} {name}, and of none that it had")
+            raise Declined(f"the inventory has no {kind.name} {name}, and had none before")
         return {
             "kind": kind.name,
             "name": name,
             "revision": None if row is None else row.revision,
-            "goes": goes,
+            "goes": migration,
             "undo": undo,
-            "changes": [_told(one) for one in past],
+            "changes": [_shown(one) for one in past],
             "store": [self._held(key, entries.get(key), row) for key in keys],
-            "leads": self.reign is not None,
-            "term": self.reign.fence.term if self.reign else None,
+            "leads": self._term is not None,
+            "term": self._term.fence.term if self._term else None,
             "waits": [
                 msgspec.to_builtins(one)
                 for key in keys
-                if self.reign and (one := self.reign.reconciler.outstanding_for(key))
+                if self._term and (one := self._term.reconciler.outstanding_for(key))
             ],
             "gates": [_closed(one) for key in keys[:1] for one in self._closed(key, entries.get(key))],
         }
 
-    def _kind(self, word: str) -> Kind[Any, Any]:
-        for kind in self._around.inventory.kinds:
-            if word in (kind.name, kind.plural):
+    def _kind(self, name: str) -> Kind[Any, Any]:
+        for kind in self._inventory.kinds:
+            if name in (kind.name, kind.plural):
                 return kind
-        known = ", ".join(kind.name for kind in self._around.inventory.kinds)
-        raise Declined(f"there is no kind {word!r} in the inventory; there are: {known}")
+        known = ", ".join(kind.name for kind in self._inventory.kinds)
+        raise Declined(f"there is no kind {name!r} in the inventory; there are: {known}")
 
-    async def _goes(self, kind: Kind[Any, Any], name: str) -> dict[str, str] | None:
-        """From where to where a workload migrates, as the inventory wants it."""
-        if kind not in (ENDPOINT, MIGRATION) or MIGRATION not in self._around.inventory.kinds:
+    async def _migration(self, kind: Kind[Any, Any], name: str) -> dict[str, str] | None:
+        """Source and target host of a workload's live migration, as the inventory wants it."""
+        if kind not in (ENDPOINT, MIGRATION) or MIGRATION not in self._inventory.kinds:
             return None
-        row = await self._around.aside(partial(self._around.inventory.find, MIGRATION, name))
+        row = await self._syncer.run_in_thread(partial(self._inventory.find, MIGRATION, name))
         found = None if row is None else MIGRATION.decode(row.key, row.doc)
         return {"from": found.source.node, "to": found.target.node} if isinstance(found, Migration) else None
 
-    async def _comes_back(self, kind: Kind[Any, Any], name: str, past: Sequence[PastChange]) -> bool:
-        """Whether `undo` would bring back what is gone; a migration that has arrived does not begin again."""
+    async def _can_undo(self, kind: Kind[Any, Any], name: str, past: Sequence[PastChange]) -> bool:
+        """True if `undo` would bring back what was deleted; a migration that has arrived does not begin again."""
         if kind is not MIGRATION or not past or past[0].old_key is None:
             return True
-        row = await self._around.aside(partial(self._around.inventory.find, ENDPOINT, name))
-        home = None if row is None else ENDPOINT.parse(row.key, self._around.region)
-        return isinstance(home, EndpointName) and home != MIGRATION.parse(past[0].old_key, self._around.region)
+        row = await self._syncer.run_in_thread(partial(self._inventory.find, ENDPOINT, name))
+        home = None if row is None else ENDPOINT.parse(row.key, self._syncer.region)
+        return isinstance(home, EndpointName) and home != MIGRATION.parse(past[0].old_key, self._syncer.region)
 
     async def _entries(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
         if not keys:
             return {}
-        found = await self._around.store.txn([], [Get(key) for key in keys])
+        found = await self._syncer.store.txn([], [Get(key) for key in keys])
         return {entry.key: entry for result in found.results if not isinstance(result, int) for entry in result}
 
     def _held(self, key: bytes, entry: Entry | None, row: Row | None) -> dict[str, Any]:
@@ -110,22 +111,22 @@ class ExplainCommands:
         }
 
     def _closed(self, key: bytes, entry: Entry | None) -> list[Closed]:
-        """The gates that would hold any change of it now; the brake speaks for itself in what waits."""
-        if self.reign is None:
+        """Gates that would hold any change of it now. What the brake holds is among the outstanding changes."""
+        if self._term is None:
             return []
-        now = self._around.clock.now()
+        now = self._syncer.context.clock.now()
         change = Change(Op.DELETE, key, Owned(entry or Entry(key, b""), NAME, 0), None)
-        verdicts = (gate.judge(change, {}, 0, now) for gate in self.reign.reconciler.place.gates)
+        verdicts = (gate.judge(change, {}, 0, now) for gate in self._term.reconciler.place.gates)
         return [verdict for verdict in verdicts if verdict is not None]
 
 
 def _keys(row: Row | None, past: Sequence[PastChange]) -> list[bytes]:
-    """Where it is and where it was, the present one first."""
+    """Its present and earlier keys, the present one first."""
     found = [] if row is None else [row.key]
     return list(dict.fromkeys([*found, *(one.old_key for one in past if one.old_key is not None)]))
 
 
-def _told(past: PastChange) -> dict[str, Any]:
+def _shown(past: PastChange) -> dict[str, Any]:
     return {
         "revision": past.revision,
         "did": past.did.value,

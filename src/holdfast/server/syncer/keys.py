@@ -1,7 +1,7 @@
-"""Which part of the store the inventory decides about: prefixes in key order, and whose key is whose. Pure.
+"""Keys of one region: the part of the store that the inventory decides about, and which object has which key. Pure.
 
-What stands under our prefixes and is not ours is never touched (rule 6): keys of another form, and hosts of another
-region, which stand beside ours.
+Keys under our prefixes that are not ours are never touched (rule 6): keys of another form, and hosts of another region,
+which share our prefix.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from holdfast.store.api import Entry
 
 _PART = rb"[0-9A-Za-z._]+(?:--[0-9A-Za-z._]+)*"
 _plain_endpoint = re.compile(rb"%b-(?:openstack|holdfast)-%b-%b" % (_PART, _PART, _PART)).fullmatch
-"""Nearly every endpoint's name; whatever this accepts the model accepts, at a tenth of the price."""
+"""Matches nearly every endpoint's name; the model accepts whatever this accepts, at ten times the cost."""
 _node = re.compile(rb"(?:[^-]|--)*-").match
-"""The host in the name of an endpoint or a migration, up to the first hyphen that is not a doubled one."""
+"""Matches the host in the name of an endpoint or a migration, up to the first hyphen that is not doubled."""
 
 
 class RegionKeys:
-    """The keys of one region and of these kinds; `kinds` has the ones leaned upon first."""
+    """Keys of one region and of these kinds; a kind comes after the kinds that it depends on."""
 
     def __init__(self, region: Region, kinds: Sequence[Kind[Any, Any]]) -> None:
         self.region = region
@@ -40,12 +40,12 @@ class RegionKeys:
         self.kinds: Kinds[bytes] = Kinds(of=self.plural, order=[kind.plural for kind in kinds])
 
     def has(self, key: bytes) -> bool:
-        """Whether a key stands under our prefixes. One of another region does not, and a database can hold such."""
+        """True if a key is under our prefixes. A database can hold objects of another region, whose keys are not."""
         place = bisect_right(self.prefixes, key) - 1
         return place >= 0 and key.startswith(self.prefixes[place])
 
     def wants(self, key: bytes, doc: bytes) -> bool:
-        """Whether an object of the inventory is one of this region's. Hosts of all regions have the same prefix."""
+        """True if an object of the inventory belongs to this region. Hosts of all regions share one prefix."""
         return self.has(key) and (self.kind(key) is not HOST or self._is_our_host(Entry(key, doc)))
 
     def kind(self, key: bytes) -> Kind[Any, Any]:
@@ -78,7 +78,7 @@ class RegionKeys:
         return region_of(host.metadata.labels, self.region)
 
     def same(self, new: Entry, old: Entry) -> bool:
-        """Whether the store says this already, however it spells it."""
+        """True if the stored value means the same, however it is spelled."""
         if new.value == old.value:
             return True
         kind = self.kind(new.key)
@@ -86,18 +86,18 @@ class RegionKeys:
         return not isinstance(wanted, Bad) and kind.equals(old.key, old.value, wanted)
 
     def show(self, key: bytes) -> str:
-        """A key as people write it: `endpoint r1-holdfast-w1-eth0`."""
+        """A key as operators write it: `endpoint r1-holdfast-w1-eth0`."""
         kind = self.kind(key)
         name = kind.parse(key, self.region)
         return key.decode(errors="backslashreplace") if isinstance(name, Bad) else f"{kind.name} {name}"
 
     def individual(self, key: bytes) -> Hashable:
-        """What stays the same when an object moves to another key; None for objects that cannot."""
+        """Identity of an object that stays the same when it moves to another key; None for objects that cannot move."""
         workload = self.workload(key)
         return workload if workload is None or key.startswith(self._endpoint) else (MIGRATION.name, workload)
 
-    def workload(self, key: bytes) -> bytes | None:
-        """Whom an endpoint or a migration is about, wherever it is and goes; None for other objects."""
+    def workload(self, key: bytes) -> bytes | None:  # protection: C35
+        """Workload of an endpoint or a migration, on whichever host; None for other objects."""
         for prefix in (self._endpoint, self._migration):
             if key.startswith(prefix):
                 node = _node(key, len(prefix))

@@ -1,25 +1,17 @@
-"""What the syncer measures beside what every worker does."""
+"""Metrics of the syncer, besides those that every worker has."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class SyncerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.outbox = Gauge(
-            "holdfast_outbox_open", "Changes of the inventory that the store does not have yet.", registry=registry
-        )
-        self.conflicts = Counter(
-            "holdfast_sync_conflicts", "Writes that found their object changed by somebody else.", registry=registry
-        )
-        self.resyncs = Counter("holdfast_resyncs", "Full comparisons that were finished.", registry=registry)
-        self.resync_duration = Gauge(
-            "holdfast_resync_duration_seconds", "How long the last full comparison took.", registry=registry
-        )
-        self.objects = Gauge(
-            "holdfast_objects",
-            "Objects by kind and state.",
-            ["kind", "state"],
-            registry=registry,
-        )
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.outbox = gauge("holdfast_outbox_open", "Changes of the inventory that the store does not have yet.")
+        self.conflicts = counter("holdfast_sync_conflicts", "Writes whose object had been changed by another client.")
+        self.resyncs = counter("holdfast_resyncs", "Completed resyncs.")
+        self.resync_duration = gauge("holdfast_resync_duration_seconds", "Duration of the last resync.")
+        self.objects = gauge("holdfast_objects", "Objects by kind and state.", ["kind", "state"])

@@ -1,7 +1,7 @@
-"""`holdfast resync`: an operator asks for a comparison now, and hears what it came to.
+"""`holdfast resync`: compares inventory and store now, on an operator's request, and reports the differences.
 
 With `dry_run` nothing is written. With a kind, a kind and a name, or a network, only those objects count. The loop
-itself mends; here it is counted what differed, and waited for until the loop is through with it.
+itself repairs; this module counts what differs, and waits until the loop has handled it.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from holdfast.store.api import Entry
 
 NAMED = 20
 VALUED = 200
-"""How many differences are named, and how many are shown line by line."""
-_LOOK_S = 0.05
+"""Most differences that are named, and most that are shown with their values."""
+_POLL_S = 0.05
 _network = re.compile(rb'"' + re.escape(NETWORK_LABEL.encode()) + rb'":\s*"([^"\\]*)"').search
 
 
 def network_in(value: bytes) -> str:
-    """Which network an endpoint's value names; looked for in the bytes, because every endpoint is looked at."""
+    """Network of an endpoint, searched in the bytes of its value: decoding every endpoint would be too slow."""
     found = _network(value)
     return found[1].decode(errors="backslashreplace") if found else ""
 
 
 async def next_pass(reconciler: Reconciler[bytes, Entry], passes: int) -> None:
-    """Until the loop has finished more passes than that."""
-    while reconciler.passes <= passes:  # noqa: ASYNC110 -- the loop tells nobody when a pass ends
-        await asyncio.sleep(_LOOK_S)
+    """Waits until the loop has finished more passes than that."""
+    while reconciler.passes <= passes:  # noqa: ASYNC110 -- the loop has no event for the end of a pass
+        await asyncio.sleep(_POLL_S)
 
 
 @dataclass
 class Differences:
-    """What a comparison came to: how many of each, and the first of them as they are."""
+    """Result of a comparison: counts by operation, and the first changes."""
 
     most: int
     counts: Counter[str] = field(default_factory=Counter)
     shown: list[Change[bytes, Entry]] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     networks: dict[str, Counter[str]] = field(default_factory=dict)
-    """Of each network: how many endpoints there are (`of`), and how many are to go (`delete`)."""
+    """By network: number of stored endpoints (`of`), and of those to be deleted (`delete`)."""
 
     def take(self, change: Change[bytes, Entry]) -> None:
         self.counts[change.op.name.lower()] += 1
@@ -70,7 +70,7 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class ResyncScope:
-    """What is compared: everything, or a kind, or one of its objects, or what is on a network."""
+    """Objects that are compared: all, those of a kind, one of a kind, or those on a network."""
 
     kind: str = ""
     name: str = ""
@@ -96,30 +96,30 @@ class ResyncScope:
 
 
 class Resync:
-    """Answers for one reign: starts a resync, and tells how far it is to whoever asks for `progress`."""
+    """Answers `resync` for one term: starts a resync, or reports its `progress`."""
 
-    def __init__(self, reign: SyncerTerm) -> None:
-        self._reign = reign
-        self._told: dict[str, Any] = {}
-        self._looked = 0
+    def __init__(self, term: SyncerTerm) -> None:
+        self._term = term
+        self._state: dict[str, Any] = {}
+        self._compared = 0
 
     async def answer(self, request: Request, _who: Who) -> dict[str, Any]:
-        """At once: a resync takes longer than anybody waits for an answer."""
+        """Answers at once: a resync takes longer than a command waits for its answer."""
         if request.args.get("progress"):
-            if not self._told:
-                raise Declined("nobody asked for a resync since this server leads")
-            return {**self._told, "looked": self._looked}
-        if self._told and not self._told["done"]:
+            if not self._state:
+                raise Declined("no resync was requested since this server leads")
+            return {**self._state, "looked": self._compared}
+        if self._state and not self._state["done"]:
             raise Declined("a resync is under way: wait until it is done")
         scope = self._scope(request.args)
-        self._told, self._looked = {"done": False}, 0
+        self._state, self._compared = {"done": False}, 0
         values = bool(request.args.get("values"))
-        self._reign.start(self._resync(scope, dry=bool(request.args.get("dry_run")), values=values))
-        return {**self._told, "looked": 0}
+        self._term.start(self._resync(scope, dry=bool(request.args.get("dry_run")), values=values))
+        return {**self._state, "looked": 0}
 
     def _scope(self, args: Mapping[str, Any]) -> ResyncScope:
         scope = ResyncScope(*(str(args.get(word) or "") for word in ("kind", "name", "network")))
-        known = [one.plural for one in self._reign.around.inventory.kinds]
+        known = [one.plural for one in self._term.syncer.inventory.kinds]
         if scope.name and not scope.kind:
             raise Declined("--name needs --kind beside it")
         if scope.kind and scope.kind not in known:
@@ -127,46 +127,46 @@ class Resync:
         return scope
 
     async def _resync(self, scope: ResyncScope, *, dry: bool, values: bool) -> None:
-        began = self._reign.around.clock.now()
+        began = self._term.syncer.context.clock.now()
         try:
             found = await self._differences(scope, VALUED if values else NAMED)
             if not dry:
-                await self._done(found.keys, whole=scope.is_whole)
+                await self._wait_handled(found.keys, whole=scope.is_whole)
         except Away as away:
-            self._told = {"done": True, "error": f"nothing was compared: {away}"}
+            self._state = {"done": True, "error": f"nothing was compared: {away}"}
             return
-        took = (self._reign.around.clock.now() - began).total_seconds()
-        self._told = self._outcome(found, took, dry=dry, values=values)
+        took = (self._term.syncer.context.clock.now() - began).total_seconds()
+        self._state = self._outcome(found, took, dry=dry, values=values)
 
     async def _differences(self, scope: ResyncScope, most: int) -> Differences:
-        """What is not as wanted, from a snapshot of its own: the loop's pass is not disturbed."""
-        reign = self._reign
+        """Compares in a snapshot of its own, so that the loop's pass is not disturbed."""
+        term, syncer = self._term, self._term.syncer
         source = InventorySource(
-            reign.around.inventory, reign.around.aside, SyncGate(), reign.around.clock.now, reign.layout.wants
+            syncer.inventory, syncer.run_in_thread, SyncGate(), syncer.context.clock.now, term.layout.wants
         )
-        target = EtcdTarget(reign.fenced, reign.layout, source.bound)
+        target = EtcdTarget(term.fenced, term.layout, source.bound)
         found = Differences(most)
         after: bytes | None = None
         try:
             while True:
                 present, upto = await target.read(after)
                 wanted = await source.read(after, upto)
-                for change in diff(wanted, present, reign.layout.same):
-                    if scope.has(change, reign.layout):
+                for change in diff(wanted, present, term.layout.same):
+                    if scope.has(change, term.layout):
                         found.take(change)
                 for key, owned in present:
-                    if reign.layout.kind(key) is ENDPOINT:
+                    if term.layout.kind(key) is ENDPOINT:
                         found.network(owned.value)["of"] += 1
-                self._looked += max(len(present), len(wanted))
+                self._compared += max(len(present), len(wanted))
                 if upto is None:
                     return found
                 after = upto
         finally:
             await source.close()
 
-    async def _done(self, keys: list[bytes], *, whole: bool) -> None:
-        """Until the loop has looked at these; what it holds or fails at it is through with, too."""
-        reconciler = self._reign.reconciler
+    async def _wait_handled(self, keys: list[bytes], *, whole: bool) -> None:
+        """Waits until the loop has handled these keys; a change that it holds or fails at is handled, too."""
+        reconciler = self._term.reconciler
         if whole:
             passes = reconciler.passes
             reconciler.dirty.mark_all()
@@ -174,7 +174,7 @@ class Resync:
         elif keys:
             reconciler.dirty.mark(keys)
             while any(key in reconciler.dirty for key in keys):  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
     def _outcome(self, found: Differences, took: float, *, dry: bool, values: bool) -> dict[str, Any]:
         return {
@@ -183,17 +183,17 @@ class Resync:
             "dry_run": dry,
             "differed": found.counts.total(),
             **{op: found.counts[op] for op in ("create", "replace", "delete")},
-            "held": 0 if dry else sum(self._reign.reconciler.held().values()),
+            "held": 0 if dry else sum(self._term.reconciler.held().values()),
             "seconds": round(took, 3),
             "networks": {name: dict(counts) for name, counts in sorted(found.networks.items()) if counts["delete"]},
             "objects": [self._object(change, values=values) for change in found.shown],
         }
 
     def _object(self, change: Change[bytes, Entry], *, values: bool) -> dict[str, Any]:
-        told: dict[str, Any] = {"op": change.op.name.lower(), "key": self._reign.layout.show(change.key)}
+        shown: dict[str, Any] = {"op": change.op.name.lower(), "key": self._term.layout.show(change.key)}
         if values:
-            told |= {"old": _text(change.old), "new": _text(change.new)}
-        return told
+            shown |= {"old": _text(change.old), "new": _text(change.new)}
+        return shown
 
 
 def _text(owned: Owned[Entry] | None) -> str | None:

@@ -1,9 +1,9 @@
-"""What the syncer writes to: the store, read at one pinned revision, written in fenced, packed transactions.
+"""Target of the syncer: the store, read at one pinned revision, written in fenced, packed transactions.
 
-Every write compares what it was decided upon: a create that the key is absent, a replace and a delete its
-mod_revision (C21). Who lost that race is looked at again. An object that moves goes in one transaction, so that it
-cannot lose its old key and get no new one; one that has moved on since then keeps its old key until its new one is
-there (C35). What our model does not know of a value survives its rewrite.
+Every write compares the state that it was decided on: a create that the key is absent, a replace and a delete its
+mod_revision (C21). An object that loses that race is compared again. The halves of a move go in one transaction, so
+that an object cannot lose its old key without getting its new one; an object that has moved once more since then keeps
+its old key until the newest one exists (C35). Fields that our model does not know survive a rewrite of their value.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from holdfast.store.fenced.packing import FencedWrite
 from holdfast.store.fenced.store import FencedStore, WriteResult
 
 PAGE = 2_000
-KEYS_PER_LOOK = 100
+KEYS_PER_READ = 100
 
 Item = Change[bytes, Entry]
 Bound = Callable[[bytes | None, int], Awaitable[bytes | None]]
-Elsewhere = Callable[[Collection[bytes]], Awaitable[Mapping[bytes, bytes]]]
-"""Of these keys, those whose object is wanted under another one by now, and which."""
+NewKeys = Callable[[Collection[bytes]], Awaitable[Mapping[bytes, bytes]]]
+"""Maps those of the keys whose object is wanted under another key by now to that key."""
 
 
-async def nowhere(_keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+async def no_new_keys(_keys: Collection[bytes]) -> Mapping[bytes, bytes]:
     return {}
 
 
 class EtcdTarget:
-    """`bound` limits a page by what is wanted, too: an empty store must not mean one page of everything.
+    """`bound` also limits a page by what is wanted: with an empty store, one page must not cover everything.
 
-    `conflict` is told of each write that found its object changed by somebody else.
+    `on_conflict` is called for each write whose object had been changed by another client.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class EtcdTarget:
         bound: Bound,
         *,
         page: int = PAGE,
-        conflict: Callable[[], None] = lambda: None,
-        elsewhere: Elsewhere = nowhere,
+        on_conflict: Callable[[], None] = lambda: None,
+        new_keys: NewKeys = no_new_keys,
     ) -> None:
         self._fenced = fenced
         self._store: Store = fenced.store
@@ -69,18 +69,18 @@ class EtcdTarget:
         self._page = page
         self._pinned = 0
         self.known = fenced.term
-        """The latest revision that the store is known to have had: the one that we won at, or wrote last."""
-        self._conflict = conflict
-        self._elsewhere = elsewhere
+        """Latest revision that the store is known to have had: that of our term, or of our last write."""
+        self._on_conflict = on_conflict
+        self._new_keys = new_keys
         self._foreign: set[bytes] = set()
-        """Keys that were last seen with an object of another region."""
+        """Keys that were last read with an object of another region."""
 
     async def read(self, after: bytes | None) -> tuple[Sequence[tuple[bytes, Owned[Entry]]], bytes | None]:
         if after is None:
             self._pinned = 0
-        with _sentences():
+        with _as_away():
             entries, upto = await self._entries(after)
-        # C36: only now, with the store's revision pinned, is the database's snapshot opened.
+        # C36: the database's snapshot is opened only now, with the store's revision pinned.
         bound = await self._bound(after, self._page)
         if bound is not None and (upto is None or bound < upto):
             upto = bound
@@ -90,7 +90,7 @@ class EtcdTarget:
     async def get(self, keys: Collection[bytes]) -> Mapping[bytes, Owned[Entry]]:
         found: dict[bytes, Owned[Entry]] = {}
         self._foreign.difference_update(keys)
-        with _sentences():
+        with _as_away():
             for some in _portions(sorted(keys)):
                 answer = await self._store.txn([], [Get(key) for key in some])
                 entries = [entry for result in answer.results if not isinstance(result, int) for entry in result]
@@ -99,26 +99,26 @@ class EtcdTarget:
         return found
 
     async def apply(self, ready: Sequence[Item]) -> Sequence[Outcome[bytes, Entry]]:
-        """One outcome per change. Raises `Deposed`: then this term is over for the whole server."""
+        """Returns one outcome per change. Raises `Deposed`: then this term is over for the whole server."""
         outcomes = await self._too_early(ready)
         going = [change for change in ready if change.key not in outcomes]
-        # Within one call writes land in any order, so what leans on something goes in a call of its own.
+        # Within one call writes land in any order, so dependents go in a call of their own.
         for _, units in itertools.groupby(paired(going, self._layout), key=self._rank):
             await self._write(list(units), outcomes)
         return [outcomes[change.key] for change in ready]
 
     async def _too_early(self, ready: Sequence[Item]) -> dict[bytes, Outcome[bytes, Entry]]:
-        """C35: whoever moves an object once more, after this was decided, leaves us a delete without its create."""
+        """C35: an object that moves once more after this was decided leaves a delete without its create."""
         arriving = {self._layout.individual(change.key) for change in ready if change.op is Op.CREATE}
         leaving = {
             change.key: change
             for change in ready
             if change.op is Op.DELETE and self._layout.individual(change.key) not in {None, *arriving}
         }
-        moved = await self._elsewhere(leaving) if leaving else {}
+        moved = await self._new_keys(leaving) if leaving else {}
         there = await self.get(set(moved.values())) if moved else {}
         return {
-            old: Outcome(leaving[old], f"it is wanted as {self._layout.show(new)} now, and stays until that is there")
+            old: Outcome(leaving[old], f"it is wanted as {self._layout.show(new)} now, and stays until that exists")
             for old, new in moved.items()
             if new not in there
         }
@@ -136,10 +136,10 @@ class EtcdTarget:
         if result.error is None:
             return Outcome(change)
         if isinstance(result.error, WriteConflict):
-            self._conflict()
+            self._on_conflict()
             if change.key in self._foreign:
                 key = change.key.decode(errors="backslashreplace")
-                return Outcome(change, f"{key} is another region's in the store: give it another name, here or there")
+                return Outcome(change, f"{key} belongs to another region in the store: rename one of the two")
         what = "store" if isinstance(result.error, StoreAway) else str(result.error)
         return Outcome(change, what, result.stop)
 
@@ -154,7 +154,7 @@ class EtcdTarget:
             return Put(change.key, doc)
         kind = self._layout.kind(change.key)
         thing = kind.decode(change.key, doc)
-        # A document that we cannot read ourselves is newer than we are: it goes as it is.
+        # A document that we cannot decode is newer than this version: it is written unchanged.
         return Put(change.key, doc if isinstance(thing, Bad) else kind.encode(thing, over=change.old.value.value))
 
     def _rank(self, unit: Sequence[Item]) -> int:
@@ -180,13 +180,13 @@ class EtcdTarget:
             await _end(pages)
             self._pinned = self._pinned or not_stale(page.revision, self.known)
             return page
-        raise StoreError("the store answered a list with nothing at all")
+        raise StoreError("the store answered a list without any page")
 
 
 def paired(ready: Sequence[Item], layout: RegionKeys) -> Iterator[Sequence[Item]]:
-    """The changes as they are to be written: all halves of a move together, in the place of its last new key.
+    """Groups the changes into transactions: all parts of a move together, in the place of its last new key.
 
-    A workload's migration goes with it: whoever sees that it has arrived sees that it is not on its way any more.
+    A workload's migration goes with it: a watcher that sees the arrival also sees the end of the migration.
     """
     leaving = {layout.workload(change.key) for change in ready if change.op is Op.DELETE}
     arriving = {layout.workload(change.key) for change in ready if change.op is Op.CREATE} if leaving else set()
@@ -202,20 +202,20 @@ def paired(ready: Sequence[Item], layout: RegionKeys) -> Iterator[Sequence[Item]
             yield unit
 
 
-def unchanged(change: Item) -> Compare:
-    """C21: the write holds only for what it was decided upon."""
+def unchanged(change: Item) -> Compare:  # protection: C21
+    """C21: the write succeeds only in the state that it was decided on."""
     if change.old is None:
         return Compare(change.key, Aspect.VERSION, 0)  # absence in the fewest bytes
     return Compare(change.key, Aspect.MOD_REVISION, change.old.revision)
 
 
-def not_stale(revision: int, known: int) -> int:
-    """C29: a list from before our own term or our own last write is a stale member's, and nothing is concluded from it.
+def not_stale(revision: int, known: int) -> int:  # protection: C29
+    """C29: a list from before our own term or last write comes from a stale member, and nothing is concluded from it.
 
-    What such a list does not show could be there; the change that was to remove it would be settled for nothing.
+    An object that such a list lacks could exist; its delete would be settled without having been done.
     """
     if revision < known:
-        raise Away("store", f"a member lists revision {revision}, but we have seen {known}: it is stale")
+        raise Away("store", f"a member lists revision {revision}, but revision {known} is known: it is stale")
     return revision
 
 
@@ -230,8 +230,8 @@ async def _end(pages: AsyncIterator[Page]) -> None:
 
 
 @contextlib.contextmanager
-def _sentences() -> Iterator[None]:
-    """A store that says no while it is read is waited for, like one that says nothing."""
+def _as_away() -> Iterator[None]:
+    """A store that refuses a read is waited for, like one that is unreachable."""
     try:
         yield
     except StoreError as error:
@@ -239,5 +239,5 @@ def _sentences() -> Iterator[None]:
 
 
 def _portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    for start in range(0, len(keys), KEYS_PER_LOOK):
-        yield keys[start : start + KEYS_PER_LOOK]
+    for start in range(0, len(keys), KEYS_PER_READ):
+        yield keys[start : start + KEYS_PER_READ]

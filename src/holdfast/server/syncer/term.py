@@ -1,8 +1,8 @@
-"""The syncer's reign: one leader's work from winning to losing. Fence the inventory, compare all, follow the outbox.
+"""One term of the syncer: raise the inventory's fence, compare everything, follow the outbox.
 
-Everything that touches the world goes through the one loop of `holdfast.runtime.reconciler.loop`; here its place is put
-together, fed and kept informed. Handed in are store, inventory, clock and leadership, so that the simulation runs
-exactly this.
+`Syncer` is what a server has of it, leader or not; `SyncerTerm` is one leader's work from winning to losing. Every
+write goes through the one loop of `holdfast.runtime.reconciler`. Store, inventory, clock and leadership are arguments,
+so that the simulation runs exactly this code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections import Counter as Tally
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,22 +28,19 @@ from holdfast.model.calico.migration import MIGRATION
 from holdfast.model.control.identity import Identity
 from holdfast.model.control.leader import LEADER
 from holdfast.reconcile import Away, Op, PauseGate, SyncGate
-from holdfast.runtime.clock import Clock
 from holdfast.runtime.daemon.context import Context
-from holdfast.runtime.daemon.vitals import Vitals
-from holdfast.runtime.decision_log import DecisionLog
-from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.runtime.reconciler import Reconciler
 from holdfast.runtime.reconciler.place import LoopTimings, Place
 from holdfast.runtime.reconciler.rekeying import Rekeying
+from holdfast.runtime.tasks import until_first
 from holdfast.server.election.leadership import LeaderGate, Leadership, Leading
-from holdfast.server.intents.pause import HEARD_WITHIN
+from holdfast.server.intents.pause import APPLIED_WITHIN
 from holdfast.server.intents.store import EtcdIntents
-from holdfast.server.syncer.brake import SyncerBrake
-from holdfast.server.syncer.identity import OPENS, FleetIdentityGate, epoch_of, standing
+from holdfast.server.syncer.gates import OPENS, FleetIdentityGate, SyncerBrake, epoch_of, identity_verdict
 from holdfast.server.syncer.keys import RegionKeys
 from holdfast.server.syncer.metrics import SyncerMetrics
-from holdfast.server.syncer.source import InventorySource, Outbox
+from holdfast.server.syncer.outbox import Outbox
+from holdfast.server.syncer.source import InventorySource
 from holdfast.server.syncer.target import EtcdTarget
 from holdfast.store.api import Deposed, Entry, Store, StoreError
 from holdfast.store.fenced.store import FencedStore
@@ -53,67 +50,93 @@ log = structlog.get_logger(__name__)
 
 NAME = "syncer"
 BATCH = 20_000
-"""Changes per plan: large enough that the two halves of a move are in the same."""
+"""Changes per plan: large enough that both halves of a move are in the same plan."""
 HISTORY = Duration(days=90)
-"""For how long it is known who changed what; `holdfast undo` reaches no further back."""
-_ONCE = Duration(days=36_500)
+"""Retention of the inventory's change history; `holdfast undo` reaches no further back."""
+_NEVER_AGAIN = Duration(days=36_500)
 _RETRY = Duration(seconds=1)
 
 
-@dataclass
-class Surroundings:
-    """What a syncer stands on."""
+@dataclass(kw_only=True)
+class Syncer:
+    """One server's syncer across its terms."""
 
+    context: Context
     store: Store
-    inventory: Inventory
-    aside: RunInThread
-    waker: Waker
-    clock: Clock
     region: Region
+    inventory: Inventory
+    run_in_thread: RunInThread
+    waker: Waker
     leadership: Leadership
-    vitals: Vitals
-    metrics: WorkerMetrics
-    decisions: DecisionLog
-    remembered: Callable[[], SeenStore | None]
+    seen_store: Callable[[], SeenStore | None]
+    """Reads what this server remembers of the store."""
     poll_every: Duration = Duration(seconds=5)
     resync_interval: Duration = Duration(minutes=10)
-    figures: SyncerMetrics = field(init=False)
+    metrics: SyncerMetrics = field(init=False)
 
     def __post_init__(self) -> None:
-        self.figures = SyncerMetrics(self.metrics.registry)
+        self.metrics = SyncerMetrics(self.context.metrics.registry)
+
+    async def begin(self, leading: Leading) -> SyncerTerm:
+        """Raises the inventory's fence, before anything else. Waits, and shows for what, until it is raised."""
+        gate = FleetIdentityGate()
+        while True:
+            try:
+                fence = Fence(self.region.segment, await self.check_identity(gate), leading.term)
+                await self.run_in_thread(partial(self.inventory.raise_fence, fence))
+                term = SyncerTerm(self, fence, gate)
+                await term.apply_intents()
+                log.info("syncer term begins", term=fence.term, epoch=fence.epoch)
+                return term
+            except Away as away:
+                self.context.vitals.attempted(success=False, state=f"waiting: {away.what}")
+                log.warning("syncer is waiting", reason=str(away))
+                await asyncio.sleep(_RETRY.total_seconds())
+
+    async def check_identity(self, gate: FleetIdentityGate) -> int:
+        """Compares the fleet ids of inventory and store. Returns the epoch that a leader writes under now."""
+        try:
+            found = await read_identity(self.store, self.region)
+        except StoreError as error:
+            raise Away("store", str(error)) from error
+        fleet = await self.run_in_thread(self.inventory.fleet)
+        seen = self.seen_store()
+        verdict = identity_verdict(fleet, found, seen, uuid.uuid4().hex)
+        if gate.note(verdict, self.context.clock.now()) and verdict.closed is not None:
+            log.warning("identity gate closes", reason=verdict.closed.value, to_release=OPENS[verdict.closed])
+        fenced_before = await self.run_in_thread(partial(self.inventory.epoch, self.region.segment))
+        return epoch_of(found, fenced_before, seen)
 
 
 class SyncerTerm:
-    """One term's syncer, from the moment that the inventory's fence is raised."""
+    """One term's work, from the moment that the inventory's fence is raised."""
 
-    def __init__(self, around: Surroundings, fence: Fence, belonging: FleetIdentityGate) -> None:
-        self.around = around
+    def __init__(self, syncer: Syncer, fence: Fence, identity_gate: FleetIdentityGate) -> None:
+        self.syncer = syncer
         self.fence = fence
-        self.belonging = belonging
-        self.layout = RegionKeys(around.region, around.inventory.kinds)
-        self.fenced = FencedStore(around.store, LEADER.key(around.region, "leader"), fence.term, now=around.clock.now)
-        self.words = EtcdIntents(around.store, around.region, around.clock)
+        self.identity_gate = identity_gate
+        store, region, inventory, context = syncer.store, syncer.region, syncer.inventory, syncer.context
+        now = context.clock.now
+        self.layout = RegionKeys(region, inventory.kinds)
+        self.fenced = FencedStore(store, LEADER.key(region, "leader"), fence.term, now=now)
+        self.intents = EtcdIntents(store, region, context.clock)
         self.sync = SyncGate()
-        self.intent: PauseGate[bytes] = PauseGate(NAME)
-        wants = self.layout.wants
-        self.source = InventorySource(around.inventory, around.aside, self.sync, around.clock.now, wants)
+        self.pause: PauseGate[bytes] = PauseGate(NAME)
+        self.source = InventorySource(inventory, syncer.run_in_thread, self.sync, now, self.layout.wants)
         self.target = EtcdTarget(
             self.fenced,
             self.layout,
             self.source.bound,
-            conflict=around.figures.conflicts.inc,
-            elsewhere=self._elsewhere,
+            on_conflict=syncer.metrics.conflicts.inc,
+            new_keys=self._new_keys,
         )
-        self.outbox = Outbox(around.inventory, around.aside, fence, self.layout.has)
+        self.outbox = Outbox(inventory, syncer.run_in_thread, fence, self.layout.has)
         self.moves: Rekeying[bytes, Entry] = Rekeying(self.layout.individual)
-        interval = around.resync_interval or _ONCE
         self.reconciler = Reconciler(
-            self._place(),
-            Context(around.clock, around.vitals, around.decisions, around.metrics),
-            LoopTimings(audit=interval, batch=BATCH),
+            self._place(), context, LoopTimings(audit=syncer.resync_interval or _NEVER_AGAIN, batch=BATCH)
         )
         self._counted = 0
-        self._beside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self.reconciler.dirty.mark_all()
 
     def _place(self) -> Place[bytes, Entry]:
@@ -121,158 +144,117 @@ class SyncerTerm:
             NAME,
             self.source,
             self.target,
-            [LeaderGate(self.around.leadership), self.belonging, self.sync, self.intent],
+            [LeaderGate(self.syncer.leadership), self.identity_gate, self.sync, self.pause],
             self.layout.kinds,
             self.layout.show,
             self.layout.same,
             brake=SyncerBrake(
-                f"{NAME}/brake", self.layout.kinds, has_moved=self._has_moved, is_announced=self.outbox.has_told
+                f"{NAME}/brake", self.layout.kinds, has_moved=self._has_moved, is_announced=self.outbox.has_announced
             ),
             feed=self.outbox,
             moves=self.moves,
             term=lambda: self.fence.term,
-            read_back=False,  # a transaction that compared is its own proof
+            read_back=False,  # a transaction that compared proves itself
         )
 
     def _has_moved(self, key: bytes) -> bool:
-        """A migration is there to end: one of which the inventory says so is no loss either."""
-        has_ended = self.layout.kind(key) is MIGRATION and self.outbox.has_told(key)
+        """True if a delete is no loss: a move, or a migration whose end the inventory announced."""
+        has_ended = self.layout.kind(key) is MIGRATION and self.outbox.has_announced(key)
         return has_ended or self.outbox.has_moved(key) or self.moves.is_moving(key)
 
-    async def _elsewhere(self, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """Where the endpoints of these keys are wanted, if not there."""
+    async def _new_keys(self, keys: Collection[bytes]) -> Mapping[bytes, bytes]:
+        """Current keys of the endpoints of these keys, where the inventory wants them under another key."""
         names = {key: name.decode() for key in keys if (name := self._endpoint(key)) is not None}
-        rows = await self.around.aside(lambda: self.around.inventory.find_all(ENDPOINT, set(names.values())))
-        homes = {self._endpoint(row.key): row.key for row in rows if self.layout.wants(row.key, row.doc)}
-        found = {key: homes.get(self._endpoint(key), key) for key in names}
-        return {key: home for key, home in found.items() if home != key}
+        rows = await self.syncer.run_in_thread(lambda: self.syncer.inventory.find_all(ENDPOINT, set(names.values())))
+        current = {self._endpoint(row.key): row.key for row in rows if self.layout.wants(row.key, row.doc)}
+        found = {key: current.get(self._endpoint(key), key) for key in names}
+        return {key: new for key, new in found.items() if new != key}
 
     def _endpoint(self, key: bytes) -> bytes | None:
-        """What the inventory calls the endpoint of this key."""
+        """Name of the endpoint of this key in the inventory."""
         return self.layout.workload(key) if self.layout.kind(key) is ENDPOINT else None
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Works until cancelled or told to stop. Raises `Deposed`."""
-        tasks = [
-            asyncio.create_task(one, name=f"syncer {name}")
-            for name, one in (
-                ("reconciler", self.reconciler.run(stopping)),
-                ("ear", self._listen()),
-                ("look", self._look_around()),
-            )
-        ]
+        """Works until cancelled or `stopping` is set. Raises `Deposed`."""
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await until_first(
+                {"reconciler": self.reconciler.run(stopping), "waker": self._listen(), "upkeep": self._upkeep()}
+            )
         finally:
-            tasks += self._beside
-            for task in tasks:
+            for task in self._background:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*self._background, return_exceptions=True)
             with contextlib.suppress(Away):
                 await self.source.close()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Does something beside the loop, at most until this reign ends."""
+        """Runs a task beside the loop, at most until this term ends."""
         task = asyncio.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _listen(self) -> None:
         while True:
-            await self.around.waker.wait(self.around.poll_every)
+            await self.syncer.waker.wait(self.syncer.poll_every)
             self.reconciler.dirty.wake()
 
-    async def _look_around(self) -> None:
-        """At once, too: where terms are short, an inventory that waits for its id would otherwise wait for ever."""
+    async def _upkeep(self) -> None:
+        """Runs at once, too: with short terms, an inventory that needs an id would otherwise never get one."""
         while True:
             try:
-                await self.hear()
-                await self.words.keep_up(self.fenced, self.target.known)
-                await look(self.around, self.belonging)
-                await self.name()
+                await self.apply_intents()
+                await self.intents.extend_allowance(self.fenced, self.target.known)
+                await self.syncer.check_identity(self.identity_gate)
+                await self.create_identity()
                 await self._after_a_resync()
             except Deposed:
                 raise
-            except (Away, StoreError) as obstacle:  # out of space, too: the identity is written when there is some
-                log.debug(f"inventory and store cannot be compared now: {obstacle}")
-            await asyncio.sleep(HEARD_WITHIN.total_seconds())
+            except (Away, StoreError) as error:  # out of space, too: the identity is written when there is some
+                log.debug("inventory and store cannot be compared now", error=str(error))
+            await asyncio.sleep(APPLIED_WITHIN.total_seconds())
 
-    async def hear(self) -> None:
-        """What operators said, here or to another server, takes effect."""
-        await self.words.read()
-        before, self.intent.pause = self.intent.pause, self.words.pause
-        until, brake = self.words.allowed_until, self.reconciler.place.brake
+    async def apply_intents(self) -> None:
+        """Puts operators' intents into effect, whichever server accepted them."""
+        await self.intents.read()
+        before, self.pause.pause = self.pause.pause, self.intents.pause
+        until, brake = self.intents.allowed_until, self.reconciler.place.brake
         if until is not None and brake is not None:
             brake.allow(until=until)
-        if (before is None) != (self.intent.pause is None):
+        if (before is None) != (self.pause.pause is None):
             self.reconciler.dirty.mark_all()
 
     async def _after_a_resync(self) -> None:
         self._measure()
         if self.reconciler.passes > self._counted:
-            self.around.figures.resyncs.inc(self.reconciler.passes - self._counted)
+            self.syncer.metrics.resyncs.inc(self.reconciler.passes - self._counted)
             self._counted = self.reconciler.passes
-            before = self.around.clock.wall() - HISTORY
-            await self.around.aside(partial(self.around.inventory.prune_history, self.fence, before))
+            before = self.syncer.context.clock.wall() - HISTORY
+            await self.syncer.run_in_thread(partial(self.syncer.inventory.prune_history, self.fence, before))
 
     def _measure(self) -> None:
-        figures = self.around.figures
-        figures.outbox.set(len(self.outbox))
-        figures.resync_duration.set(self.reconciler.pass_took.total_seconds())
+        metrics = self.syncer.metrics
+        metrics.outbox.set(len(self.outbox))
+        metrics.resync_duration.set(self.reconciler.pass_took.total_seconds())
         outstanding = self.reconciler.ledger.tallies()
         for kind in self.layout.kinds.order:
-            figures.objects.labels(kind, "stored").set(self.reconciler.present.get(kind, 0))
-            figures.objects.labels(kind, "outstanding").set(outstanding.get(kind, Tally()).total())
+            metrics.objects.labels(kind, "stored").set(self.reconciler.present.get(kind, 0))
+            metrics.objects.labels(kind, "outstanding").set(outstanding.get(kind, Counter()).total())
 
-    async def name(self) -> None:
-        """Gives an id to the side that has none and is ready for it."""
-        found = self.belonging.standing
-        if found.name_inventory:
-            await self.around.aside(lambda: self.around.inventory.name_fleet(self.fence, found.name_inventory))
-            log.info(f"the inventory is named: fleet {found.name_inventory}")
-        elif found.name_store and self._is_filled():
-            identity = Identity(found.name_store, self.fence.epoch)
-            await create_identity(self.fenced, self.around.region, identity)
-            log.info(f"the store is filled and named: fleet {identity.fleet}, epoch {identity.epoch}")
+    async def create_identity(self) -> None:
+        """Gives a fleet id to the side that has none and is ready for it."""
+        verdict, syncer = self.identity_gate.verdict, self.syncer
+        if verdict.name_inventory:
+            await syncer.run_in_thread(lambda: syncer.inventory.name_fleet(self.fence, verdict.name_inventory))
+            log.info("inventory identity created", fleet=verdict.name_inventory)
+        elif verdict.name_store and self._is_filled():
+            identity = Identity(verdict.name_store, self.fence.epoch)
+            await create_identity(self.fenced, syncer.region, identity)
+            log.info("store is filled; store identity created", fleet=identity.fleet, epoch=identity.epoch)
         else:
             return
-        await look(self.around, self.belonging)
+        await syncer.check_identity(self.identity_gate)
         self.reconciler.dirty.mark_all()
 
     def _is_filled(self) -> bool:
-        """Whether everything wanted is there: one whole pass, and nothing left but deletes."""
+        """True once everything wanted is stored: one whole pass, and nothing outstanding but deletes."""
         return self.reconciler.passes > 0 and all(one.change.op is Op.DELETE for one in self.reconciler.ledger)
-
-
-async def look(around: Surroundings, belonging: FleetIdentityGate) -> int:
-    """Compares the ids of inventory and store; the epoch that a leader writes under now."""
-    try:
-        found = await read_identity(around.store, around.region)
-    except StoreError as error:
-        raise Away("store", str(error)) from error
-    fleet = await around.aside(around.inventory.fleet)
-    remembered = around.remembered()
-    said = standing(fleet, found, remembered, uuid.uuid4().hex)
-    if belonging.note(said, around.clock.now()) and said.closed is not None:
-        log.warning(f"{NAME}: {said.closed.value}. Opens by: {OPENS[said.closed]}")
-    fenced_before = await around.aside(partial(around.inventory.epoch, around.region.segment))
-    return epoch_of(found, fenced_before, remembered)
-
-
-async def begin(around: Surroundings, leading: Leading) -> SyncerTerm:
-    """A new leader's first act: the inventory's fence. Waits, and says for what, until it is raised."""
-    belonging = FleetIdentityGate()
-    while True:
-        try:
-            fence = Fence(around.region.segment, await look(around, belonging), leading.term)
-            await around.aside(partial(around.inventory.raise_fence, fence))
-            reign = SyncerTerm(around, fence, belonging)
-            await reign.hear()
-            log.info(f"{NAME} begins under term {fence.term}, epoch {fence.epoch}")
-            return reign
-        except Away as away:
-            around.vitals.attempted(success=False, state=f"waiting: {away.what}")
-            log.warning(f"{NAME} waits: {away}")
-            await asyncio.sleep(_RETRY.total_seconds())

@@ -1,0 +1,178 @@
+"""Staleness: whether a report is old when it is handled, and why: our backlog, the host's clock or the agent.
+
+A live report that is more than `stale_after` old causes a warning, at most once per `warn_every`, and the first time
+always (C6). Never during a snapshot: reports in a list may be old (C8). A report without a time is skipped, one with an
+unparseable time causes a warning. The age has three parts: the time that the change waited for us is our backlog; what
+is left and stays the same from report to report is the offset of the host's clock; the rest is the agent's own delay. A
+difference between two clocks is never mistaken for a backlog, and where our backlog alone is that old, it is the cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from holdfast.model.base.time import NEVER, Duration, Instant
+from holdfast.model.calico.agent_status import Unclear
+
+NOTHING = Duration(0)
+STEADY = Duration(seconds=5)
+"""Offsets of one host that differ by less are equal: times are whole seconds, and reports take a moment."""
+OFF = Duration(seconds=10)
+"""Offset from which on a clock is reported as off."""
+
+
+class Cause(Enum):
+    """Cause of an old report."""
+
+    BACKLOG = "our backlog"
+    CLOCK = "the host's clock is off"
+    AGENT = "the agent reported late, or its clock offset is not known yet"
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Our own backlog: revisions of the store, waiting objects, and the age of the oldest of them."""
+
+    revisions: int = 0
+    waiting: int = 0
+    oldest: Duration = NOTHING
+
+    def __str__(self) -> str:
+        waiting = f"{self.waiting:,} objects waiting, the oldest for {_clock(self.oldest)}"
+        return f"{self.revisions:,} revisions behind, {waiting}"
+
+
+@dataclass(frozen=True, slots=True)
+class LateReport:
+    """Warning. `age` is by the host's clock, or how long the oldest change has waited."""
+
+    cause: Cause
+    age: Duration
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """Offset of a host's clock behind ours, by its fresh reports; known once two of them agree."""
+
+    by: Duration
+    agreed: bool = False
+
+    def after(self, by: Duration) -> ClockOffset:
+        return ClockOffset(by, abs(by - self.by) <= STEADY)
+
+
+def is_first(last: Instant) -> bool:  # protection: C6
+    """C6: on a machine that was just started, "never" is not "five minutes ago"."""
+    return not last
+
+
+def is_judged(live: bool) -> bool:  # protection: C8
+    """C8: reports of a snapshot may be old, so only live ones are judged."""
+    return live
+
+
+@dataclass(slots=True)
+class Staleness:
+    """Judges the reports of one worker. Wall-clock times are arguments; none is read here."""
+
+    stale_after: Duration = Duration(seconds=300)
+    warn_every: Duration = Duration(seconds=300)
+    offsets: dict[str, ClockOffset] = field(default_factory=dict)
+    delays: dict[str, Duration] = field(default_factory=dict)
+    """Delay of the agents whose last report was old by their own fault."""
+    counted: dict[Cause, int] = field(default_factory=lambda: dict.fromkeys(Cause, 0))
+    unparseable: int = 0
+    last: LateReport | None = None
+    """The last warning."""
+    _warned: Instant = NEVER
+    _warned_unparseable: Instant = NEVER
+
+    def report(
+        self, host: str, reported: datetime | Unclear, *, live: bool, behind: Backlog, wall: datetime, now: Instant
+    ) -> LateReport | str | None:
+        """Judges a report that is handled now. Returns a warning, a sentence about an unparseable time, or None."""
+        if not is_judged(live) or reported is Unclear.MISSING:
+            return None
+        if isinstance(reported, Unclear):
+            return self._unparseable_time(host, now)
+        age = wall - reported
+        self._learn(host, age, behind)
+        if age <= self.stale_after:
+            self.delays.pop(host, None)
+            return None
+        cause = self._cause(host, age, behind)
+        self.counted[cause] += 1
+        return self._warning(cause, age, self._about(host, reported, age, cause, behind), now)
+
+    def waiting(self, behind: Backlog, now: Instant) -> LateReport | None:
+        """Warns when a change has waited for too long, also where nothing is handled at all."""
+        if behind.oldest <= self.stale_after:
+            return None
+        sentence = f"status is behind, {Cause.BACKLOG.value}: {behind}"
+        return self._warning(Cause.BACKLOG, behind.oldest, sentence, now)
+
+    def forget(self, host: str) -> None:
+        self.offsets.pop(host, None)
+        self.delays.pop(host, None)
+
+    def begin(self) -> None:
+        """Begins a new term: agents may have been replaced meanwhile, so earlier offsets do not count."""
+        self.offsets.clear()
+        self.delays.clear()
+
+    def skew(self, host: str) -> Duration:
+        """Offset of the host's clock ahead of ours; 0 while it is not known or small."""
+        offset = self.offsets.get(host)
+        return -offset.by if offset is not None and offset.agreed and abs(offset.by) > OFF else NOTHING
+
+    def _learn(self, host: str, age: Duration, behind: Backlog) -> None:
+        """Learns the offset of a host's clock, from reports that did not wait in our backlog."""
+        if behind.oldest > STEADY:
+            return
+        known = self.offsets.get(host)
+        self.offsets[host] = ClockOffset(age) if known is None else known.after(age)
+
+    def _cause(self, host: str, age: Duration, behind: Backlog) -> Cause:
+        theirs = age - behind.oldest
+        offset = self.offsets.get(host)
+        by_clock = offset is not None and offset.agreed and theirs - offset.by <= self.stale_after
+        if theirs <= self.stale_after or by_clock:
+            self.delays.pop(host, None)
+        else:
+            self.delays[host] = theirs
+        if theirs <= self.stale_after or behind.oldest > self.stale_after:
+            return Cause.BACKLOG
+        return Cause.CLOCK if by_clock else Cause.AGENT
+
+    def _about(self, host: str, reported: datetime, age: Duration, cause: Cause, behind: Backlog) -> str:
+        more = f" ({behind})" if cause is Cause.BACKLOG else ""
+        return (
+            f"status is behind: the report of {host} from {reported:%H:%M:%S}Z is {_clock(age)} old when it is "
+            f"handled; {cause.label}: {cause.value}{more}"
+        )
+
+    def _warning(self, cause: Cause, age: Duration, sentence: str, now: Instant) -> LateReport | None:
+        if not is_first(self._warned) and now - self._warned < self.warn_every:
+            return None
+        self._warned = now
+        self.last = LateReport(cause, age, sentence)
+        return self.last
+
+    def _unparseable_time(self, host: str, now: Instant) -> str | None:
+        self.unparseable += 1
+        if not is_first(self._warned_unparseable) and now - self._warned_unparseable < self.warn_every:
+            return None
+        self._warned_unparseable = now
+        return f"the report of {host} has an unparseable time, so its age is not known"
+
+
+def _clock(age: Duration) -> str:
+    seconds = int(age.total_seconds())
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,0 +1,41 @@
+"""Worker processes of a server, and the cells that they need on the board.
+
+The status workers are imported only where `inventory.database` is set: a server without an inventory loads no SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.runtime.daemon.worker import Spec, Worker
+from holdfast.server.election.leadership import LEADERSHIP_CELL, term_ended_cell
+from holdfast.server.leader_work import idle_without_inventory
+
+ELECTOR = Spec("elector", "holdfast.server.election.worker:elect")
+SYNCER = Spec("syncer", "holdfast.server.syncer.worker:run")
+AGENT_STATUS = Spec("agent-status", "holdfast.server.workers:agent_status")
+ENDPOINT_STATUS = Spec("endpoint-status", "holdfast.server.workers:endpoint_status")
+WORKERS: tuple[Spec, ...] = (ELECTOR, SYNCER, AGENT_STATUS, ENDPOINT_STATUS)
+
+
+def cells(workers: Sequence[Spec]) -> list[str]:
+    """Cells of a server's board besides the pulses: the leadership, and the terms that each worker found to be over."""
+    return [LEADERSHIP_CELL, *(term_ended_cell(spec.name) for spec in workers)]
+
+
+async def agent_status(worker: Worker) -> None:
+    await _run_status(worker, "agents")
+
+
+async def endpoint_status(worker: Worker) -> None:
+    await _run_status(worker, "endpoints")
+
+
+async def _run_status(worker: Worker, kind: str) -> None:
+    if worker.config.inventory.database is None:
+        await idle_without_inventory(worker)
+        return
+    from holdfast.server.status import kinds
+    from holdfast.server.status.worker import run
+
+    await run(worker, getattr(kinds, kind))

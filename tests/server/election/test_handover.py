@@ -1,0 +1,62 @@
+"""Handover: only a leader that has been unable for a while resigns, and only in favour of an able server (C33)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.model.base.time import Instant, seconds
+from holdfast.model.control.server import Server, WorkerHealth
+from holdfast.server.election.handover import PATIENCE, Ability, successor
+
+NOW = Instant(1_000_000_000_000)
+
+
+def server(*, database: bool = True, healthy: bool = True) -> Server:
+    return Server(
+        host="h",
+        pid=1,
+        boot_id="b",
+        pid_namespace="n",
+        version="1",
+        since=datetime(2026, 1, 1, tzinfo=UTC),
+        database=database,
+        workers={"syncer": WorkerHealth(healthy, "ok" if healthy else "crash-looping")},
+    )
+
+
+ABLE, NO_DATABASE, SICK = server(), server(database=False), server(healthy=False)
+
+
+def test_an_able_leader_never_hands_over() -> None:
+    assert successor(Ability().updated(ABLE, NOW), {"b": ABLE}, NOW + seconds(1_000)) is None
+
+
+def test_inability_counts_from_its_beginning() -> None:
+    ability = Ability().updated(NO_DATABASE, NOW).updated(SICK, NOW + seconds(50))
+    assert ability.unable_since == NOW
+
+
+def test_a_moment_of_ability_starts_the_count_again() -> None:
+    ability = Ability().updated(SICK, NOW).updated(ABLE, NOW + seconds(50)).updated(SICK, NOW + seconds(51))
+    assert ability.unable_since == NOW + seconds(51)
+
+
+def test_an_unable_leader_hands_over_after_its_patience_to_the_first_able_server() -> None:
+    ability = Ability().updated(NO_DATABASE, NOW)
+    others = {"d": ABLE, "b": SICK, "c": ABLE}
+    assert successor(ability, others, NOW + PATIENCE - seconds(1)) is None
+    assert successor(ability, others, NOW + PATIENCE) == "c"
+
+
+def test_a_database_that_is_unreachable_for_all_servers_causes_no_handover() -> None:
+    ability = Ability().updated(NO_DATABASE, NOW)
+    assert successor(ability, {"b": NO_DATABASE}, NOW + seconds(1_000)) is None
+
+
+def test_there_is_no_handover_to_a_server_that_would_not_take_over() -> None:
+    ability = Ability().updated(NO_DATABASE, NOW)
+    paused = msgspec.structs.replace(ABLE, stands=False)
+    assert successor(ability, {"b": paused}, NOW + PATIENCE) is None
+    assert successor(ability, {"b": paused, "c": ABLE}, NOW + PATIENCE) == "c"

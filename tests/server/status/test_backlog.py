@@ -1,0 +1,105 @@
+"""Reports pour in while the database crawls: what waits is bounded by the hosts, the last state of each is right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from holdfast.model.base.time import Duration, seconds
+from holdfast.model.calico.agent_status import AGENT_STATUS, AgentStatus
+from holdfast.runtime.clock import SystemClock
+from holdfast.server.status.rules.staleness import Staleness
+from tests.server.harness import Observatory, agent_key, observatory
+
+T = TypeVar("T")
+CRAWL_S = 0.4
+
+
+class Patient:
+    async def wait(self, most: Duration) -> None:
+        await asyncio.sleep(most.total_seconds())
+
+    async def close(self) -> None:
+        return None
+
+
+class CrawlingDatabase:
+    """Takes its time for every call, and answers none before the worker has warned that it is behind.
+
+    The wait for the warning keeps the test independent of speed: a fast machine reports everything before the first
+    report is old.
+    """
+
+    def __init__(self) -> None:
+        self.warned = asyncio.Event()
+
+    async def __call__(self, call: Callable[[], T]) -> T:
+        await asyncio.sleep(CRAWL_S)
+        await self.warned.wait()
+        return call()
+
+
+@pytest.mark.parametrize(("hosts", "updates"), [(200, 5_000), pytest.param(2_000, 1_000_000, marks=pytest.mark.soak)])
+def test_however_many_reports_come_one_per_host_waits_and_the_last_one_is_written(
+    tmp_path: Path, hosts: int, updates: int
+) -> None:
+    with observatory(tmp_path) as here, capture_logs() as logs:
+        peak, wrong = asyncio.run(pour(here, hosts, updates))
+    assert peak <= hosts + 1, "more waits than there are objects"
+    assert wrong == []
+    warnings = [str(one["event"]) for one in logs if "status is behind" in str(one["event"])]
+    assert warnings
+    assert all("our backlog" in one and "revisions behind" in one and "objects waiting" in one for one in warnings)
+
+
+async def pour(here: Observatory, hosts: int, updates: int) -> tuple[int, list[str]]:
+    here.clock = SystemClock()  # type: ignore[assignment]
+    async with here.agents() as working:
+        term, peak, database = working.term, 0, CrawlingDatabase()
+        await working.turn()
+        staleness = Staleness(stale_after=seconds(0.3), warn_every=seconds(0.1))
+        term.staleness = term.feed._staleness = staleness
+        term._waker = Patient()
+        term.target._run_in_thread = database
+
+        def check() -> None:
+            term.check()
+            if staleness.last is not None:
+                database.warned.set()
+
+        running = asyncio.create_task(term.run(asyncio.Event()))
+        last: dict[str, bytes] = {}
+        for number in range(updates):
+            host = f"r{number % hosts}"
+            last[host] = AGENT_STATUS.encode(AgentStatus(uptime=float(number)))
+            await here.world.put(agent_key(host), last[host])
+            if number % 100 == 0:
+                peak = max(peak, term.backlog())
+                check()
+                await asyncio.sleep(0)
+            if number % 20_000 == 0:
+                here.fake.history.clear()  # the store's memory is not what is tested
+                here.fake.compact()
+        async with asyncio.timeout(60):
+            while term.backlog() or _unwritten(here, last):
+                peak = max(peak, term.backlog())
+                check()
+                await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return peak, _unwritten(here, last)
+
+
+def _unwritten(here: Observatory, last: Mapping[str, bytes]) -> list[str]:
+    """Hosts whose last report is not in the inventory."""
+    rows = here.rows("agent")
+    return [host for host, value in last.items() if _uptime(value) not in rows.get(agent_key(host), b"")]
+
+
+def _uptime(value: bytes) -> bytes:
+    return value[value.index(b'"uptime"') :].partition(b",")[0].rstrip(b"}")
