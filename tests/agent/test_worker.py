@@ -133,7 +133,7 @@ class Agent:
         command = [HOLDFAST, *words, "--runtime", str(self.base / "run")]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def rehearses(self, *flags: str) -> str:
+    def dry_runs(self, *flags: str) -> str:
         """Output of a dry run."""
         command = [HOLDFAST, "agent", "--dry-run", *self._flags, *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -190,17 +190,17 @@ def test_a_dry_run_heeds_a_pause_and_a_source_that_was_forgotten(agent: Agent) -
     agent.comes_to_have("10.65.0.1/32")
     assert agent.ask("pause", "agent", "--reason", "the rack is moved").returncode == 0
     agent.runs(f"{agent.host}-b", "late", "10.65.0.2/32")
-    told = agent.rehearses()
+    told = agent.dry_runs()
     assert "held     create route 10.65.0.2/32" in told
     assert "“the rack is moved”" in told
     agent.process.stop()
     wishes = {"forgotten": {agent.region.segment: {"who": "alice", "why": "gone", "at": "2026-01-01T00:00:00Z"}}}
     book = agent.base / "state" / "intents" / "agent.peers.json"
     book.write_bytes(msgspec.json.encode(wishes))
-    unreachable = agent.rehearses("--set", "store.endpoints=http://127.0.0.1:1", "--set", "store.call_deadline=1s")
+    unreachable = agent.dry_runs("--set", "store.endpoints=http://127.0.0.1:1", "--set", "store.call_deadline=1s")
     assert "delete route 10.65.0.9/32" in " ".join(unreachable.split())
     book.write_bytes(b"{")
-    assert "fix it, or delete it to drop all intents" in agent.rehearses()
+    assert "fix it, or delete it to drop all intents" in agent.dry_runs()
 
 
 def test_N17_a_worker_that_hangs_is_replaced_and_goes_on_where_it_was(agent: Agent) -> None:

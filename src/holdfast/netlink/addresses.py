@@ -29,12 +29,6 @@ def text(address: bytes) -> str:
     return str(IPv6Address(address)) if "." in shown else shown
 
 
-def prefix_octets(prefix: str) -> tuple[bytes, int]:
-    """Address and length of a canonical prefix."""
-    head, _, length = prefix.partition("/")
-    return octets(head), int(length)
-
-
 def mac_octets(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 

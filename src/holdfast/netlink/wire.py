@@ -50,7 +50,6 @@ class MessageFlag(IntFlag):
     REPLACE = 0x100
     EXCLUSIVE = 0x200
     CREATE = 0x400
-    APPEND = 0x800
     DUMP = 0x300
     CAPPED = 0x100
     EXPLAINED = 0x200

@@ -117,7 +117,10 @@ def test_a_gate_with_an_absurd_sentence_does_not_stop_the_reports() -> None:
     async def story(world: World) -> None:
         here = Reporting(world)
         gate = GateReport(
-            "obstacle", "it cannot be there yet", SINCE, scope=f"interface {'x' * 2_000_000} is not there"
+            "interface",
+            "the interface that it needs is not ready",
+            SINCE,
+            scope=f"interface {'x' * 2_000_000} is not there",
         )
         here.answer = AgentReport(version="1", boot_id="boot-1", gates=(gate,) * 60)
         await asyncio.sleep(1)
