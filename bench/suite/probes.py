@@ -26,9 +26,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.benchmark import Benchmark, Unmeasurable
 from holdfast.balancer.probing.channel import ProberClient
-from holdfast.balancer.probing.messages import Assignment, CheckSettings, TargetSpec
+from holdfast.balancer.probing.messages import Assignment, TargetSpec
 from holdfast.balancer.probing.worker import LINE, PROBER
 from holdfast.config.root import Config, dump
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.config.sections.paths import PathSettings as Folders
 from holdfast.model.base.time import seconds
 from holdfast.runtime.control import Request, ask
@@ -125,7 +126,7 @@ def _accept(listening: socket.socket) -> None:
 
 
 async def _ours(options: Options, port: int) -> tuple[Pace, dict[str, float]]:
-    check = CheckSettings(type="tcp", interval=seconds(options.interval), timeout=seconds(1))
+    check = HealthCheck(type="tcp", interval=seconds(options.interval), timeout=seconds(1))
     targets = tuple(TargetSpec(str(number), HERE, port, check) for number in range(options.targets))
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         async with _prober(Path(folder)) as (process, paths):

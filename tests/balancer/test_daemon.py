@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.balancing.backend import BACKEND, Backend
-from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
-from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
+from holdfast.config.sections.healthcheck import HealthCheck
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds

@@ -11,10 +11,10 @@ from holdfast.balancer.vip import shown
 from holdfast.balancer.worker import BalancerJob
 from holdfast.config import Config
 from holdfast.config.sections.balancer import BalancerSettings as Configuration
+from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.config.sections.paths import PathSettings as Folders
-from holdfast.model.balancing.backend import BACKEND, Backend
-from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
-from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.base.region import Region
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.control.identity import IDENTITY, Identity

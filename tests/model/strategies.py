@@ -7,9 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.model.balancing.backend import Backend
-from holdfast.model.balancing.frontend import Announce, Frontend, Pool, PoolMember
-from holdfast.model.balancing.healthcheck import HealthCheck
+from holdfast.config.sections.frontend import Announce, Backend, Frontend, Pool, PoolMember
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.region import Region
 from holdfast.model.calico.agent_status import AgentStatus
 from holdfast.model.calico.cluster import ClusterInformation, ClusterSpec, FelixConfiguration, FelixSpec
@@ -239,7 +238,7 @@ backends = st.builds(
     enabled=st.booleans(),
     weight=naturals,
 )
-pools = st.builds(Pool, name=maybe(texts), backends=mapping(st.builds(PoolMember, maybe(naturals))))
+pools = st.builds(Pool, name=maybe(texts), backends=mapping(st.builds(PoolMember, weight=maybe(naturals))))
 frontends = st.builds(
     Frontend,
     address=addresses,

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Engine
 
+from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.inventory.changes import ChangeKind, EditRefused, WantedObject, wanted
 from holdfast.inventory.edit.editor import Editor
-from holdfast.model.balancing.backend import BACKEND, Backend
-from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
-from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointSpec, read_name
 from holdfast.model.calico.host import HOST, Bgp, Host, HostSpec
 from holdfast.model.calico.migration import MIGRATION, Migration

@@ -119,7 +119,7 @@ class VipReconciler:
     def _is_announced(self, host: str) -> bool:
         """Whether a frontend wants that address announced."""
         frontends = self.balancer.roster.frontends.values()
-        return any(one.announce is not None and host_of(one.vip) == host for one in frontends)
+        return any(one.config.announce is not None and host_of(one.vip) == host for one in frontends)
 
     def complete(self, revision: int, unreadable: tuple[str, ...] = ()) -> None:
         """The configuration is known to be all there is, at this revision."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.model.balancing.backend import BACKEND, Backend
-from holdfast.model.balancing.frontend import FRONTEND, Frontend
-from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.config.sections.frontend import Backend, Frontend
+from holdfast.config.sections.healthcheck import HealthCheck
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint, EndpointName

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.model.balancing.backend import BACKEND
-from holdfast.model.balancing.frontend import FRONTEND
-from holdfast.model.balancing.healthcheck import HEALTH_CHECK
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.base.address import shown
 from holdfast.model.base.kind import Kind
 from holdfast.model.calico.agent_status import AGENT_STATUS, LAST_STATUS

@@ -92,11 +92,11 @@ def test_the_address_of_a_device_that_is_gone_is_gone_with_it(machine: Machine) 
 def test_without_the_right_to_it_is_one_sentence(namespaces: NamespaceNetwork, tmp_path: Path) -> None:
     script = (
         "import asyncio, pathlib, sys\n"
-        "from holdfast.balancer.announce.policy import Spot\n"
-        "from holdfast.balancer.announce.target import Addresses\n"
+        "from holdfast.balancer.announce.policy import AnnouncedAddress\n"
+        "from holdfast.balancer.announce.target import AddressTarget\n"
         "from holdfast.reconcile import Change, Op, Owned\n"
-        "change = Change(Op.CREATE, Spot.of('192.0.2.80', 'lo'), None, Owned(None, '', 0))\n"
-        "print(asyncio.run(Addresses(pathlib.Path(sys.argv[1])).apply([change]))[0].error)\n"
+        "change = Change(Op.CREATE, AnnouncedAddress.of('192.0.2.80', 'lo'), None, Owned(None, '', 0))\n"
+        "print(asyncio.run(AddressTarget(pathlib.Path(sys.argv[1])).apply([change]))[0].error)\n"
     )
     machine = namespaces.namespace("lb")
     words = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", "--", sys.executable, "-c", script]

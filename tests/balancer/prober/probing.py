@@ -6,8 +6,9 @@ import select
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from holdfast.balancer.probing.messages import CheckSettings, ProbeInterval, ProbeResult, TargetSpec
+from holdfast.balancer.probing.messages import ProbeInterval, ProbeResult, TargetSpec
 from holdfast.balancer.probing.prober import Prober
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.runtime.clock import SystemClock
 from holdfast.testing.real.processes import wait_until
@@ -57,10 +58,10 @@ def hand(now: Callable[[], Instant] = NOW) -> Iterator[Hand]:
         made.prober.close()
 
 
-def probe(address: str, port: int, *, timeout: Duration = PATIENT, **settings: object) -> ProbeResult:
+def probe(address: str, port: int, *, backend_header: str = "", **settings: object) -> ProbeResult:
     """One probe of one target."""
-    check = CheckSettings(timeout=timeout, interval=Duration(milliseconds=1), **settings)  # type: ignore[arg-type]
+    check = HealthCheck(**{"type": "tcp", "timeout": PATIENT, "interval": Duration(milliseconds=1), **settings})  # type: ignore[arg-type]
     with hand() as prober:
-        prober.assign(TargetSpec("backend", address, port, check))
+        prober.assign(TargetSpec("backend", address, port, check, backend_header))
         (result,) = prober.collect(1)
     return result

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.balancer.probing import schedule as cadence
-from holdfast.balancer.probing.messages import CheckSettings, ProbeInterval
+from holdfast.balancer.probing.messages import ProbeInterval
 from holdfast.balancer.probing.schedule import (
     ProberStalls,
     first,
@@ -21,6 +21,7 @@ from holdfast.balancer.probing.schedule import (
     spread,
     tolerance,
 )
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import seconds
 from holdfast.testing.fault import fault
 
@@ -105,9 +106,9 @@ def test_first_probes_are_spread_over_the_interval(count: int) -> None:
 
 
 def test_the_pace_chooses_the_interval() -> None:
-    check = CheckSettings(interval=seconds(1), fast_interval=seconds(0.1), down_interval=seconds(5))
+    check = HealthCheck(type="tcp", interval=seconds(1), fast_interval=seconds(0.1), down_interval=seconds(5))
     assert [interval(check, pace) for pace in ProbeInterval] == [SECOND, TENTH, 5 * SECOND]
-    assert {interval(CheckSettings(), pace) for pace in ProbeInterval} == {SECOND}
+    assert {interval(HealthCheck(type="tcp"), pace) for pace in ProbeInterval} == {SECOND}
 
 
 def test_a_faster_pace_does_not_wait_for_the_slow_one_to_come_round() -> None:

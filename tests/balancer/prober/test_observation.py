@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.balancer.probing.external import WINDOW, Observation, Url
-from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, ProbeResult
+from holdfast.balancer.probing.messages import ProbeCode, ProbeResult
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant
 
 
@@ -72,12 +73,12 @@ def test_who_answered_is_tallied() -> None:
     ],
 )
 def test_a_url_says_what_to_probe(text: str, host: str, port: int, asked: str, path: str) -> None:
-    url = Url.parse(text, CheckSettings())
+    url = Url.parse(text, HealthCheck(type="tcp"))
     assert (url.host, url.port, url.check.host, url.check.path) == (host, port, asked, path)
     assert url.check.type == text.partition(":")[0]
 
 
 def test_a_host_of_many_addresses_is_many_targets() -> None:
-    url = Url.parse("tcp://www.example.org:80", CheckSettings())
+    url = Url.parse("tcp://www.example.org:80", HealthCheck(type="tcp"))
     assert url.at("192.0.2.1", only=True).id == "tcp://www.example.org:80"
     assert url.at("192.0.2.1", only=False).id == "tcp://www.example.org:80 [192.0.2.1]"

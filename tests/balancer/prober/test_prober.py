@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, ProbeInterval, ProbeResult, TargetSpec
+from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, ProbeResult, TargetSpec
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from tests.balancer.prober import backends
@@ -76,7 +77,7 @@ class Backend:
 
 
 def web(port: int, name: str = "web", **settings: object) -> TargetSpec:
-    check = CheckSettings(**{"type": "http", "timeout": PATIENT, "jitter": 0.0, **settings})  # type: ignore[arg-type]
+    check = HealthCheck(**{"type": "http", "timeout": PATIENT, "jitter": 0, **settings})  # type: ignore[arg-type]
     return TargetSpec(name, HERE, port, check)
 
 
@@ -249,7 +250,7 @@ def test_B14_an_answer_that_came_while_the_prober_was_away_is_an_answer() -> Non
 def test_after_an_absence_nothing_is_caught_up_and_targets_stay_spread() -> None:
     clock = MovableClock()
     with hand(clock.now) as prober:
-        targets = [TargetSpec(str(index), HERE, 1, CheckSettings(interval=HOUR)) for index in range(100)]
+        targets = [TargetSpec(str(index), HERE, 1, HealthCheck(type="tcp", interval=HOUR)) for index in range(100)]
         prober.assign(*targets)
         prober.turn()
         clock.ahead += 5 * HOUR
@@ -265,7 +266,7 @@ def test_thousands_of_targets_each_get_their_turn() -> None:
                 str(index),
                 f"127.0.{index // 250}.{index % 250 + 1}",
                 1,
-                CheckSettings(interval=seconds(2), timeout=PATIENT),
+                HealthCheck(type="tcp", interval=seconds(2), timeout=PATIENT),
             )
             for index in range(2_000)
         ]

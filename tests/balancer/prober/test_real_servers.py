@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, TargetSpec
+from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
@@ -188,7 +189,7 @@ print(result.code.value, result.failed, result.detail)
 
 
 def test_http_a_good_answer_passes(nginx: tuple[int, int]) -> None:
-    result = probe(HERE, nginx[0], type="http", path="/health", body="all is well$", tally="X-Backend")
+    result = probe(HERE, nginx[0], type="http", path="/health", body="all is well$", backend_header="X-Backend")
     assert (result.code, result.detail, result.answered_by) == (ProbeCode.L7OK, "200", "web-1")
 
 
@@ -218,7 +219,7 @@ def test_B20_a_redirect_passes_only_where_it_is_expected(nginx: tuple[int, int])
     surprise = probe(HERE, nginx[0], type="http", path="/moved")
     assert surprise.code is ProbeCode.L7STS
     assert surprise.detail.startswith("302 Moved Temporarily to http")
-    assert probe(HERE, nginx[0], type="http", path="/moved", statuses=((302, 302),)).passed
+    assert probe(HERE, nginx[0], type="http", path="/moved", status=("302",)).passed
 
 
 def test_http_to_a_tls_port_is_an_answer_that_does_not_please(nginx: tuple[int, int]) -> None:
@@ -288,8 +289,8 @@ def test_https_the_sni_goes_before_the_host(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with or_skip(backends.s_server(tmp_path, *authority.certificate("other.example.org"))) as port:
         asked = {"type": "https", "host": "www.example.org", "ca_file": str(authority.file)}
-        assert probe(HERE, port, sni="other.example.org", **asked).code is ProbeCode.L7OK  # type: ignore[arg-type]
-        assert probe(HERE, port, **asked).code is ProbeCode.L6RSP  # type: ignore[arg-type]
+        assert probe(HERE, port, sni="other.example.org", **asked).code is ProbeCode.L7OK
+        assert probe(HERE, port, **asked).code is ProbeCode.L6RSP
 
 
 def test_https_to_a_server_without_tls_fails_in_the_handshake(nginx: tuple[int, int]) -> None:
@@ -313,8 +314,8 @@ def test_https_a_bad_certificate_is_refused_and_accepted_without_verification(
     pair = authority.certificate(name, expired=expired, by_stranger=by_stranger)
     with or_skip(backends.s_server(tmp_path, *pair)) as port:
         asked = {"type": "https", "host": "www.example.org", "ca_file": str(authority.file)}
-        refused = probe(HERE, port, **asked)  # type: ignore[arg-type]
-        accepted = probe(HERE, port, verify=False, **asked)  # type: ignore[arg-type]
+        refused = probe(HERE, port, **asked)
+        accepted = probe(HERE, port, verify=False, **asked)
     assert refused.code is ProbeCode.L6RSP
     assert words in refused.detail
     assert "www.example.org" in refused.detail
@@ -332,7 +333,7 @@ def test_https_new_authorities_count_from_the_next_probe_on(tmp_path: Path) -> N
     (tmp_path / "old").mkdir()
     authority, trusted = Authority(tmp_path), tmp_path / "trusted.pem"
     trusted.write_bytes(Authority(tmp_path / "old").file.read_bytes())
-    check = CheckSettings(type="https", host="www.example.org", ca_file=str(trusted), timeout=PATIENT, interval=TENTH)
+    check = HealthCheck(type="https", host="www.example.org", ca_file=str(trusted), timeout=PATIENT, interval=TENTH)
     with or_skip(backends.s_server(tmp_path, *authority.certificate("www.example.org"))) as port, hand() as prober:
         prober.assign(TargetSpec("web", HERE, port, check))
         assert prober.collect(1)[0].code is ProbeCode.L6RSP
@@ -355,15 +356,19 @@ def test_https_an_address_in_the_certificate_is_enough_without_a_name(tmp_path: 
         ({"type": "https", "ca_file": "/nowhere/ca.pem"}, "ca-file /nowhere/ca.pem cannot be used"),
         ({"type": "http", "body": "("}, "is not a regular expression"),
         ({"type": "smtp"}, "there is no check type 'smtp'"),
-        ({"type": "tcp", "source": "somewhere"}, "source 'somewhere' is not an IP address"),
         ({"type": "tcp", "source": "::1"}, "do not match"),
     ],
 )
 def test_a_target_that_cannot_be_checked_says_why_and_is_not_down(settings: dict[str, str], sentence: str) -> None:
-    result = probe(HERE, 80, **settings)  # type: ignore[arg-type]
+    result = probe(HERE, 80, **settings)
     assert result.code is ProbeCode.SOCKERR
     assert not result.failed
     assert sentence in result.detail
+
+
+def test_a_source_that_is_not_an_address_is_refused_before_it_reaches_the_prober() -> None:
+    with pytest.raises(ValueError, match="source is 'somewhere', which is not an IP address"):
+        HealthCheck(type="tcp", source="somewhere")
 
 
 def test_a_name_is_never_looked_up_while_probing() -> None:

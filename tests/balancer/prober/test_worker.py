@@ -14,13 +14,13 @@ from pathlib import Path
 from holdfast.balancer.probing.channel import frame
 from holdfast.balancer.probing.messages import (
     Assignment,
-    CheckSettings,
     ProbeCode,
     ProbeInterval,
     ProbeResult,
     TargetSpec,
 )
 from holdfast.balancer.probing.worker import Overload
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.real.netns import NamespaceNetwork
@@ -42,7 +42,7 @@ def with_prober(folder: Path, scenario: Callable[[ProberWorker], Awaitable[None]
 
 
 def web(port: int, name: str = "web", **settings: object) -> TargetSpec:
-    check = CheckSettings(**{"type": "http", "timeout": PATIENT, "interval": TENTH, **settings})  # type: ignore[arg-type]
+    check = HealthCheck(**{"type": "http", "timeout": PATIENT, "interval": TENTH, **settings})  # type: ignore[arg-type]
     return TargetSpec(name, HERE, port, check)
 
 
@@ -182,7 +182,7 @@ def test_B14_a_prober_that_was_frozen_for_seconds_fails_nobody(tmp_path: Path) -
     """Half of the probes are under way when it is stopped, and their servers have given up when it goes on."""
 
     async def scenario(prober: ProberWorker) -> None:
-        check = CheckSettings(type="https", verify=False, interval=seconds(0.4), timeout=seconds(2))
+        check = HealthCheck(type="https", verify=False, interval=seconds(0.4), timeout=seconds(2))
         targets = tuple(TargetSpec(f"web{index}", HERE, port, check) for index in range(20))
         prober.line.assign(Assignment(targets))
         await prober.until(lambda: len({result.target for result in prober.results}) == 20, "all are probed")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.inventory.changes import ChangeKind, EditRefused, WantedObject, wanted
 from holdfast.inventory.edit import editor as edit
 from holdfast.inventory.edit.editor import Editor
-from holdfast.model.balancing.backend import BACKEND, Backend
-from holdfast.model.balancing.frontend import FRONTEND, Frontend, Pool, PoolMember
-from holdfast.model.balancing.healthcheck import HEALTH_CHECK, HealthCheck
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.testing.real.processes import wait_until
 from tests.inventory.harness import REGION, is_waiting
 

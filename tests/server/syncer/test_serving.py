@@ -12,8 +12,7 @@ from holdfast.balancer.services.store_watcher import ServicesUpdate, ServicesWat
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.inventory.changes import WantedObject
 from holdfast.inventory.manifest.read import read
-from holdfast.model.balancing.backend import BACKEND
-from holdfast.model.balancing.frontend import FRONTEND
+from holdfast.model.balancing import BACKEND, FRONTEND
 from holdfast.runtime.clock import SystemClock
 from tests.inventory.harness import REGION
 from tests.server.harness import Realm, realm

@@ -6,9 +6,10 @@ from holdfast.balancer.announce.policy import AnnounceInput, FrontendStatus
 from holdfast.balancer.announce.vip_gate import GATE, host_of
 from holdfast.balancer.health import HealthState
 from holdfast.balancer.reconciler import VipReconciler
-from holdfast.balancer.services.resolved import Announcement, ResolvedFrontend
+from holdfast.balancer.services.resolved import ResolvedFrontend
 from holdfast.balancer.vip import VipKey, VipSettings
 from holdfast.balancer.warm_up import WarmUpPhase
+from holdfast.config.sections.frontend import Announce
 from holdfast.model.base.time import Instant
 
 
@@ -17,7 +18,9 @@ def outlook(keeper: VipReconciler, now: Instant) -> AnnounceInput:
     frontends = balancer.roster.frontends.values()
     return AnnounceInput(
         started=balancer.warm.started,
-        stands=tuple(_stand(keeper, one, one.announce, now) for one in frontends if one.announce is not None),
+        stands=tuple(
+            _stand(keeper, one, one.config.announce, now) for one in frontends if one.config.announce is not None
+        ),
         revision=None if synced is None else synced.revision,
         unreadable=() if synced is None else synced.unreadable,
         warming=balancer.warm.phase(now) is not WarmUpPhase.OVER,
@@ -26,7 +29,7 @@ def outlook(keeper: VipReconciler, now: Instant) -> AnnounceInput:
     )
 
 
-def _stand(keeper: VipReconciler, frontend: ResolvedFrontend, announce: Announcement, now: Instant) -> FrontendStatus:
+def _stand(keeper: VipReconciler, frontend: ResolvedFrontend, announce: Announce, now: Instant) -> FrontendStatus:
     balancer = keeper.balancer
     standing, pause = balancer.standing(frontend.vip), balancer.pauses.get(frontend.name)
     held = keeper.target.held.get(VipKey(frontend.vip))

@@ -44,7 +44,7 @@ class BalancerViews:
         return {
             "name": frontend.name,
             "vip": str(frontend.vip),
-            "description": frontend.description,
+            "description": frontend.config.description or "",
             "state": serving.state.value,
             "panic": serving.panic,
             "paused": None if pause is None else {"who": pause.who, "why": pause.why, "until": _text(pause.until)},
@@ -59,11 +59,11 @@ class BalancerViews:
 
     def _announce(self, frontend: ResolvedFrontend) -> dict[str, Any] | None:
         """Where it is announced, and by the announcer's word what stands in the way."""
-        if frontend.announce is None:
+        if frontend.config.announce is None:
             return None
         farewell, host = self._keeper.farewell, host_of(frontend.vip)
         why = farewell.obstacles.get(host)
-        return {"device": frontend.announce.device, "is_there": host in farewell.announced, "why": why}
+        return {"device": frontend.config.announce.device, "is_there": host in farewell.announced, "why": why}
 
     def backend(self, backend: ResolvedBackend) -> dict[str, Any]:
         health = self._balancer.health[backend.name]

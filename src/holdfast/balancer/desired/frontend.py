@@ -41,7 +41,9 @@ class DesiredFrontend:
 
 def desired(frontend: ResolvedFrontend, around: Inputs, now: Instant) -> DesiredFrontend:
     pools = [[_member(frontend, name, weight, around, now) for name, weight in pool] for pool in frontend.pools]
-    found = serving(pools, flush_on_down=frontend.flush_on_down, panic_below=frontend.panic_below)
+    found = serving(
+        pools, flush_on_down=frontend.config.flush_on_down, panic_below=frontend.config.panic_threshold / 100
+    )
     entries = [
         (VipKey(frontend.vip, around.backends[name].identity), BackendEntry(share.weight, share.kill))
         for name, share in found.shares.items()
@@ -56,7 +58,9 @@ def _member(frontend: ResolvedFrontend, name: str, configured: int, around: Inpu
     health = around.health[name]
     began = around.ramps.get((frontend.name, name), slowstart.DONE)
     ramped = (
-        slowstart.weight(weight, began, frontend.slow_start, now) if weight and health.state is HealthState.UP else None
+        slowstart.weight(weight, began, frontend.config.slow_start, now)
+        if weight and health.state is HealthState.UP
+        else None
     )
     settled = now - health.since >= around.backends[name].patience
     return PoolCandidate(name, weight, health.state, ramped, settled)
@@ -68,10 +72,10 @@ def _changes(frontend: ResolvedFrontend, around: Inputs, now: Instant) -> Iterat
         health = around.health[name]
         if health.state is HealthState.UP:
             began = around.ramps.get((frontend.name, name), slowstart.DONE)
-            step = slowstart.next_step(began, frontend.slow_start, now)
+            step = slowstart.next_step(began, frontend.config.slow_start, now)
             if step is not None:
                 yield step
-        elif health.state is HealthState.DOWN and frontend.flush_on_down:
+        elif health.state is HealthState.DOWN and frontend.config.flush_on_down:
             settles = health.since + around.backends[name].patience
             if settles > now:
                 yield settles

@@ -15,7 +15,7 @@ from datetime import datetime
 from holdfast.balancer.desired import slow_start as slowstart
 from holdfast.balancer.desired.frontend import DesiredFrontend, Inputs, desired
 from holdfast.balancer.gates import FrontendState
-from holdfast.balancer.health import Health, HealthEvent, HealthState, Signal, step
+from holdfast.balancer.health import Health, HealthEvent, HealthState, HealthThresholds, Signal, step
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.probing.messages import Assignment, ProbeInterval, ProbeReport, ProbeResult
 from holdfast.balancer.services.resolved import ResolvedBackend, ResolvedFrontend, Services, carry
@@ -183,7 +183,9 @@ class BalancerState:
         event = _event(result)
         self.told |= event is not HealthEvent.LATE
         why = f"{check}: {result.code.value}" + (f", {result.detail}" if result.detail else "")
-        rules = self.roster.backends[name].checks[check].rules
+        target = self.roster.backends[name].checks[check]
+        assert target is not None, "only known checks have results"
+        rules = HealthThresholds(target.check.rise, target.check.fall)
         before = self.health[name].counts[check].pace
         touched = self._move(name, Signal(event, why, check, rules), now)
         after = self.health[name].counts[check].pace
@@ -209,7 +211,7 @@ class BalancerState:
         for user in self.roster.users[name]:
             frontend = self.roster.frontends[user]
             began = self._resumed(frontend, name, now) if name in self._unmet else now
-            self._ramps[user, name] = began if frontend.slow_start else slowstart.DONE
+            self._ramps[user, name] = began if frontend.config.slow_start else slowstart.DONE
 
     def _resumed(self, frontend: ResolvedFrontend, name: str, now: Instant) -> Instant:
         """B23: a restart begins no slow start; one that was under way goes on from the weight that was found."""
@@ -219,7 +221,7 @@ class BalancerState:
         if own is None or not any(found.values()):
             return slowstart.DONE
         full = self._weights.get(name, dict(pool)[name])
-        return slowstart.resumed(full, own, frontend.slow_start, now) if own else now
+        return slowstart.resumed(full, own, frontend.config.slow_start, now) if own else now
 
     def _weight_found(self, frontend: ResolvedFrontend, name: str) -> int | None:
         entry = self._found.get(VipKey(frontend.vip, self.roster.backends[name].identity))

@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.balancer.probing.checks import registry
-from holdfast.balancer.probing.messages import CheckSettings, ProbeResult, TargetSpec
+from holdfast.balancer.probing.messages import ProbeResult, TargetSpec
 from holdfast.config.sections.frontend import Frontend
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration
 
 WINDOW = 100
@@ -98,10 +99,10 @@ class Url(msgspec.Struct, frozen=True):
     text: str
     host: str
     port: int
-    check: CheckSettings
+    check: HealthCheck
 
     @classmethod
-    def parse(cls, text: str, like: CheckSettings) -> Url:
+    def parse(cls, text: str, like: HealthCheck) -> Url:
         """`like` has the interval, timeout and all else that the URL does not say."""
         try:
             parts = urlsplit(text)
@@ -119,12 +120,15 @@ class Url(msgspec.Struct, frozen=True):
         check = msgspec.structs.replace(like, type=parts.scheme, path=path, host=host)
         return cls(text, parts.hostname, port or 0, check)
 
-    def at(self, address: str, *, only: bool) -> TargetSpec:
+    def at(self, address: str, *, only: bool, backend_header: str = "") -> TargetSpec:
         """The target at one of the host's addresses."""
-        return TargetSpec(self.text if only else f"{self.text} [{address}]", address, self.port, self.check)
+        name = self.text if only else f"{self.text} [{address}]"
+        return TargetSpec(name, address, self.port, self.check, backend_header)
 
 
-def of_frontends(frontends: Mapping[str, Frontend], check: CheckSettings) -> tuple[list[TargetSpec], list[str]]:
+def of_frontends(
+    frontends: Mapping[str, Frontend], check: HealthCheck, backend_header: str = ""
+) -> tuple[list[TargetSpec], list[str]]:
     """A target per frontend that a check can reach, and a sentence for each that none can."""
     targets, left_out = [], []
     for name, frontend in frontends.items():
@@ -132,5 +136,5 @@ def of_frontends(frontends: Mapping[str, Frontend], check: CheckSettings) -> tup
             what = "speaks udp" if frontend.protocol == "udp" else "has no port of its own"
             left_out.append(f"frontend {name} {what}: probe it with --type icmp, or by a --url")
         else:
-            targets.append(TargetSpec(name, frontend.address, frontend.port, check))
+            targets.append(TargetSpec(name, frontend.address, frontend.port, check, backend_header))
     return targets, left_out

@@ -61,7 +61,7 @@ class IcmpTransport:
         lane = flight.lane
         echo = cast("EchoConversation", flight.conversation)
         try:
-            way = self._way(6 if lane.family == socket.AF_INET6 else 4, lane.target.check.source)
+            way = self._way(6 if lane.family == socket.AF_INET6 else 4, lane.source)
             way.sock.sendto(echo.start(), (lane.target.address, 0))
         except OSError as error:
             self._ended(flight, _not_sent(error))

@@ -13,6 +13,7 @@ from enum import Enum, StrEnum
 
 import msgspec
 
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant, seconds
 
 REPORT_EVERY = seconds(0.25)
@@ -47,46 +48,16 @@ class ProbeInterval(Enum):
     DOWN = "down"
 
 
-class CheckSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one target is checked. The fields from `path` on are for http and https only."""
-
-    type: str = "tcp"
-    interval: Duration = seconds(1)
-    """Start to start."""
-    fast_interval: Duration | None = None
-    """While undecided or degraded; None: `interval`."""
-    down_interval: Duration | None = None
-    """While fully down; None: `interval`."""
-    timeout: Duration = seconds(1)
-    """For the whole probe, from its start to its verdict."""
-    jitter: float = 0.1
-    """Share of the interval by which each start is moved at random, to either side."""
-    source: str = ""
-    """Address to probe from; empty: the kernel chooses."""
-    path: str = "/"
-    host: str = ""
-    """The Host header; empty: the address."""
-    sni: str = ""
-    """The name in the TLS handshake, and the one that the certificate must carry; empty: `host`, or the address."""
-    statuses: tuple[tuple[int, int], ...] = ((200, 299),)
-    """Ranges of accepted status codes, both ends included. A redirect is a status like any other, never followed."""
-    body: str = ""
-    """A regular expression that the first 64 KiB of the body must contain; empty: the body does not matter."""
-    verify: bool = True
-    """Whether the certificate must be valid for the name and signed by a known authority."""
-    ca_file: str = ""
-    """Authorities to trust; empty: those of this machine."""
-    tally: str = ""
-    """A response header whose value names who answered; empty: nobody asks."""
-
-
 class TargetSpec(msgspec.Struct, frozen=True):
-    """One thing to probe. The id is the balancer's: a backend, or a backend and one of its checks."""
+    """One target to probe. The balancer chooses the id: a backend, or a backend and one of its checks."""
 
     id: str
     address: str
     port: int = 0
-    check: CheckSettings = CheckSettings()
+    """Port to probe; `check.port` is already taken into account."""
+    check: HealthCheck = HealthCheck(type="tcp")
+    backend_header: str = ""
+    """Response header that names the backend which answered; empty: none is read."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +74,7 @@ class ProbeResult(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
     """One sentence for people; empty when the code says it all."""
     answered_by: str = ""
-    """The value of the header that `CheckSettings.tally` names."""
+    """The value of the header that `TargetSpec.backend_header` names."""
 
     @property
     def failed(self) -> bool:

@@ -53,8 +53,8 @@ class ProbeTarget:
     def __init__(self, target: TargetSpec, pace: ProbeInterval, ways: Mapping[Carrier, Transport]) -> None:
         self.target = target
         self.id = target.id
-        self.source = target.check.source
-        self.jitter = target.check.jitter
+        self.source = target.check.source or ""
+        self.jitter = target.check.jitter / 100
         self.unusable = ""
         self.way = ways[Carrier.STREAM]
         self.converse: Callable[[], Conversation] = _nothing_to_say
@@ -74,11 +74,9 @@ class ProbeTarget:
         check = self.target.check
         if min(self.timeout, self.every) <= 0:
             raise UncheckableTarget(f"{self.id}: interval and timeout must be above 0")
-        for what, address in (("address", self.target.address), ("source", check.source)):
-            if address or what == "address":
-                _require_address(self.id, what, address)
-        if check.source and (":" in check.source) != (":" in self.target.address):
-            raise UncheckableTarget(f"{self.id}: source {check.source} and address {self.target.address} do not match")
+        _require_address(self.id, self.target.address)
+        if self.source and (":" in self.source) != (":" in self.target.address):
+            raise UncheckableTarget(f"{self.id}: source {self.source} and address {self.target.address} do not match")
         kind = checks.find(self.target)
         if kind.carrier is Carrier.STREAM and not 1 <= self.target.port <= 65_535:
             raise UncheckableTarget(f"{self.id}: a {check.type} check needs a port from 1 to 65535")
@@ -104,12 +102,12 @@ class Probe:
         return self.conversation.timed_out() if self.open else ProbeVerdict(False, ProbeCode.L4TOUT)
 
 
-def _require_address(target: str, what: str, address: str) -> None:
+def _require_address(target: str, address: str) -> None:
     """A name would be looked up when it is used, which can take seconds: numbers only."""
     try:
         ipaddress.ip_address(re.sub("%.*", "", address))
     except ValueError as error:
-        raise UncheckableTarget(f"{target}: {what} {address!r} is not an IP address") from error
+        raise UncheckableTarget(f"{target}: address {address!r} is not an IP address") from error
 
 
 def _nothing_to_say() -> Conversation:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from holdfast.balancer.probing.messages import CheckSettings, ProbeInterval
+from holdfast.balancer.probing.messages import ProbeInterval
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import nanoseconds
 
 _GOLDEN = 0.6180339887498949
@@ -29,7 +30,7 @@ ABSENT = 1_000 * _MILLISECOND
 """A prober that was away for longer goes on in step instead of probing everything at once."""
 
 
-def interval(check: CheckSettings, pace: ProbeInterval) -> int:
+def interval(check: HealthCheck, pace: ProbeInterval) -> int:
     """How far apart this target's starts are now."""
     if pace is ProbeInterval.FAST:
         return nanoseconds(check.fast_interval or check.interval)

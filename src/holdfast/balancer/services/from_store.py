@@ -15,14 +15,10 @@ from typing import Any
 import msgspec
 
 from holdfast.config.loading.section import unfit
-from holdfast.config.schema.field import Section
-from holdfast.config.sections.balancer import BalancerSettings as Configuration
-from holdfast.config.sections.frontend import Backend as BackendConfig
-from holdfast.config.sections.frontend import Frontend as FrontendConfig
-from holdfast.config.sections.healthcheck import HealthCheck as HealthCheckConfig
-from holdfast.model.balancing.backend import BACKEND
-from holdfast.model.balancing.frontend import FRONTEND
-from holdfast.model.balancing.healthcheck import HEALTH_CHECK
+from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.config.sections.frontend import Backend, Frontend
+from holdfast.config.sections.stored import StoredSection
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.base.bad import Bad, BadReason, shortened
 from holdfast.model.base.keys import own
 from holdfast.model.base.kind import Kind
@@ -32,10 +28,10 @@ from holdfast.model.calico.host import Host
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import Scope, ScopeKind
 
-_SECTIONS: tuple[tuple[Kind[Any, str], type[Section], str], ...] = (
-    (HEALTH_CHECK, HealthCheckConfig, "healthchecks"),
-    (BACKEND, BackendConfig, "backends"),
-    (FRONTEND, FrontendConfig, "frontends"),
+_GROUPS: tuple[tuple[Kind[Any, str], str], ...] = (
+    (HEALTH_CHECK, "healthchecks"),
+    (BACKEND, "backends"),
+    (FRONTEND, "frontends"),
 )
 
 
@@ -45,7 +41,7 @@ class StoreItem:
 
     group: str
     name: str
-    section: Section
+    section: StoredSection
 
 
 def prefix(region: Region) -> bytes:
@@ -55,19 +51,15 @@ def prefix(region: Region) -> bytes:
 
 def read(region: Region, key: bytes, value: bytes) -> StoreItem | Bad:
     """One value of the store. Whatever the bytes, it does not raise."""
-    for kind, section, group in _SECTIONS:
+    for kind, group in _GROUPS:
         name = kind.parse(key, region)
         if isinstance(name, Bad):
             continue
         found = kind.decode(key, value)
         if isinstance(found, Bad):
             return found
-        try:
-            read_ = msgspec.convert(found, section, from_attributes=True)
-        except msgspec.ValidationError as error:
-            return Bad(key, BadReason.WRONG_SHAPE, shortened(str(error)))
-        wrong = unfit(read_)
-        return Bad(key, BadReason.WRONG_SHAPE, shortened(wrong)) if wrong else StoreItem(group, name, read_)
+        wrong = unfit(found)
+        return Bad(key, BadReason.WRONG_SHAPE, shortened(wrong)) if wrong else StoreItem(group, name, found)
     return Bad(key, BadReason.STRANGE_KEY, "nothing of a balancer is kept under such a key")
 
 
@@ -78,7 +70,7 @@ class FleetAddresses:
     hosts: Mapping[str, Host] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
-    def locate(self, backend: BackendConfig) -> str | None:
+    def locate(self, backend: Backend) -> str | None:
         """The backend's address; None while it is not known."""
         if backend.host is not None:
             host = self.hosts.get(backend.host)
@@ -89,28 +81,28 @@ class FleetAddresses:
             return networks[0].partition("/")[0] if networks else None
         return backend.address
 
-    def host_of(self, backend: BackendConfig) -> str | None:
+    def host_of(self, backend: Backend) -> str | None:
         """The host that it runs on, as far as anybody knows."""
         if backend.endpoint is not None and backend.endpoint in self.endpoints:
             return self.endpoints[backend.endpoint].spec.node
         return backend.host
 
 
-def configured(base: Configuration, items: Mapping[bytes, StoreItem]) -> Configuration:
+def configured(base: BalancerSettings, items: Mapping[bytes, StoreItem]) -> BalancerSettings:
     """The configuration: settings of the file, frontends and what belongs to them from the store."""
-    groups: dict[str, dict[str, Section]] = {group: {} for _, _, group in _SECTIONS}
+    groups: dict[str, dict[str, StoredSection]] = {group: {} for _, group in _GROUPS}
     for item in items.values():
         groups[item.group][item.name] = item.section
     backends = groups["backends"]
     frontends = {
         name: _without_strangers(one, backends)
         for name, one in groups["frontends"].items()
-        if isinstance(one, FrontendConfig)
+        if isinstance(one, Frontend)
     }
     return msgspec.structs.replace(base, **{**groups, "frontends": frontends})
 
 
-def _without_strangers(frontend: FrontendConfig, backends: Mapping[str, Section]) -> FrontendConfig:
+def _without_strangers(frontend: Frontend, backends: Mapping[str, StoredSection]) -> Frontend:
     pools = tuple(
         msgspec.structs.replace(pool, backends={name: one for name, one in pool.backends.items() if name in backends})
         for pool in frontend.pools
@@ -119,7 +111,7 @@ def _without_strangers(frontend: FrontendConfig, backends: Mapping[str, Section]
 
 
 def intents(
-    kept: Mapping[bytes, Intent], config: Configuration, fleet: FleetAddresses, wall: datetime
+    kept: Mapping[bytes, Intent], config: BalancerSettings, fleet: FleetAddresses, wall: datetime
 ) -> Iterator[Intent]:
     """What is asked of frontends, and of backends: by name, or by draining their host. Their own name goes first."""
     drained = {

@@ -11,29 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from holdfast.balancer.health import Health, HealthState, HealthThresholds, fresh, rechecked
+from holdfast.balancer.health import Health, HealthState, fresh, rechecked
 from holdfast.balancer.maglev.table import BackendId
-from holdfast.balancer.probing.messages import CheckSettings as CheckSettings
 from holdfast.balancer.probing.messages import TargetSpec
 from holdfast.balancer.vip import Vip, VipSettings, backend
-from holdfast.config.sections.balancer import BalancerSettings as Configuration
-from holdfast.config.sections.frontend import Backend as BackendConfig
-from holdfast.config.sections.frontend import Frontend as FrontendConfig
+from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant
 
 _UNPROBED = (HealthState.PAUSED, HealthState.DISABLED, HealthState.REMOVED)
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedCheck:
-    """One check of one backend: what the prober is told, and how its results count.
-
-    Without a target it is named, but not known: then it never passes, and never fails.
-    """
-
-    target: TargetSpec | None
-    rules: HealthThresholds = field(default_factory=HealthThresholds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +29,16 @@ class ResolvedBackend:
 
     name: str
     identity: BackendId
-    checks: Mapping[str, ResolvedCheck]
+    checks: Mapping[str, TargetSpec | None]
+    """The probe target of each check, by the check's name; None while the store has no check of that name. Such a
+    check neither passes nor fails."""
     enabled: bool = True
 
     @property
     def patience(self) -> Duration:
         """One interval: how long a flush on down waits."""
-        targets = [check.target for check in self.checks.values() if check.target is not None]
-        return max((target.check.interval for target in targets), default=Duration(0))
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """Where the address of a frontend is announced, and how long it has to be down to lose that."""
-
-    device: str
-    withdraw_delay: Duration
+        intervals = (target.check.interval for target in self.checks.values() if target is not None)
+        return max(intervals, default=Duration(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +47,13 @@ class ResolvedFrontend:
 
     name: str
     vip: Vip
-    settings: VipSettings
     pools: tuple[tuple[tuple[str, int], ...], ...]
-    flush_on_down: bool = True
-    slow_start: Duration = Duration(0)
-    panic_below: float = 0.0
-    description: str = ""
-    announce: Announcement | None = None
+    config: Frontend
+    """The frontend as configured; of its pools, only what `pools` holds can be served."""
+
+    @property
+    def settings(self) -> VipSettings:
+        return VipSettings(sticky=self.config.src_ip_sticky)
 
     def backends(self) -> Iterable[str]:
         return (name for pool in self.pools for name, _ in pool)
@@ -102,25 +83,25 @@ class Services:
     @cached_property
     def watched(self) -> Mapping[str, tuple[str, str]]:
         """Whose check a probed target is: its id, to backend and check."""
-        found = ((name, check, how) for name, one in self.backends.items() for check, how in one.checks.items())
-        return {how.target.id: (name, check) for name, check, how in found if how.target is not None}
+        found = ((name, check, target) for name, one in self.backends.items() for check, target in one.checks.items())
+        return {target.id: (name, check) for name, check, target in found if target is not None}
 
     def targets(self, health: Mapping[str, Health]) -> tuple[TargetSpec, ...]:
         """What is to be probed: nothing that an operator holds. One target per backend and check, not per frontend."""
         return tuple(
-            check.target
+            target
             for name, one in self.backends.items()
             if health[name].state not in _UNPROBED
-            for check in one.checks.values()
-            if check.target is not None
+            for target in one.checks.values()
+            if target is not None
         )
 
 
-Locate = Callable[[BackendConfig], str | None]
+Locate = Callable[[Backend], str | None]
 """The address of a backend; None while it is not known."""
 
 
-def roster(config: Configuration, locate: Locate = lambda one: one.address) -> Services:
+def roster(config: BalancerSettings, locate: Locate = lambda one: one.address) -> Services:
     """The configuration, resolved and in order. What cannot be served as it is written is left out, and said so.
 
     In a file all that is refused; from a store it may come in parts, or from several hands.
@@ -130,7 +111,7 @@ def roster(config: Configuration, locate: Locate = lambda one: one.address) -> S
     for name, one in config.backends.items():
         address = locate(one)
         if address is None:
-            missing[f"backend {name}"] = f"{_place(one)} is not known to the store"
+            missing[f"backend {name}"] = f"{one.location} is not known to the store"
         else:
             found[name] = _backend(name, address, one, config.healthchecks)
     backends = dict(sorted(found.items(), key=lambda item: (item[1].identity, item[0])))
@@ -158,40 +139,19 @@ def carry(
     return carried
 
 
-def _place(one: BackendConfig) -> str:
-    return f"endpoint {one.endpoint}" if one.endpoint else f"host {one.host}"
+def _backend(name: str, address: str, one: Backend, checks: Mapping[str, HealthCheck]) -> ResolvedBackend:
+    targets = {check: _target(name, check, address, one.port, checks.get(check)) for check in one.healthcheck}
+    return ResolvedBackend(name, backend(address, one.port), targets, one.enabled)
 
 
-def _backend(name: str, address: str, one: BackendConfig, checks: Mapping[str, HealthCheck]) -> ResolvedBackend:
-    how = {check: _check(name, check, address, one.port, checks.get(check)) for check in one.healthcheck}
-    return ResolvedBackend(name, backend(address, one.port), how, one.enabled)
-
-
-def _check(name: str, check: str, address: str, port: int, how: HealthCheck | None) -> ResolvedCheck:
-    if how is None:  # in a file this is refused; in the store the check may come later
-        return ResolvedCheck(None)
-    settings = CheckSettings(
-        type=how.type,
-        interval=how.interval,
-        fast_interval=how.fast_interval,
-        down_interval=how.down_interval,
-        timeout=how.timeout,
-        jitter=how.jitter / 100,
-        source=how.source or "",
-        path=how.path,
-        host=how.host or "",
-        sni=how.sni or "",
-        statuses=how.ranges,
-        body=how.body or "",
-        verify=how.verify,
-        ca_file=how.ca_file or "",
-    )
-    probed = 0 if how.type == "icmp" else how.port or port
-    return ResolvedCheck(TargetSpec(f"{name}/{check}", address, probed, settings), HealthThresholds(how.rise, how.fall))
+def _target(name: str, check_name: str, address: str, port: int, check: HealthCheck | None) -> TargetSpec | None:
+    if check is None:  # refused in a file; in the store the check may come later
+        return None
+    return TargetSpec(f"{name}/{check_name}", address, 0 if check.type == "icmp" else check.port or port, check)
 
 
 def _frontend(
-    name: str, one: FrontendConfig, config: Configuration, backends: Mapping[str, ResolvedBackend]
+    name: str, one: Frontend, config: BalancerSettings, backends: Mapping[str, ResolvedBackend]
 ) -> ResolvedFrontend:
     vip = Vip.of(one.address, one.protocol, one.port)
     pools, taken = [], set[BackendId]()
@@ -203,18 +163,8 @@ def _frontend(
         kept = {at: (each, weight) for at, each, weight in reversed(fit)}
         taken |= kept.keys()
         pools.append(tuple(kept[at] for at in sorted(kept)))
-    return ResolvedFrontend(
-        name=name,
-        vip=vip,
-        settings=VipSettings(sticky=one.src_ip_sticky),
-        pools=tuple(pools),
-        flush_on_down=one.flush_on_down,
-        slow_start=one.slow_start,
-        panic_below=one.panic_threshold / 100,
-        description=one.description or "",
-        announce=None if one.announce is None else Announcement(one.announce.device, one.announce.withdraw_delay),
-    )
+    return ResolvedFrontend(name, vip, tuple(pools), one)
 
 
-def _weight(name: str, weight: int | None, config: Configuration) -> int:
+def _weight(name: str, weight: int | None, config: BalancerSettings) -> int:
     return config.backends[name].weight if weight is None else weight

@@ -12,15 +12,17 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 import click
 
 from holdfast.balancer.probing.checks import registry
 from holdfast.balancer.probing.external import NotAUrl, Observation, Url, of_frontends
-from holdfast.balancer.probing.messages import CheckSettings, ProbeResult, TargetSpec
+from holdfast.balancer.probing.messages import ProbeResult, TargetSpec
 from holdfast.balancer.probing.prober import Prober
 from holdfast.cli.common.config_flags import effective
 from holdfast.cli.probe.screen import Screen, table
+from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import seconds
 
 FAILED = 1
@@ -59,7 +61,7 @@ class NothingToProbe(click.ClickException):
 def probe(
     config_file: str | None,
     urls: Sequence[str],
-    kind: str,
+    kind: Literal["icmp", "tcp", "http", "https"],
     path: str,
     host: str,
     insecure: bool,
@@ -70,16 +72,15 @@ def probe(
     as_json: bool,
 ) -> None:
     """Probe virtual addresses from outside, with a fresh connection each time. Space pauses, q ends."""
-    like = CheckSettings(
+    like = HealthCheck(
         type=kind,
         path=path,
-        host=host,
+        host=host or None,
         verify=not insecure,
-        tally=header,
         interval=seconds(interval),
         timeout=seconds(timeout),
     )
-    targets = _of_urls(urls, like) if urls else _of_configuration(config_file, like)
+    targets = _of_urls(urls, like, header) if urls else _of_configuration(config_file, like, header)
     watch = ProbeRun(targets, count, _streamed if as_json else None)
     with Screen(live=not as_json and sys.stdout.isatty()) as screen:
         watch.run(screen)
@@ -88,7 +89,7 @@ def probe(
         raise click.exceptions.Exit(FAILED)
 
 
-def _of_urls(urls: Sequence[str], like: CheckSettings) -> list[TargetSpec]:
+def _of_urls(urls: Sequence[str], like: HealthCheck, header: str) -> list[TargetSpec]:
     targets: list[TargetSpec] = []
     for text in urls:
         try:
@@ -98,12 +99,12 @@ def _of_urls(urls: Sequence[str], like: CheckSettings) -> list[TargetSpec]:
             raise NothingToProbe(str(sentence)) from sentence
         except OSError as error:
             raise NothingToProbe(f"{text!r}: the name has no address ({error.strerror})") from error
-        targets += [url.at(address, only=len(addresses) == 1) for address in addresses]
+        targets += [url.at(address, only=len(addresses) == 1, backend_header=header) for address in addresses]
     return targets
 
 
-def _of_configuration(config_file: str | None, like: CheckSettings) -> list[TargetSpec]:
-    targets, left_out = of_frontends(effective(config_file).config.balancer.frontends, like)
+def _of_configuration(config_file: str | None, like: HealthCheck, header: str) -> list[TargetSpec]:
+    targets, left_out = of_frontends(effective(config_file).config.balancer.frontends, like, header)
     for sentence in left_out:
         click.echo(sentence, err=True)
     if not targets:

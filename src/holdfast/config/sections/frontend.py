@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, Name, Section
+from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, Name
+from holdfast.config.sections.stored import StoredSection, Unsigned, set_canonical_address
 
 _WEIGHT = {"small": "a weight is not negative", "big": "a hundred is the whole share", "least": 0, "most": 100}
 
 
-class Backend(Section, frozen=True, kw_only=True):
+class Backend(StoredSection, frozen=True, kw_only=True):
     """One server behind frontends."""
 
     address: Annotated[
@@ -27,7 +28,7 @@ class Backend(Section, frozen=True, kw_only=True):
         ),
     ] = None
     port: Annotated[
-        int,
+        Unsigned,
         FieldDoc(
             "Its port; 0 keeps the port that the client used.",
             small="there is no such port",
@@ -41,7 +42,17 @@ class Backend(Section, frozen=True, kw_only=True):
         FieldDoc("The checks that must pass, by name: one, or a list. Without any it counts as up.", alone=True),
     ] = ()
     enabled: Annotated[bool, FieldDoc("Whether it serves at all; `false` also ends the flows that it has.")] = True
-    weight: Annotated[int, FieldDoc("Its share of new flows where a pool does not say otherwise.", **_WEIGHT)] = 100
+    weight: Annotated[Unsigned, FieldDoc("Its share of new flows where a pool does not say otherwise.", **_WEIGHT)] = (
+        100
+    )
+
+    def __post_init__(self) -> None:
+        set_canonical_address(self, "address")
+
+    @property
+    def location(self) -> str:
+        """The endpoint or host that the backend runs on, for one that has no address of its own."""
+        return f"endpoint {self.endpoint}" if self.endpoint is not None else f"host {self.host}"
 
     def conflicts(self) -> Iterator[FieldConflict]:
         places = [field for field in ("address", "endpoint", "host") if getattr(self, field) is not None]
@@ -50,22 +61,22 @@ class Backend(Section, frozen=True, kw_only=True):
             yield FieldConflict((places[0] if places else "",), f"{said}: give exactly one of them")
 
 
-class PoolMember(Section, frozen=True, kw_only=True):
+class PoolMember(StoredSection, frozen=True, kw_only=True):
     """One backend in one pool."""
 
-    weight: Annotated[int | None, FieldDoc("Its share of new flows here; `null` for the backend's own.", **_WEIGHT)] = (
-        None
-    )
+    weight: Annotated[
+        Unsigned | None, FieldDoc("Its share of new flows here; `null` for the backend's own.", **_WEIGHT)
+    ] = None
 
 
-class Pool(Section, frozen=True, kw_only=True):
+class Pool(StoredSection, frozen=True, kw_only=True):
     """Backends that serve together."""
 
     name: Annotated[Name | None, FieldDoc("What people call it.")] = None
     backends: Annotated[Mapping[str, PoolMember], FieldDoc("The backends, by name.")] = {}
 
 
-class Announce(Section, frozen=True, kw_only=True):
+class Announce(StoredSection, frozen=True, kw_only=True):
     """Putting the address on a device, for a routing daemon to redistribute."""
 
     device: Annotated[Name, FieldDoc("The device that gets the address.")] = "lo"
@@ -81,16 +92,15 @@ class Announce(Section, frozen=True, kw_only=True):
     ] = timedelta(seconds=10)
 
 
-class Frontend(Section, frozen=True, kw_only=True):
+class Frontend(StoredSection, frozen=True, kw_only=True):
     """One address that clients use."""
 
-    description: Annotated[str | None, FieldDoc("For people.")] = None
     address: Annotated[Address, FieldDoc("The virtual address. All its backends are of the same family.")]
     protocol: Annotated[
         Literal["tcp", "udp", "any"], FieldDoc("Which protocol; `any` takes all, and needs port 0.")
     ] = "tcp"
     port: Annotated[
-        int,
+        Unsigned,
         FieldDoc(
             "Which port; 0 for all.",
             small="there is no such port",
@@ -100,6 +110,7 @@ class Frontend(Section, frozen=True, kw_only=True):
         ),
     ] = 0
     pools: Annotated[tuple[Pool, ...], FieldDoc("Who serves: the first pool that can. The others stand by.")] = ()
+    description: Annotated[str | None, FieldDoc("For people.")] = None
     flush_on_down: Annotated[
         bool, FieldDoc("Whether flows of a backend that went down are ended, so that clients come back to another one.")
     ] = True
@@ -115,7 +126,7 @@ class Frontend(Section, frozen=True, kw_only=True):
         ),
     ] = timedelta(0)
     panic_threshold: Annotated[
-        int,
+        Unsigned,
         FieldDoc(
             "Percent of a pool's weight that must be healthy for it to serve. When no pool has that, the first one "
             "serves with all its backends, dead or alive. 0 switches it off.",
@@ -126,6 +137,9 @@ class Frontend(Section, frozen=True, kw_only=True):
         ),
     ] = 0
     announce: Annotated[Announce | None, FieldDoc("Where the address is announced; `null` for nowhere.")] = None
+
+    def __post_init__(self) -> None:
+        set_canonical_address(self, "address")
 
     def members(self) -> Iterator[tuple[int, str, PoolMember]]:
         """Every backend with the number of its pool."""

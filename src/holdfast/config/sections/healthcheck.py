@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, File, Regex, ScalarKind, Section
+from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, File, Regex, ScalarKind
 from holdfast.config.schema.scalars import Unfit, quote
+from holdfast.config.sections.stored import StoredSection, Unsigned, set_canonical_address
 
 _WEB = ("http", "https")
 
@@ -28,14 +29,14 @@ def _statuses(given: str) -> str:
 Statuses = Annotated[str, ScalarKind("HTTP status code or range, such as `200` or `200-299`", _statuses, quoted=True)]
 
 
-class HealthCheck(Section, frozen=True, kw_only=True):
+class HealthCheck(StoredSection, frozen=True, kw_only=True):
     """One way to find out whether a backend serves."""
 
     type: Annotated[
         Literal["icmp", "tcp", "http", "https"], FieldDoc("What is done: a ping, a connection, or a request.")
     ]
     port: Annotated[
-        int | None,
+        Unsigned | None,
         FieldDoc(
             "The port to probe; `null` for the backend's own.",
             small="there is no such port",
@@ -85,7 +86,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
         ),
     ] = _seconds(1)
     rise: Annotated[
-        int,
+        Unsigned,
         FieldDoc(
             "Passes in a row that bring a backend up.",
             small="a backend that flaps is let back in at its first good moment",
@@ -95,7 +96,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
         ),
     ] = 2
     fall: Annotated[
-        int,
+        Unsigned,
         FieldDoc(
             "Failures in a row that take a backend down.",
             small="one lost packet takes a backend out",
@@ -105,7 +106,7 @@ class HealthCheck(Section, frozen=True, kw_only=True):
         ),
     ] = 3
     jitter: Annotated[
-        int,
+        Unsigned,
         FieldDoc(
             "Percent of the interval by which each probe is moved at random, to either side.",
             small="the probes of many balancers fall into step and arrive at once",
@@ -134,6 +135,9 @@ class HealthCheck(Section, frozen=True, kw_only=True):
         True
     )
     ca_file: Annotated[File | None, FieldDoc("Authorities to trust (PEM); `null` for those of this machine.")] = None
+
+    def __post_init__(self) -> None:
+        set_canonical_address(self, "source")
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:

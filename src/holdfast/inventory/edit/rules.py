@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Row, select
 
+from holdfast.config.loading.section import unfit
+from holdfast.config.sections.balancer import BalancerSettings
+from holdfast.config.sections.frontend import Frontend
+from holdfast.config.sections.stored import StoredSection
 from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObject
-from holdfast.inventory.edit import balancing
 from holdfast.inventory.kinds import SERVING, addresses_of, belongs, host_of, network_named
 from holdfast.inventory.sql.objects import batches, rows_named
 from holdfast.inventory.sql.schema import ADDRESSES, OBJECTS
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
@@ -29,6 +34,8 @@ DOCUMENT_LIMIT = 1 << 20
 """Bytes. etcd refuses requests above 1.5 MiB, and a request holds more than the document."""
 KEY_LIMIT = 1_000
 """Bytes. PostgreSQL cannot index much longer ones."""
+_GROUPS: Mapping[str, str] = {HEALTH_CHECK.name: "healthchecks", BACKEND.name: "backends", FRONTEND.name: "frontends"}
+"""The field of the balancer's configuration that holds the objects of a kind."""
 
 
 def refuse_repetition(requests: Sequence[WantedObject]) -> None:
@@ -176,14 +183,25 @@ def _refuse_contradiction(connection: Connection, changes: Sequence[Edit]) -> No
     if not any(edit.kind in SERVING for edit in changes):
         return
     for edit in changes:
-        if edit.kind in SERVING and edit.thing is not None:
-            try:
-                balancing.section(edit.kind, edit.thing)
-            except ValueError as wrong:
-                raise EditRefused(f"{edit.kind.name} {edit.name}: {wrong}") from wrong
-    wrong_together = balancing.contradiction(_served(connection, changes))
-    if wrong_together is not None:
-        raise EditRefused(f"nothing was changed: {wrong_together}")
+        if isinstance(edit.thing, StoredSection):
+            wrong = unfit(edit.thing)
+            if wrong is not None:
+                raise EditRefused(f"{edit.kind.name} {edit.name}: {wrong}")
+    conflict = _conflict(_served(connection, changes))
+    if conflict is not None:
+        raise EditRefused(f"nothing was changed: {conflict}")
+
+
+def _conflict(served: Iterator[tuple[Kind[Any, Any], str, Any]]) -> str | None:
+    """Checks these objects together, by the rules of a balancer's file. Returns the first conflict, in one sentence."""
+    groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS.values()}
+    for kind, name, one in served:
+        # Only the machine that announces the address can say whether that is possible.
+        found = msgspec.structs.replace(one, announce=None) if isinstance(one, Frontend) else one
+        groups[_GROUPS[kind.name]][name] = found
+    whole = msgspec.structs.replace(BalancerSettings(source="etcd"), **groups)
+    conflict = next(whole.conflicts(), None)
+    return None if conflict is None else f"{conflict.fields[0]} {conflict.sentence}"
 
 
 def _served(connection: Connection, changes: Sequence[Edit]) -> Iterator[tuple[Kind[Any, Any], str, Any]]:

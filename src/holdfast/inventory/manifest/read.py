@@ -21,11 +21,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.loading.section import Notes, read_section
+from holdfast.config.loading.section import Notes, read_section, unfit
 from holdfast.config.loading.yaml import Fault, ListNode, Node, ScalarNode, TableNode, parse
 from holdfast.config.schema.scalars import closest
 from holdfast.inventory.changes import WantedObject, wanted
-from holdfast.inventory.edit import balancing
 from holdfast.inventory.kinds import KINDS, REGION_LABEL, SERVING, Thing, name_of
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.name import NameRefused, join
@@ -187,12 +186,13 @@ def _served(kind: Kind[Any, Any], node: Node, region: Region, faults: list[Fault
     name = _name(kind, _plain(node))
     spec = next((value for key, value in node.entries if key.text == "spec"), TableNode((), node.mark))
     notes = Notes()
-    section = read_section(balancing.SECTIONS[kind.name], spec, "spec", notes)
+    thing: Any = read_section(kind.struct, spec, "spec", notes)
     faults += notes.faults
-    if section is msgspec.UNSET or notes.faults:
+    if thing is msgspec.UNSET or notes.faults:
         return ()
-    thing = balancing.thing(kind, section)
-    balancing.section(kind, thing)
+    wrong = unfit(thing)
+    if wrong is not None:
+        raise ValueError(wrong)
     return (wanted(kind, region, name, thing),)
 
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from holdfast import __version__
 from holdfast.balancer.probing.checks import Carrier, CheckType, Conversation, ProbeVerdict, UncheckableTarget
 from holdfast.balancer.probing.checks.body import Body, BodyError
-from holdfast.balancer.probing.messages import CheckSettings, ProbeCode, TargetSpec
+from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
+from holdfast.config.sections.healthcheck import HealthCheck
 
 LIMIT = 64 << 10
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?\r?\n")
@@ -31,7 +32,7 @@ class Expectation(NamedTuple):
     request: bytes
     statuses: tuple[tuple[int, int], ...]
     body: re.Pattern[bytes] | None
-    tally: re.Pattern[bytes] | None
+    backend_header: re.Pattern[bytes] | None
 
     def accepts(self, status: int) -> bool:
         return any(low <= status <= high for low, high in self.statuses)
@@ -84,7 +85,7 @@ class HttpConversation:
         status = int(line[1])
         if not self._wanted.accepts(status):
             return ProbeVerdict(False, ProbeCode.L7STS, _surprise(status, line[2] or b"", head, self._wanted.statuses))
-        self._passing = ProbeVerdict(True, ProbeCode.L7OK, str(status), _header(self._wanted.tally, head))
+        self._passing = ProbeVerdict(True, ProbeCode.L7OK, str(status), _header(self._wanted.backend_header, head))
         if self._wanted.body is None:
             return self._passing
         self._body = Body.of(head, LIMIT)
@@ -135,7 +136,7 @@ def _surprise(status: int, phrase: bytes, head: bytes, wanted: tuple[tuple[int, 
 
 def expectation(target: TargetSpec) -> Expectation:
     check = target.check
-    for name, value in (("path", check.path), ("host", check.host)):
+    for name, value in (("path", check.path), ("host", check.host or "")):
         if re.search(r"[\s\x00-\x1f\x7f]", value):
             raise UncheckableTarget(f"{target.id}: {name} {value!r} has a space or control character in it")
     if not check.path.startswith("/"):
@@ -144,11 +145,11 @@ def expectation(target: TargetSpec) -> Expectation:
         body = re.compile(check.body.encode()) if check.body else None
     except re.error as error:
         raise UncheckableTarget(f"{target.id}: body {check.body!r} is not a regular expression: {error}") from error
-    tally = header(check.tally) if check.tally else None
-    return Expectation(_request(check, target), check.statuses, body, tally)
+    header_ = header(target.backend_header) if target.backend_header else None
+    return Expectation(_request(check, target), check.ranges, body, header_)
 
 
-def _request(check: CheckSettings, target: TargetSpec) -> bytes:
+def _request(check: HealthCheck, target: TargetSpec) -> bytes:
     address = f"[{target.address}]" if ":" in target.address else target.address
     port = "" if target.port == _NAMES.get(check.type) else f":{target.port}"
     lines = (

@@ -121,7 +121,7 @@ trusted = functools.lru_cache(maxsize=64)(TrustStore)
 
 def name_of(target: TargetSpec) -> str:
     """The name to ask for, and to find in the certificate."""
-    host = target.check.host
+    host = target.check.host or ""
     if host.startswith("[") or host.count(":") == 1:
         host = re.sub(r":\d*$", "", host).strip("[]")
     return target.check.sni or host or target.address
@@ -132,7 +132,7 @@ def prepare(target: TargetSpec) -> Callable[[], Conversation]:
     name = name_of(target)
     wanted = expectation(target)
     try:
-        trust = trusted(check.ca_file, verify=check.verify)
+        trust = trusted(check.ca_file or "", verify=check.verify)
         HttpsConversation(
             trust.context(), name, wanted
         )  # a name that TLS cannot ask for is found here, not at the first probe

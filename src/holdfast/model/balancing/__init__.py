@@ -1,1 +1,0 @@
-"""Load-balancing kinds: frontends, backends, health checks."""
