@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.benchmark import Benchmark, Unmeasurable
 from holdfast.balancer.probing.channel import ProberClient
 from holdfast.balancer.probing.messages import Assignment, TargetSpec
-from holdfast.balancer.probing.worker import LINE, PROBER
+from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
 from holdfast.config.root import Config, dump
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.config.sections.paths import PathSettings as Folders
@@ -130,7 +130,7 @@ async def _ours(options: Options, port: int) -> tuple[Pace, dict[str, float]]:
     targets = tuple(TargetSpec(str(number), HERE, port, check) for number in range(options.targets))
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         async with _prober(Path(folder)) as (process, paths):
-            line = ProberClient(paths.socket(LINE))
+            line = ProberClient(paths.socket(PROBES_SOCKET))
             line.assign(Assignment(targets))
             found: list[bool] = []
             listening = asyncio.create_task(_listen(line, found))

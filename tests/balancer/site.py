@@ -1,4 +1,4 @@
-"""A balancer on virtual time: the shipped keeper, a dataplane in memory, and a prober that tells a given truth."""
+"""A balancer on virtual time: the shipped reconciler, a dataplane in memory, and a prober that tells a given truth."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from holdfast.balancer.probing.messages import (
     TargetSpec,
 )
 from holdfast.balancer.reconciler import VipReconciler
-from holdfast.balancer.services.resolved import roster
+from holdfast.balancer.services.resolved import resolve_services
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.vip import Vip, shown
 from holdfast.balancer.warm_up import WarmUp
 from holdfast.config import ConfigFile, Loaded, resolve
-from holdfast.config.sections.balancer import BalancerSettings as Configuration
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.daemon.vitals import Vitals
@@ -33,7 +33,7 @@ from holdfast.testing.fakes.dataplane import FakeDataplane
 _EVERY = 0.25
 
 
-def configuration(text: str) -> Configuration:
+def configuration(text: str) -> BalancerSettings:
     """The `balancer:` section that this text is the inside of."""
     indented = "".join(f"  {line}\n" for line in text.splitlines())
     loaded = resolve(ConfigFile("test", f"balancer:\n{indented}".encode()), {})
@@ -41,7 +41,7 @@ def configuration(text: str) -> Configuration:
     return loaded.config.balancer
 
 
-def simple(*backends: int, frontends: int = 1, extra: str = "", check: str = "") -> Configuration:
+def simple(*backends: int, frontends: int = 1, extra: str = "", check: str = "") -> BalancerSettings:
     """Backends 10.0.0.N behind VIPs 192.0.2.N, all in one pool."""
     lines = ["healthchecks:", f"  web: {{type: tcp, interval: 1s{check}}}", "backends:"]
     lines += [f"  b{n}: {{address: 10.0.0.{n}, port: 80, healthcheck: web}}" for n in backends]
@@ -107,14 +107,14 @@ class Site:
         self._folder = folder
 
     def start(
-        self, config: Configuration, *, low: Duration = seconds(5), high: Duration = seconds(30)
+        self, config: BalancerSettings, *, low: Duration = seconds(5), high: Duration = seconds(30)
     ) -> VipReconciler:
         clock = self.node.clock
-        balancer = BalancerState(roster(config), WarmUp(clock.now(), low, high))
+        balancer = BalancerState(resolve_services(config), WarmUp(clock.now(), low, high))
         vitals = Vitals(clock)
         decisions = DecisionLog(self._folder, "balancer.vips")
         context = Context(clock, vitals, decisions, WorkerMetrics())
-        self.keeper = VipReconciler(
+        self.reconciler = VipReconciler(
             balancer,
             self.dataplane,
             TruthfulProber(self.node, self.truth),
@@ -122,14 +122,14 @@ class Site:
             sync_interval=config.sync_interval,
             source=WantedVips(balancer, clock),
         )
-        self.keeper.complete(1)
-        self.node.run(self.keeper.run(asyncio.Event()))
-        return self.keeper
+        self.reconciler.complete(1)
+        self.node.run(self.reconciler.run(asyncio.Event()))
+        return self.reconciler
 
-    def reload(self, config: Configuration) -> None:
-        self.keeper.balancer.reload(roster(config), self.node.clock.now())
-        self.keeper.complete(self.keeper.source.revision + 1)
-        self.keeper.reloaded()
+    def reload(self, config: BalancerSettings) -> None:
+        self.reconciler.balancer.reload(resolve_services(config), self.node.clock.now())
+        self.reconciler.complete(self.reconciler.source.revision + 1)
+        self.reconciler.reloaded()
 
     def weights(self, vip: int = 1) -> dict[str, int]:
         """What the dataplane has under 192.0.2.N: the end of each backend's address, and its weight."""

@@ -30,8 +30,8 @@ class Operator:
         self.site = site
         self.wishes = BalancerIntentFile(folder / "intents" / "balancer.backends.json")
         decisions = DecisionLog(folder / "decisions", "balancer.vips")
-        self.commands = BalancerCommands(site.keeper, self.wishes, site.node.clock, decisions)
-        self.commands.take_effect()
+        self.commands = BalancerCommands(site.reconciler, self.wishes, site.node.clock, decisions)
+        self.commands.apply_intents()
 
     async def __call__(self, do: str, name: str, **args: object) -> str:
         request = Request("backend", {"do": do, "name": name, **args})
@@ -63,7 +63,7 @@ def play(story: Story, folder: Path) -> None:
 
 def test_pause_and_resume(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
-        assert await ask("pause", "b1", reason="new disk") == "b1 gets no new flows; its established ones go on"
+        assert await ask("pause", "b1", reason="new disk") == "b1 gets no new flows; established flows continue"
         assert ask.site.weights() == {"b1": 0, "b2": 100}
         await ask("resume", "b1")
         assert ask.site.weights() == {"b1": 100, "b2": 100}
@@ -93,12 +93,12 @@ def test_a_weight_goes_before_the_configuration_and_back(tmp_path: Path) -> None
     play(story, tmp_path)
 
 
-@fault("B10", without="holdfast.balancer.commands.control:BalancerCommands._possible")
+@fault("B10", without="holdfast.balancer.commands.control:BalancerCommands._check_possible")
 def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")
         assert await ask.refused("pause", "b1", reason="oops") == "b1: a backend that is disabled cannot be paused"
-        assert ask.site.keeper.balancer.health["b1"].state is HealthState.DISABLED
+        assert ask.site.reconciler.balancer.health["b1"].state is HealthState.DISABLED
         assert [intent.what for intent in ask.wishes.all()] == [IntentKind.DISABLE]
 
     play(story, tmp_path)
@@ -115,7 +115,7 @@ def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path)
         ("weight", "b1", {"reason": "x", "weight": 101}, "a weight is a whole number from 0 to 100"),
         ("weight", "b1", {"reason": "x", "weight": "a"}, "a weight is a whole number from 0 to 100"),
         ("pause", "b11", {"reason": "x"}, "there is no backend 'b11'; did you mean b1"),
-        ("reboot", "b1", {}, "a backend can be told"),
+        ("reboot", "b1", {}, "is not a command for a backend"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, do: str, name: str, args: dict[str, object], said: str) -> None:
@@ -131,8 +131,8 @@ def test_a_wish_runs_out(tmp_path: Path) -> None:
         said = await ask("pause", "b1", reason="new disk", **{"for": "30s"})
         assert "until 00:01:10Z" in said
         await asyncio.sleep(40)
-        ask.commands.take_effect()
-        ask.site.keeper.reloaded()
+        ask.commands.apply_intents()
+        ask.site.reconciler.reloaded()
         await asyncio.sleep(1)
         assert ask.site.weights() == {"b1": 100, "b2": 100}
 
@@ -156,7 +156,7 @@ def test_wishes_survive_a_restart(tmp_path: Path) -> None:
 def test_a_file_of_wishes_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "wishes.json"
     path.write_text("[{")
-    with pytest.raises(RuntimeError, match="mend it, or delete it to forget it"):
+    with pytest.raises(RuntimeError, match="repair it, or delete it to drop all intents"):
         BalancerIntentFile(path)
 
 
@@ -173,8 +173,8 @@ def test_what_was_asked_is_remembered_with_who_and_why(tmp_path: Path) -> None:
 def test_explain_tells_the_whole_story_of_a_backend(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")
-        view = BalancerViews(ask.site.keeper, ask.site.node.clock.now())
-        told = view.explain_backend(ask.site.keeper.balancer.roster.backends["b1"])
+        view = BalancerViews(ask.site.reconciler, ask.site.node.clock.now())
+        told = view.explain_backend(ask.site.reconciler.balancer.services.backends["b1"])
         assert told["state"] == "disabled"
         assert told["why"] == "ada: “broken disk”"
         assert [(one["old"], one["new"]) for one in told["transitions"]] == [("unknown", "up"), ("up", "disabled")]
@@ -188,7 +188,7 @@ def test_the_plan_says_what_is_held_and_what_it_would_move(tmp_path: Path) -> No
         site = ask.site
         site.dataplane.refuse = lambda _change: "no room"
         await ask("pause", "b1", reason="new disk")
-        plan = BalancerViews(site.keeper, site.node.clock.now()).plan()
+        plan = BalancerViews(site.reconciler, site.node.clock.now()).plan()
         assert plan["total"] == 1
         assert 0.45 < plan["moves"][0]["share"] < 0.55
 

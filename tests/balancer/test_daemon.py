@@ -1,4 +1,4 @@
-"""`holdfast balancer` as real processes: prober and keeper, with servers of the test's own, on dry-run."""
+"""`holdfast balancer` as real processes: prober and reconciler, with servers of the test's own, on dry-run."""
 
 from __future__ import annotations
 

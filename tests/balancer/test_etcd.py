@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.balancer.vip import shown
 from holdfast.balancer.worker import BalancerJob
 from holdfast.config import Config
-from holdfast.config.sections.balancer import BalancerSettings as Configuration
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend, Pool, PoolMember
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.config.sections.paths import PathSettings as Folders
@@ -43,7 +43,7 @@ class StoreSite:
         self.truth = Truth()
         self._folder = folder
         self._config = Config(
-            balancer=Configuration(source="etcd", name=node.name),
+            balancer=BalancerSettings(source="etcd", name=node.name),
             paths=Folders(state=str(folder / "state"), runtime=str(folder / "run")),
         )
 
@@ -226,10 +226,10 @@ def test_an_intent_in_the_store_is_every_balancers(tmp_path: Path) -> None:
         other.start()
         await asyncio.sleep(40)
         wish = intent(IntentKind.DISABLE, ScopeTarget.BACKEND, "b1")
-        await one.job._commands._wishes.keep(wish)
+        await one.job._commands._intents.keep(wish)
         await asyncio.sleep(2)
         assert one.served() == other.served() == {**BOTH, "192.0.2.1:80/tcp 10.0.0.1:80": 0}
-        assert one.job.keeper.digests() == other.job.keeper.digests()
+        assert one.job.reconciler.digests() == other.job.reconciler.digests()
 
     simulate(1, scenario)
 
@@ -244,7 +244,7 @@ def test_two_objects_for_one_place_do_not_stop_the_rest(tmp_path: Path) -> None:
         site.start()
         await asyncio.sleep(40)
         assert site.served() == {**BOTH, "192.0.2.2:80/tcp 10.0.0.1:80": 100}
-        assert "frontend g1" in site.job.balancer.roster.missing
+        assert "frontend g1" in site.job.balancer.services.missing
 
     play(story, tmp_path)
 
@@ -270,14 +270,14 @@ def test_peers_say_what_they_program_and_which_input_differs(tmp_path: Path) -> 
         one.start()
         other.start()
         await asyncio.sleep(50)
-        assert one.job._herald is not None
-        assert one.job._herald.differing() == {}
+        assert one.job._peers is not None
+        assert one.job._peers.differing() == {}
         other.truth.down = {"b2"}
         await asyncio.sleep(15)
-        assert one.job._herald.differing() == {"other": ("health",)}
+        assert one.job._peers.differing() == {"other": ("health",)}
         other.node.kill()
         await asyncio.sleep(45)
-        assert one.job._herald.differing() == {}
+        assert one.job._peers.differing() == {}
 
     simulate(1, scenario)
 

@@ -40,19 +40,19 @@ class Operator:
         self.site.start(simple(1, 2, frontends=2))
         wishes = BalancerIntentFile(self._folder / "backends.json")
         decisions = DecisionLog(self._folder / "decisions", "balancer.vips")
-        self._commands = BalancerCommands(self.site.keeper, wishes, self.site.node.clock, decisions)
-        self._commands.take_effect()
+        self._commands = BalancerCommands(self.site.reconciler, wishes, self.site.node.clock, decisions)
+        self._commands.apply_intents()
 
     async def __call__(self, do: str, name: str = "f1", **args: object) -> str:
         request = Request("frontend", {"do": do, "name": name, **args})
         return str(await self._commands.handlers()["frontend"](request, ADA))
 
     def explain(self) -> str:
-        view = BalancerViews(self.site.keeper, self.site.node.clock.now())
-        return "\n".join(explained(view.explain_frontend(self.site.keeper.balancer.roster.frontends["f1"])))
+        view = BalancerViews(self.site.reconciler, self.site.node.clock.now())
+        return "\n".join(explained(view.explain_frontend(self.site.reconciler.balancer.services.frontends["f1"])))
 
     def status(self) -> str:
-        return render(BalancerViews(self.site.keeper, self.site.node.clock.now()).status())
+        return render(BalancerViews(self.site.reconciler, self.site.node.clock.now()).status())
 
 
 def play(story: Callable[[Operator], Coroutine[Any, Any, None]], folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_who_paused_and_resumed_it_is_in_its_history(tmp_path: Path) -> None:
         ("pause", "f9", {"reason": "x"}, "there is no frontend 'f9'; there are 2: holdfast balancer status"),
         ("pause", "f1", {}, "a reason is needed"),
         ("resume", "f1", {}, "frontend 'f1' is not paused; paused are: none"),
-        ("disable", "f1", {"reason": "x"}, "a frontend can be told pause and resume; not 'disable'"),
+        ("disable", "f1", {"reason": "x"}, "'disable' is not a command for a frontend"),
     ],
 )
 def test_what_makes_no_sense_is_declined(

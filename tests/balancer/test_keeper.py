@@ -17,7 +17,7 @@ from holdfast.balancer.probing.messages import ProbeResult
 from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings, backend
 from holdfast.balancer.warm_up import WarmUp
 from holdfast.config import ConfigFile, Loaded, resolve
-from holdfast.config.sections.balancer import BalancerSettings as Configuration
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import Scope
@@ -44,13 +44,13 @@ def intent(what: IntentKind, name: str, weight: int | None = None) -> Intent:
     return Intent(what=what, scope=scope, who="ada", why="maintenance", since=WALL_START, weight=weight)
 
 
-def intend(site: Site, *intents: Intent) -> None:
-    keeper, clock = site.keeper, site.node.clock
-    keeper.touch(keeper.balancer.intend(intents, clock.wall(), clock.now()))
-    keeper.reloaded()
+def apply_intents(site: Site, *intents: Intent) -> None:
+    reconciler, clock = site.reconciler, site.node.clock
+    reconciler.touch(reconciler.balancer.apply_intents(intents, clock.wall(), clock.now()))
+    reconciler.reloaded()
 
 
-async def settled(site: Site, config: Configuration, until: float = 40) -> None:
+async def settled(site: Site, config: BalancerSettings, until: float = 40) -> None:
     site.start(config)
     await asyncio.sleep(until)
 
@@ -95,14 +95,14 @@ def test_a_restart_with_unchanged_health_makes_no_write_at_all(tmp_path: Path, s
         config = simple(1, 2, 3, 4, frontends=3, extra="slow_start: 20s")
         site.truth.down = {"b2"}
         await settled(site, config)
-        intend(site, intent(IntentKind.DISABLE, "b3"), intent(IntentKind.WEIGHT, "b4", 30))
+        apply_intents(site, intent(IntentKind.DISABLE, "b3"), intent(IntentKind.WEIGHT, "b4", 30))
         await asyncio.sleep(2)
-        wishes = site.keeper.balancer.intents
+        wishes = site.reconciler.balancer.intents
         for _ in range(3):
             site.node.kill()
             site.dataplane.calls.clear()
             site.start(config)
-            intend(site, *wishes)
+            apply_intents(site, *wishes)
             await asyncio.sleep(world.random.uniform(0.1, 90))
             assert site.dataplane.calls == []
         assert site.weights() == {"b1": 100, "b2": 0, "b3": 0, "b4": 30}
@@ -130,7 +130,7 @@ def slow_checks() -> Any:
     return configuration("healthchecks: {web: {type: tcp, interval: 20s}}").healthchecks
 
 
-def shuffled(config: Configuration, seed: int) -> Configuration:
+def shuffled(config: BalancerSettings, seed: int) -> BalancerSettings:
     """The same configuration, every map of it in another order."""
     order = random.Random(seed)
 
@@ -163,7 +163,7 @@ def test_two_balancers_with_shuffled_configuration_make_equal_calls_and_equal_ta
         for n in range(1, 13):
             vip = Vip.of(f"192.0.2.{n}", "tcp", 80)
             assert one.dataplane.table(vip) == other.dataplane.table(vip)
-        assert one.keeper.digests() == other.keeper.digests()
+        assert one.reconciler.digests() == other.reconciler.digests()
 
     for seed in range(3):
         simulate(seed, scenario)
@@ -194,7 +194,7 @@ def test_a_transition_reaches_the_dataplane_within_one_batch(tmp_path: Path) -> 
 
 
 def first_user(balancer: Any, backends: Any) -> set[str]:
-    return {balancer.roster.users[name][0] for name in backends}
+    return {balancer.services.users[name][0] for name in backends}
 
 
 @fault(
@@ -214,19 +214,19 @@ def fresh_start(old: Any, new: Any, health: Any, serving: Any, now: Instant) -> 
     return {name: machine.fresh(one.checks, now) for name, one in new.backends.items()}
 
 
-@fault("B5", without="holdfast.balancer.desired.state:carry", by="tests.balancer.test_keeper:fresh_start")
+@fault("B5", without="holdfast.balancer.desired.state:carry_over", by="tests.balancer.test_keeper:fresh_start")
 def test_B5_a_reload_keeps_states_intents_and_the_warm_up(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, 3))
-        intend(site, intent(IntentKind.DISABLE, "b3"))
+        apply_intents(site, intent(IntentKind.DISABLE, "b3"))
         await asyncio.sleep(1)
-        before = site.keeper.balancer.health["b1"]
-        warm = site.keeper.balancer.warm
+        before = site.reconciler.balancer.health["b1"]
+        warm = site.reconciler.balancer.warm
         site.dataplane.calls.clear()
         site.reload(simple(1, 2, 3, 4))
-        assert site.keeper.balancer.health["b1"] == before
-        assert site.keeper.balancer.health["b3"].state is HealthState.DISABLED
-        assert site.keeper.balancer.warm == warm
+        assert site.reconciler.balancer.health["b1"] == before
+        assert site.reconciler.balancer.health["b3"].state is HealthState.DISABLED
+        assert site.reconciler.balancer.warm == warm
         await asyncio.sleep(2)
         assert site.weights() == {"b1": 100, "b2": 100, "b3": 0, "b4": 100}
         touched = {str(call.key) for call in site.dataplane.calls}
@@ -260,11 +260,11 @@ def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp
         await settled(site, simple(1, 2))
         clients = [n for n in range(200) if site.dataplane.connect(VIP, n) == backend("10.0.0.1", 80)]
         assert clients
-        intend(site, intent(IntentKind.PAUSE, "b1"))
+        apply_intents(site, intent(IntentKind.PAUSE, "b1"))
         await asyncio.sleep(1)
         assert site.weights()["b1"] == 0
         assert all((VIP, n) in site.dataplane.flows for n in clients)
-        intend(site, intent(IntentKind.DISABLE, "b1"))
+        apply_intents(site, intent(IntentKind.DISABLE, "b1"))
         await asyncio.sleep(1)
         assert not any((VIP, n) in site.dataplane.flows for n in clients)
 
@@ -300,7 +300,7 @@ def test_B9_what_cannot_change_live_is_torn_down_and_rebuilt(tmp_path: Path) -> 
     play(story, tmp_path)
 
 
-def one_at(server: str, address: str) -> Configuration:
+def one_at(server: str, address: str) -> BalancerSettings:
     backends = f"backends: {{a: {{address: '{server}', port: 80}}}}"
     return configuration(f"{backends}\nfrontends: {{f: {{address: '{address}', pools: [{{backends: {{a: }}}}]}}}}")
 
@@ -347,7 +347,7 @@ def never_late(result: ProbeResult) -> machine.HealthEvent:
     return machine.HealthEvent.PASSED if result.passed else machine.HealthEvent.FAILED
 
 
-async def nobody_notices(keeper: Any) -> None:
+async def nobody_notices(reconciler: Any) -> None:
     await asyncio.Event().wait()
 
 
@@ -362,7 +362,7 @@ def test_B15_a_dataplane_that_comes_back_empty_is_programmed_at_once(tmp_path: P
         full = dict(site.dataplane.objects)
         site.dataplane.away = "it is restarting"
         await asyncio.sleep(20)
-        site.keeper.reconciler.dirty.mark_all()
+        site.reconciler.loop.dirty.mark_all()
         await asyncio.sleep(11)
         site.dataplane.away = None
         await asyncio.sleep(6)
@@ -393,7 +393,7 @@ def test_a_dataplane_that_comes_back_empty_during_warm_up_waits_like_everything(
 def test_B16_a_frontend_that_is_removed_between_event_and_handling_is_tolerated(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, frontends=2, check=", fall: 1"))
-        site.keeper.touch(["f2"])
+        site.reconciler.touch(["f2"])
         site.reload(simple(1, 2, frontends=1))
         await asyncio.sleep(35)
         assert site.weights(2) == {}
@@ -406,7 +406,7 @@ def as_touched(touched: set[str], frontends: Any) -> set[str]:
     return touched
 
 
-@fault("B21", without="holdfast.balancer.reconciler:VipReconciler._judge_silence")
+@fault("B21", without="holdfast.balancer.reconciler:VipReconciler._check_prober")
 def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, extra="slow_start: 20s"))
@@ -419,7 +419,7 @@ def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_
         frozen = site.weights()
         await asyncio.sleep(20)
         assert site.weights() == frozen
-        assert site.keeper.reconciler.held()["no_prober"]
+        assert site.reconciler.loop.held()["no_prober"]
         site.truth.dead = False
         await asyncio.sleep(2)
         assert site.weights() == {"b1": 100, "b2": 100}
@@ -427,7 +427,7 @@ def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_
     play(story, tmp_path)
 
 
-@fault("B15", without="holdfast.balancer.gates:HealthGate._gives_back")
+@fault("B15", without="holdfast.balancer.gates:HealthGate._restores")
 def test_B15_what_is_lost_while_the_prober_is_silent_is_given_back_at_once(tmp_path: Path) -> None:
     """Also to a backend in the midst of its slow start; but nothing that health alone would have changed."""
 
@@ -456,7 +456,7 @@ def test_an_operators_word_passes_although_the_prober_is_silent(tmp_path: Path) 
         await settled(site, simple(1, 2))
         site.truth.dead = True
         await asyncio.sleep(5)
-        intend(site, intent(IntentKind.DISABLE, "b1"))
+        apply_intents(site, intent(IntentKind.DISABLE, "b1"))
         await asyncio.sleep(1)
         assert site.weights() == {"b1": 0, "b2": 100}
 
@@ -473,7 +473,7 @@ def test_B22_without_a_prober_at_the_start_what_was_adopted_stays(tmp_path: Path
         site.truth.dead = how == "dead"
         site.truth.blind = "cut off" if how == "blind" else ""
         site.start(config)
-        intend(site, intent(IntentKind.DISABLE, "b2"))
+        apply_intents(site, intent(IntentKind.DISABLE, "b2"))
         await asyncio.sleep(100)
         assert site.weights() == {"b1": 100, "b2": 0}
 
@@ -525,7 +525,7 @@ def test_B25_one_lost_probe_after_a_restart_flushes_nobody(tmp_path: Path) -> No
         site.truth.down = set()
         await asyncio.sleep(60)
         assert site.dataplane.calls == []
-        assert [t for t in site.keeper.balancer.history["b1"] if t.new is HealthState.DOWN] == []
+        assert [t for t in site.reconciler.balancer.history["b1"] if t.new is HealthState.DOWN] == []
 
     play(story, tmp_path)
 
@@ -550,7 +550,7 @@ def test_a_reload_that_drops_more_than_half_of_the_vips_is_held_by_the_brake(tmp
         site.reload(simple(1, 2, frontends=2))
         await asyncio.sleep(200)
         assert len({key.vip for key in site.dataplane.objects}) == 6
-        assert site.keeper.reconciler.held()["brake"]
+        assert site.reconciler.loop.held()["brake"]
 
     play(story, tmp_path)
 

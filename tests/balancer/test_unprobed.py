@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.balancer.commands.announce_status import outlook
+from holdfast.balancer.commands.announce_status import announce_input
 from holdfast.balancer.health import HealthState
 from holdfast.testing import World, simulate
 from tests.balancer.site import Site, configuration
-from tests.balancer.test_keeper import intend
+from tests.balancer.test_keeper import apply_intents
 
 CONFIG = configuration(
     """\
@@ -29,19 +29,23 @@ def test_what_was_adopted_stays_and_stays_announced_until_something_is_known(tmp
     async def scenario(world: World) -> None:
         site = Site(world.node("lb"), tmp_path)
         site.start(CONFIG)
-        intend(site)
+        apply_intents(site)
         await asyncio.sleep(40)
         assert site.weights() == {"b1": 0, "b2": 100}
         site.node.kill()
         site.truth.mute = {"b2"}  # its check takes longer than the start-up window
         site.start(CONFIG)
-        intend(site)
+        apply_intents(site)
         await asyncio.sleep(60)
         assert site.weights() == {"b1": 0, "b2": 100}
-        assert [one.state for one in outlook(site.keeper, site.node.clock.now()).stands] == [HealthState.UNKNOWN]
+        assert [one.state for one in announce_input(site.reconciler, site.node.clock.now()).frontends] == [
+            HealthState.UNKNOWN
+        ]
         site.truth.mute, site.truth.down = set(), {"b2"}
         await asyncio.sleep(30)
         assert site.weights() == {"b1": 0, "b2": 0}
-        assert [one.state for one in outlook(site.keeper, site.node.clock.now()).stands] == [HealthState.DOWN]
+        assert [one.state for one in announce_input(site.reconciler, site.node.clock.now()).frontends] == [
+            HealthState.DOWN
+        ]
 
     simulate(1, scenario)

@@ -1,10 +1,10 @@
-"""Health: what probe results and an operator's word make of one backend.
+"""Health: the state machine of one backend, driven by probe results and operator commands.
 
 Everything that moves a backend from state to state is in this file, as the table `TRANSITIONS`; an event that a state
 does not know raises `InvalidEvent`. Results are counted in a row and snap back (B7): `fall` failures in a row take a
-backend down, one pass among them starts the count anew, and so for `rise`. From unknown one result decides, but a
-backend that the dataplane was found serving with, or that was up when its check changed, needs `fall` failures (B25).
-A late prober's failure is no failure (B14).
+backend down, and one pass among them restarts the count; `rise` works the same way. From unknown one result decides,
+but a backend that was serving when the dataplane was read at the start, or that was up when its check changed, needs
+`fall` failures (B25). A failure reported by a late prober does not count (B14).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.model.base.time import NEVER, Instant
 
 
 class HealthState(Enum):
-    """What a backend is. `UNKNOWN` is not a real state: it says that nobody knows yet."""
+    """State of a backend. `UNKNOWN` is not a real state: no result has decided it yet."""
 
     UNKNOWN = "unknown"
     UP = "up"
@@ -29,7 +29,7 @@ class HealthState(Enum):
 
 
 class HealthEvent(Enum):
-    """What can happen to a backend."""
+    """Events of a backend."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -42,12 +42,12 @@ class HealthEvent(Enum):
 
 
 class InvalidEvent(ValueError):
-    """The event makes no sense in this state; the message is one sentence for the person who asked."""
+    """The event is not valid in this state; the message is one sentence for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthThresholds:
-    """How many results in a row change a verdict."""
+    """Number of results in a row that change a verdict."""
 
     rise: int = 2
     fall: int = 3
@@ -60,7 +60,7 @@ class CheckCount:
     verdict: HealthState = HealthState.UNKNOWN
     against: int = 0
     careful: bool = False
-    """An unknown verdict that one failure must not turn into down: traffic is being served (B25)."""
+    """Whether one failure must not turn an unknown verdict into down, because it may be serving traffic (B25)."""
 
     @property
     def pace(self) -> ProbeInterval:
@@ -86,7 +86,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """An event with its circumstances: which check found it and by which rules it counts, or who asked and why."""
+    """An event with its reason, and for a probe result with the check and its thresholds."""
 
     event: HealthEvent
     why: str
@@ -95,7 +95,7 @@ class Signal:
 
 
 def fresh(checks: Iterable[str], now: Instant, *, serving: bool = False) -> Health:
-    """A backend of which nothing is known; `serving`: the dataplane was found sending it new flows."""
+    """Health of a backend that has not been probed. `serving`: the dataplane sends it new flows (protection: B25)."""
     counts = {check: CheckCount(careful=serving) for check in checks}
     if not counts:
         return Health(HealthState.UP, counts, now, "it has no health check")
@@ -103,7 +103,7 @@ def fresh(checks: Iterable[str], now: Instant, *, serving: bool = False) -> Heal
 
 
 def rechecked(health: Health, checks: Iterable[str], changed: Iterable[str]) -> Health:
-    """The same backend with other checks: its state stays until the new ones have a verdict (B5)."""
+    """Health after a change of the checks: the state stays until the new checks have a verdict (B5)."""
     anew = set(changed)
     careful = health.state is HealthState.UP
     kept = {check: count for check, count in health.counts.items() if check not in anew}
@@ -111,7 +111,7 @@ def rechecked(health: Health, checks: Iterable[str], changed: Iterable[str]) -> 
 
 
 def step(health: Health, signal: Signal, now: Instant) -> Health:
-    """Carries a backend one event further. Raises `InvalidEvent` for what its state does not know."""
+    """Applies one event. Raises `InvalidEvent` when the state does not know it."""
     move = TRANSITIONS.get((health.state, signal.event))
     if move is None:
         raise InvalidEvent(f"a backend that is {health.state.value} cannot {_VERBS[signal.event]}")
@@ -120,7 +120,7 @@ def step(health: Health, signal: Signal, now: Instant) -> Health:
 
 def _probed(health: Health, signal: Signal, now: Instant) -> Health:
     before = health.counts.get(signal.check)
-    if before is None:  # a result of a check that a reload has taken away meanwhile
+    if before is None:  # a late result of a check that a reload has removed
         return health
     passed = signal.event is HealthEvent.PASSED
     counts = {**health.counts, signal.check: _counted(before, signal.rules, passed=passed)}
@@ -131,7 +131,7 @@ def _probed(health: Health, signal: Signal, now: Instant) -> Health:
 
 
 def _counted(count: CheckCount, rules: HealthThresholds, *, passed: bool) -> CheckCount:
-    """B7: consecutive, and snapping: what agrees with the verdict forgets all that spoke against it."""
+    """Counts one result; one that agrees with the verdict resets the count (protection: B7)."""
     if count.verdict is HealthState.UNKNOWN:
         if passed:
             return CheckCount(HealthState.UP)
@@ -147,7 +147,7 @@ def _counted(count: CheckCount, rules: HealthThresholds, *, passed: bool) -> Che
 
 
 def _combined(counts: Iterable[CheckCount]) -> HealthState:
-    """All checks must pass; until each has a verdict, only a failed one decides."""
+    """Combines the checks: all must pass; until each has a verdict, only a failed one decides."""
     verdicts = {count.verdict for count in counts}
     if HealthState.DOWN in verdicts:
         return HealthState.DOWN
@@ -163,12 +163,12 @@ def _to(state: HealthState) -> Callable[[Health, Signal, Instant], Health]:
 
 
 def _anew(health: Health, signal: Signal, now: Instant) -> Health:
-    """Back from an operator's hold: what was known before it is too old to count."""
+    """Ends an operator's hold: the health from before it is too old to count."""
     return fresh(health.counts, now)
 
 
-_IN_FLIGHT = (HealthEvent.PASSED, HealthEvent.FAILED, HealthEvent.LATE)
-"""A probe that was under way when the backend was paused, disabled or removed still comes home."""
+_RESULTS = (HealthEvent.PASSED, HealthEvent.FAILED, HealthEvent.LATE)
+"""Results that still arrive after the backend was paused, disabled or removed."""
 
 TRANSITIONS: Mapping[tuple[HealthState, HealthEvent], Callable[[Health, Signal, Instant], Health]] = {
     **{(state, HealthEvent.PASSED): _probed for state in (HealthState.UNKNOWN, HealthState.UP, HealthState.DOWN)},
@@ -192,7 +192,7 @@ TRANSITIONS: Mapping[tuple[HealthState, HealthEvent], Callable[[Health, Signal, 
     **{
         (state, event): _nothing
         for state in (HealthState.PAUSED, HealthState.DISABLED, HealthState.REMOVED)
-        for event in _IN_FLIGHT
+        for event in _RESULTS
     },
 }
 

@@ -1,7 +1,7 @@
-"""What an operator asked of backends and frontends, kept where a restart finds it: one small file in the state folder.
+"""Operator intents about backends and frontends, in one small file of the state folder.
 
-Written before it takes effect. A file that cannot be read stops the start with a sentence: an operator may have said
-disable, and to forget that would put a broken server back into service.
+The file is written before an intent takes effect. A file that cannot be read stops the start: an operator may have
+disabled a backend, and forgetting that would put a broken server back into service.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from holdfast.runtime.paths import write_atomically
 
 
 class IntentStore(Protocol):
-    """Where intents are kept."""
+    """Storage of intents: a file of this machine, or the store."""
 
     def all(self) -> tuple[Intent, ...]: ...
 
     async def keep(self, intent: Intent, instead_of: tuple[IntentName, ...] = ()) -> None:
-        """Keeps it; an older one about the same, and those that it takes the place of, go."""
+        """Stores an intent; it replaces an older one of the same name and those in `instead_of`."""
         ...
 
     async def drop(self, names: tuple[IntentName, ...]) -> None: ...
@@ -32,7 +32,7 @@ class BalancerIntentFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._intents = {intent.name: intent for intent in self._remembered()}
+        self._intents = {intent.name: intent for intent in self._read()}
 
     def all(self) -> tuple[Intent, ...]:
         return tuple(self._intents.values())
@@ -49,10 +49,12 @@ class BalancerIntentFile:
         write_atomically(self._path, msgspec.json.encode(list(intents.values())))
         self._intents = intents
 
-    def _remembered(self) -> list[Intent]:
+    def _read(self) -> list[Intent]:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=list[Intent])
         except FileNotFoundError:
             return []
         except (OSError, msgspec.MsgspecError) as error:
-            raise RuntimeError(f"{self._path} cannot be read ({error}): mend it, or delete it to forget it") from error
+            raise RuntimeError(
+                f"cannot read {self._path} ({error}): repair it, or delete it to drop all intents"
+            ) from error

@@ -1,4 +1,4 @@
-"""What the balancer measures. Labels are bounded by what is configured."""
+"""Metrics of the balancer. The configuration bounds the number of label values."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ class BalancerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.transitions = Counter(
             "holdfast_backend_transitions",
-            "Changes of state of backends, by the new one.",
+            "State changes of backends, by new state.",
             ["state"],
             registry=registry,
         )
-        self.moved = Counter("holdfast_buckets_moved", "Buckets that were given to another backend.", registry=registry)
+        self.moved = Counter("holdfast_buckets_moved", "Buckets that moved to another backend.", registry=registry)
         self.backends = Gauge("holdfast_backends", "Backends, by state.", ["state"], registry=registry)
         self.frontend_up = Gauge(
             "holdfast_frontend_up", "Whether the frontend has a backend that serves.", ["frontend"], registry=registry
         )
         self.frontend_panic = Gauge(
-            "holdfast_frontend_panic", "Whether it serves with all its backends.", ["frontend"], registry=registry
+            "holdfast_frontend_panic",
+            "Whether the frontend is in panic and serves with all its backends.",
+            ["frontend"],
+            registry=registry,
         )
         self.digest = Gauge(
             "holdfast_balancer_digest_info",
-            "Digest of what is programmed, and of what it was made from; equal on equal peers.",
+            "Digests of the programmed table and of its inputs; equal on equal peers.",
             ["table", "configuration", "health", "intents"],
             registry=registry,
         )
         self.peers = Gauge(
             "holdfast_peers_differing",
-            "Peers with another table, by the input that differs.",
+            "Peers with a different table, by the input that differs.",
             ["input"],
             registry=registry,
         )
@@ -42,7 +45,7 @@ class BalancerMetrics:
     def show(
         self, backends: Mapping[HealthState, int], frontends: Mapping[str, tuple[bool, bool]], digests: Digests
     ) -> None:
-        """Frontends are up, and in panic, or not. What is gone disappears."""
+        """Sets all gauges. `frontends` has (up, panic) per frontend; what is gone from the configuration disappears."""
         for state in HealthState:
             self.backends.labels(state=state.value).set(backends.get(state, 0))
         self.frontend_up.clear()

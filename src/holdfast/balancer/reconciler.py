@@ -1,8 +1,8 @@
-"""The keeper: hears the prober, keeps the dataplane as wanted, and says what it did. Thin: `core` decides.
+"""VIP reconciler: applies probe reports to the state, and reconciles the dataplane with it.
 
-Frontends that something happened to are gathered for 50 ms and then looked at together, each by its own keys, so that
-one event is one look at one frontend, and a storm of events is one batch. What the dataplane holds at the start is
-adopted before anything is written to it. VIPs go only in a full comparison.
+`desired.state` decides; this module does the IO. Frontends that change are gathered for 50 ms and then compared
+together, each by its own keys, so that one event compares one frontend and a storm of events is one batch. What the
+dataplane holds at the start is adopted before anything is written. VIPs are deleted only in a full comparison.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.announce.vip_gate import AnnouncedGate, host_of
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.desired.pools import Serving
@@ -35,21 +36,19 @@ from holdfast.reconcile import Away, Brake, PauseGate, Synced, SyncGate
 from holdfast.runtime.daemon.context import Context
 from holdfast.runtime.decision_log import Decision
 from holdfast.runtime.reconciler import Reconciler
-from holdfast.runtime.reconciler.place import LoopTimings as LoopPace
-from holdfast.runtime.reconciler.place import Place
+from holdfast.runtime.reconciler.place import LoopTimings, Place
 
 log = structlog.get_logger(__name__)
 
-NAME = "vips"
 GATHER = Duration(milliseconds=50)
 SILENT_AFTER = Duration(seconds=3)
 METER = Duration(seconds=15)
-_POLL = Duration(milliseconds=250)
-_ADOPT_AGAIN = Duration(milliseconds=200)
+_TICK_EVERY = Duration(milliseconds=250)
+_ADOPT_RETRY = Duration(milliseconds=200)
 
 
 class ProberLink(Protocol):
-    """The line to the prober."""
+    """Connection to the prober."""
 
     def assign(self, wanted: Assignment) -> None: ...
 
@@ -69,20 +68,22 @@ class VipReconciler:
         sync_interval: Duration,
         source: WantedVips,
         namespace: str = "",
+        on_tick: Callable[[Instant], None] = lambda _now: None,
     ) -> None:
+        """`on_tick` is called several times a second, for what else changes by itself (an intent that expires)."""
         self.balancer = balancer
         self.dataplane = dataplane
         self.source = source
         self.namespace = namespace
-        self.intent: PauseGate[VipKey] = PauseGate(NAME)
-        self.pauses = FrontendPauseGate(balancer.standing)
+        self.intent: PauseGate[VipKey] = PauseGate(VIPS_WORKER)
+        self.pauses = FrontendPauseGate(balancer.frontend_state)
         self.sync = SyncGate({source.name: Synced(balancer.warm.started)})
-        self.warm_up = WarmUpGate(balancer.warm, balancer.standing)
-        self.brake: Brake[VipKey, Value] = Brake(f"{NAME}/brake", KINDS)
-        self.farewell = AnnouncedGate(self.brake, self._is_announced)
-        self.target = VipTarget(dataplane, self._moves)
+        self.warm_up = WarmUpGate(balancer.warm, balancer.frontend_state)
+        self.brake: Brake[VipKey, Value] = Brake(f"{VIPS_WORKER}/brake", KINDS)
+        self.announced_gate = AnnouncedGate(self.brake, self._is_announced)
+        self.target = VipTarget(dataplane, self._log_moves)
         self.health = HealthGate(
-            balancer.standing, since=balancer.warm.started, programmed=lambda key: self.target.programmed.get(key)
+            balancer.frontend_state, since=balancer.warm.started, programmed=lambda key: self.target.programmed.get(key)
         )
         self.metrics = BalancerMetrics(context.metrics.registry)
         self.meter = TrafficMeter(dataplane, context.metrics.registry)
@@ -90,25 +91,24 @@ class VipReconciler:
         self._clock = context.clock
         self._vitals = context.vitals
         self._decisions = context.decisions
-        self._spoken = balancer.warm.started
+        self._last_report = balancer.warm.started
         self._touched: set[str] = set()
         self._gathering: asyncio.TimerHandle | None = None
         self._woken = asyncio.Event()
         self._over = False
-        self.on_tick: Callable[[Instant], None] = lambda _now: None
-        """Called now and then: what else changes by itself (an intent that runs out)."""
-        self.reconciler: Reconciler[VipKey, Value] = Reconciler(
+        self._on_tick = on_tick
+        self.loop: Reconciler[VipKey, Value] = Reconciler(
             self._place(),
             context,
-            LoopPace(audit=sync_interval, recheck=Duration(milliseconds=500)),
+            LoopTimings(audit=sync_interval, recheck=Duration(milliseconds=500)),
         )
 
     def _place(self) -> Place[VipKey, Value]:
         return Place(
-            name=NAME,
+            name=VIPS_WORKER,
             source=self.source,
             target=self.target,
-            gates=(self.intent, self.pauses, self.warm_up, self.health, self.sync, self.farewell),
+            gates=(self.intent, self.pauses, self.warm_up, self.health, self.sync, self.announced_gate),
             kinds=KINDS,
             show=str,
             same=_same,
@@ -117,54 +117,53 @@ class VipReconciler:
         )
 
     def _is_announced(self, host: str) -> bool:
-        """Whether a frontend wants that address announced."""
-        frontends = self.balancer.roster.frontends.values()
+        """Tells whether a frontend wants this address announced."""
+        frontends = self.balancer.services.frontends.values()
         return any(one.config.announce is not None and host_of(one.vip) == host for one in frontends)
 
     def complete(self, revision: int, unreadable: tuple[str, ...] = ()) -> None:
-        """The configuration is known to be all there is, at this revision."""
+        """Marks the configuration as complete at this revision."""
         self.source.revision = revision
         self.sync.note_source(self.source.name, Synced(self._clock.now(), revision, unreadable))
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until told to stop. What is programmed stays."""
+        """Runs until stopped. What is programmed stays."""
         await self._adopt(stopping)
         self._prober.assign(self.balancer.assignment(self.namespace))
         async with asyncio.TaskGroup() as tasks:
             helpers = [
-                tasks.create_task(self._listen(), name="listen"),
-                tasks.create_task(self._tend(), name="tend"),
+                tasks.create_task(self._read_reports(), name="reports"),
+                tasks.create_task(self._tick_periodically(), name="tick"),
                 tasks.create_task(self._watch_dataplane(), name="dataplane"),
-                tasks.create_task(self._meter(), name="meter"),
+                tasks.create_task(self._measure_traffic(), name="traffic"),
             ]
-            await tasks.create_task(self.reconciler.run(stopping), name="reconciler")
+            await tasks.create_task(self.loop.run(stopping), name="reconciler")
             for helper in helpers:
                 helper.cancel()
 
     def touch(self, frontends: Iterable[str]) -> None:
-        """Something happened to these: they are looked at within 50 ms, all that gather until then at once."""
+        """Compares these frontends within 50 ms, together with all others that change until then."""
         self._touched |= set(frontends)
         if self._touched and self._gathering is None:
             loop = asyncio.get_running_loop()
-            self._gathering = loop.call_later(GATHER.total_seconds(), self._look)
+            self._gathering = loop.call_later(GATHER.total_seconds(), self._compare_touched)
 
     def reloaded(self) -> None:
-        """The roster, or an operator's wish, has changed: the prober gets new orders and everything is compared."""
+        """Reacts to new services or intents: the prober gets a new assignment, and everything is compared."""
         self._prober.assign(self.balancer.assignment(self.namespace))
-        self.tell_transitions()
-        self.reconciler.dirty.mark_all()
+        self.log_transitions()
+        self.loop.dirty.mark_all()
         self._woken.set()
 
     def digests(self) -> digest.Digests:
-        """Of what is programmed, and of what it was made from."""
+        """Digests of what is programmed, and of the inputs it was computed from."""
         balancer = self.balancer
-        wishes = (*balancer.intents, *balancer.pauses.values())
-        held = [(one.what.value, str(one.scope), one.weight) for one in wishes]
+        intents = [(one.what.value, str(one.scope), one.weight) for one in balancer.holding_intents()]
         return digest.Digests(
             table=digest.of_table(self.target.held.items()),
-            configuration=digest.of_struct((balancer.roster.backends, balancer.roster.frontends)),
+            configuration=digest.of_struct((balancer.services.backends, balancer.services.frontends)),
             health=digest.of_health({name: one.state for name, one in balancer.health.items()}),
-            intents=digest.of_struct(sorted(held, key=str)),
+            intents=digest.of_struct(sorted(intents, key=str)),
         )
 
     def measure(self, now: Instant) -> None:
@@ -174,8 +173,8 @@ class VipReconciler:
         self.metrics.show(states, frontends, self.digests())
 
     def serving(self, now: Instant) -> Mapping[str, Serving]:
-        """Every frontend as it should be now."""
-        frontends = self.balancer.roster.frontends
+        """The desired serving state of every frontend."""
+        frontends = self.balancer.services.frontends
         return {name: self.balancer.desired(one, now).serving for name, one in frontends.items()}
 
     async def _adopt(self, stopping: asyncio.Event) -> None:
@@ -183,120 +182,127 @@ class VipReconciler:
             try:
                 held = await self.dataplane.read()
             except Away as away:
-                log.warning(f"the dataplane cannot be read yet: {away}")
+                log.warning("cannot read the dataplane yet, will retry", error=str(away))
                 self._vitals.attempted(success=False, state=f"waiting: {away.what}")
-                await asyncio.sleep(_ADOPT_AGAIN.total_seconds())
+                await asyncio.sleep(_ADOPT_RETRY.total_seconds())
                 continue
             self.target.adopt(held)
             self.balancer.adopt(held)
             vips = sum(KINDS.of(key) == "vip" for key in held)
             log.info(
-                f"found {vips} VIPs with {len(held) - vips} entries in the dataplane; they stay until health is known"
+                "adopted the dataplane; it stays as it is until health is known", vips=vips, entries=len(held) - vips
             )
             return
 
-    async def _listen(self) -> None:
+    async def _read_reports(self) -> None:
         async with contextlib.aclosing(self._prober.reports()) as reports:
             async for report in reports:
-                self.hear(report)
+                self.on_report(report)
 
-    def hear(self, report: ProbeReport) -> None:
+    def on_report(self, report: ProbeReport) -> None:
         now = self._clock.now()
-        # A prober that cannot probe as told is as good as silent (B14), unless it finds something all the same.
+        # B14: a prober in trouble counts as silent, unless it has results all the same.
         if report.results or not report.trouble:
-            self._spoken = now
-        self.touch(self.balancer.heard(report, now))
+            self._last_report = now
+        self.touch(self.balancer.on_report(report, now))
         if self.balancer.paced:
             self._prober.pace(self.balancer.paced)
             self.balancer.paced = {}
-        self.tell_transitions()
-        self.tend(now)
+        self.log_transitions()
+        self.tick(now)
 
-    async def _tend(self) -> None:
+    async def _tick_periodically(self) -> None:
         while True:
-            self.tend(self._clock.now())
+            self.tick(self._clock.now())
             due = self.balancer.next_due()
-            pause = _POLL if due is None else min(_POLL, max(Duration(0), due - self._clock.now()))
+            pause = _TICK_EVERY if due is None else min(_TICK_EVERY, max(Duration(0), due - self._clock.now()))
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.001, pause.total_seconds())):
                     await self._woken.wait()
 
-    def tend(self, now: Instant) -> None:
-        """What time alone changes: releases, steps of slow start, flushes that have waited, silence."""
+    def tick(self, now: Instant) -> None:
+        """Applies what time alone changes: releases, steps of slow starts, delayed flushes, a silent prober."""
         for name, trigger in self.balancer.released(now).items():
-            log.info(f"warm-up lets {name} through: {trigger.value}")
+            log.info("warm-up released a frontend", frontend=name, reason=trigger.value)
             self.touch([name])
         self.warm_up.warm = self.balancer.warm
-        self.health.told = self.balancer.told
-        self._judge_silence(now)
+        self.health.has_results = self.balancer.has_results
+        self._check_prober(now)
         self.touch(self.balancer.due(now))
-        self.on_tick(now)
+        self._on_tick(now)
         if not self._over and self.balancer.warm.phase(now) is WarmUpPhase.OVER:
             self._over = True
-            self.reconciler.dirty.mark_all()
+            self.loop.dirty.mark_all()
 
-    def _judge_silence(self, now: Instant) -> None:
-        silent = self._spoken if now - self._spoken > SILENT_AFTER else None
-        if (silent is None) != (self.health.silent is None):
-            said = (
-                "the prober is silent: health changes nothing until it speaks" if silent else "the prober speaks again"
-            )
-            log.log(30 if silent else 20, said)
-        self.health.silent = silent
+    def _check_prober(self, now: Instant) -> None:
+        """Closes the health gate while the prober is silent (protection: B21)."""
+        silent_since = self._last_report if now - self._last_report > SILENT_AFTER else None
+        was_silent = self.health.silent_since is not None
+        if silent_since is not None and not was_silent:
+            log.warning("the prober is silent; health changes are held until it reports again")
+        elif silent_since is None and was_silent:
+            log.info("the prober reports again")
+        self.health.silent_since = silent_since
 
-    def _look(self) -> None:
+    def _compare_touched(self) -> None:
         self._gathering = None
         now = self._clock.now()
         frontends, self._touched = self._touched, set()
-        roster = self.balancer.roster
-        for name in _still_there(frontends, roster.frontends):
-            self.reconciler.dirty.mark(key for key, _ in self.balancer.desired(roster.frontends[name], now).objects)
+        services = self.balancer.services
+        for name in _still_there(frontends, services.frontends):
+            self.loop.dirty.mark(key for key, _ in self.balancer.desired(services.frontends[name], now).objects)
 
     async def _watch_dataplane(self) -> None:
         while True:
             await self.dataplane.lost()
-            said = "what was programmed was changed, or lost, behind our back: everything is compared again"
-            log.warning(said)
+            sentence = "another program changed or removed what is programmed: everything is compared again"
+            log.warning(sentence)
             self.meter.disturbed += 1
-            disturbed = Decision(self._clock.wall(), NAME, "disturbed", "dataplane", "noticed", said, "dataplane")
+            disturbed = Decision(
+                self._clock.wall(), VIPS_WORKER, "disturbed", "dataplane", "noticed", sentence, "dataplane"
+            )
             self._decisions.write([disturbed])
-            self.reconciler.dirty.mark_all()
+            self.loop.dirty.mark_all()
 
-    async def _meter(self) -> None:
+    async def _measure_traffic(self) -> None:
         while True:
-            await self.meter.measure(self.balancer.roster)
+            await self.meter.measure(self.balancer.services)
             await asyncio.sleep(METER.total_seconds())
 
-    def _moves(self, moved: Sequence[BucketMoves]) -> None:
+    def _log_moves(self, moved: Sequence[BucketMoves]) -> None:
         for one in moved:
             self.metrics.moved.inc(one.churn.moved)
             if one.churn.moved:
-                log.info(f"{one.vip}: moves {one.churn}")
+                log.info("moved buckets of a VIP", vip=str(one.vip), moved=one.churn.moved, buckets=one.churn.buckets)
 
-    def tell_transitions(self) -> None:
-        """Each transition is a line in the log and a record in the decision log."""
-        news, self.balancer.news = self.balancer.news, []
-        for transition in news:
+    def log_transitions(self) -> None:
+        """Writes each new transition to the log and to the decision log."""
+        transitions, self.balancer.unlogged = self.balancer.unlogged, []
+        for transition in transitions:
             self.metrics.transitions.labels(state=transition.new.value).inc()
             log.info(
-                f"backend {transition.backend} is {transition.new.value}: {transition.why}", was=transition.old.value
+                "backend changed state",
+                backend=transition.backend,
+                state=transition.new.value,
+                was=transition.old.value,
+                reason=transition.why,
             )
-        self._decisions.write([self._record(transition) for transition in news])
+        self._decisions.write([self._record(transition) for transition in transitions])
 
     def _record(self, transition: HealthTransition) -> Decision:
         sentence = f"{transition.old.value} → {transition.new.value}: {transition.why}"
         key = f"backend/{transition.backend}"
-        return Decision(self._clock.wall(), NAME, "transition", key, transition.new.value, sentence, "backend")
+        return Decision(self._clock.wall(), VIPS_WORKER, "transition", key, transition.new.value, sentence, "backend")
 
 
 def _same(wanted: Value, held: Value) -> bool:
-    """Whether nothing is to be done. An entry at zero whose flows were ended has none, also if some might live now."""
+    """Compares two values. An entry at weight 0 whose flows were killed needs no second kill (protection: B6)."""
     if isinstance(wanted, BackendEntry) and isinstance(held, BackendEntry) and not wanted.weight and not held.weight:
         return held.kill or not wanted.kill
     return wanted == held
 
 
 def _still_there(touched: set[str], frontends: Mapping[str, ResolvedFrontend]) -> set[str]:
-    """B16: a frontend that is gone by now is left to a full comparison."""
+    """Drops frontends that are gone by now; a full comparison handles them (protection: B16)."""
     return touched & frontends.keys()

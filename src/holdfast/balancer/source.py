@@ -1,4 +1,4 @@
-"""The source of the balancer's reconciler: what every frontend should be, computed when it is asked for."""
+"""Source of the VIP reconciler: the desired state of every frontend, computed when it is read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast.runtime.clock import Clock
 
 
 async def _nothing() -> None:
-    """A file is as fresh as it was when it was read: it is read again on demand only."""
+    """A configuration file is read again only on a reload, so there is nothing to refresh."""
 
 
 class WantedVips:
-    """What is wanted. `name` and `revision` say by which configuration."""
+    """Wanted VIPs and entries. `name` and `revision` identify the configuration that they come from."""
 
     def __init__(
         self, balancer: BalancerState, clock: Clock, name: str = "file", fresh: Callable[[], Awaitable[None]] = _nothing
@@ -34,7 +34,7 @@ class WantedVips:
         ]
 
     async def get(self, keys: Collection[VipKey]) -> Mapping[VipKey, Owned[Value]]:
-        at, wanted = self._balancer.roster.at, set(keys)
+        at, wanted = self._balancer.services.at, set(keys)
         now = self._clock.now()
         frontends = [at[vip] for vip in {key.vip for key in wanted} if vip in at]
         objects = [pair for frontend in frontends for pair in self._balancer.desired(frontend, now).objects]
@@ -44,9 +44,9 @@ class WantedVips:
         await self._fresh()
 
     def objects(self) -> Iterator[tuple[VipKey, Owned[Value]]]:
-        """Everything that is wanted, in order."""
+        """All wanted objects, in key order."""
         now = self._clock.now()
-        for frontend in self._balancer.roster.frontends.values():
+        for frontend in self._balancer.services.frontends.values():
             for key, value in self._balancer.desired(frontend, now).objects:
                 yield key, self._owned(value)
 

@@ -1,7 +1,7 @@
-"""The target of the balancer's reconciler: a dataplane, seen as keys and values.
+"""Target of the VIP reconciler: a dataplane, seen as keys and values.
 
-Here an attribute that cannot change live becomes a tear-down and a rebuild with the entries that were there (B9), and
-here each batch says, before it is made, how many buckets it moves.
+A changed attribute that the dataplane cannot change live becomes a delete and a create with the entries that were there
+(B9). Before each batch is applied, the number of buckets that it moves is predicted.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ log = structlog.get_logger(__name__)
 
 ValueChange = Change[VipKey, Value]
 _EXACTLY = 8
-"""VIPs whose tables are built to count what moves; for more at once the event loop would stand still."""
+"""Up to so many VIPs, tables are built to count the moves; for more that would block the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketMoves:
-    """What a batch of changes did to one VIP's new flows."""
+    """Buckets that a batch of changes moves at one VIP."""
 
     vip: Vip
     churn: Churn
 
 
 class VipTarget:
-    """The VIPs of a dataplane. `told` hears of every batch what it moves, before it is applied."""
+    """The VIPs of a dataplane. `on_moves` is called before each batch, with the buckets that it moves."""
 
     def __init__(
-        self, dataplane: VipDataplane, told: Callable[[Sequence[BucketMoves]], None] = lambda _moved: None
+        self, dataplane: VipDataplane, on_moves: Callable[[Sequence[BucketMoves]], None] = lambda _moved: None
     ) -> None:
         self._dataplane = dataplane
-        self._told = told
+        self._on_moves = on_moves
         self.held: dict[VipKey, Value] = {}
-        """What the dataplane is known to hold, as of the last look."""
+        """Contents of the dataplane as of the last read."""
         self.programmed: dict[VipKey, Value] = {}
-        """What was found at the start and what was written since, also if somebody has taken it away."""
+        """Values found at the start or written since, also if another program has removed them."""
 
     def adopt(self, held: Mapping[VipKey, Value]) -> None:
-        """This is what the dataplane holds at the start."""
+        """Takes the contents of the dataplane at the start."""
         self.held, self.programmed = dict(held), dict(held)
 
     async def read(self, after: VipKey | None) -> tuple[Sequence[tuple[VipKey, Owned[Value]]], VipKey | None]:
@@ -61,7 +61,7 @@ class VipTarget:
     async def apply(self, ready: Sequence[ValueChange]) -> Sequence[Outcome[VipKey, Value]]:
         touched = {change.key.vip for change in ready}
         held = await self._dataplane.read(touched)
-        self._told(predicted(held, ready, self._dataplane.describe().table_size))
+        self._on_moves(predicted(held, ready, self._dataplane.describe().table_size))
         steps = [step for change in ready for step in self._steps(change, held)]
         errors = await self._dataplane.apply([step for step, _ in steps])
         failed: dict[VipKey, str] = {}
@@ -80,13 +80,15 @@ class VipTarget:
                     known[change.key] = change.new.value
 
     def _steps(self, change: ValueChange, held: Mapping[VipKey, Value]) -> Iterator[tuple[ValueChange, ValueChange]]:
-        """The change as the dataplane can make it, each step with the change that it belongs to."""
+        """Splits a change into steps that the dataplane can make, each with the change that it belongs to."""
         if change.op is not Op.REPLACE or self._is_live(change):
             yield change, change
             return
         assert change.new is not None
         entries = [key for key in sorted(held) if key.vip == change.key.vip and key.backend != NO_BACKEND]
-        log.warning(f"{change.key} is torn down and rebuilt with {len(entries)} entries: this cannot change live")
+        log.warning(
+            "rebuilding a VIP, because this attribute cannot change live", vip=str(change.key), entries=len(entries)
+        )
         yield Change(Op.DELETE, change.key, change.old, None), change
         yield Change(Op.CREATE, change.key, None, change.new), change
         for key in entries:
@@ -105,7 +107,7 @@ class VipTarget:
 
 
 def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange], size: int) -> list[BucketMoves]:
-    """What these changes move, per VIP that has or gets a table."""
+    """Counts the buckets that these changes move, per VIP that has or gets a table."""
     after = dict(held)
     for change in changes:
         if change.new is None:
@@ -119,5 +121,5 @@ def predicted(held: Mapping[VipKey, Value], changes: Sequence[ValueChange], size
 
 
 def _found(value: Value) -> Owned[Value]:
-    """Nobody's name is on what a dataplane holds: it goes only when every source is known to be complete."""
+    """A dataplane does not record who wanted an object, so it is deleted only when every source is complete."""
     return Owned(value, "", 0)

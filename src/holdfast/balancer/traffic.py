@@ -1,7 +1,6 @@
-"""The meter: what passes to each backend, how often the dataplane is written to, and how often somebody disturbs it.
+"""Traffic meter: packets, bytes and flows per backend, writes to the dataplane, and changes by other programs.
 
-Samples are of what the dataplane counts by itself, under the names that people gave. A dataplane that is away is not
-counted, and its last figures stay until it is back.
+The dataplane counts; the meter adds the configured names. While the dataplane is unreachable, the last figures stay.
 """
 
 from __future__ import annotations
@@ -34,49 +33,49 @@ class CountsWrites(Protocol):
 
 
 class TrafficMeter:
-    """Registers itself; `disturbed` is the keeper's to count."""
+    """Registers itself as a collector. The reconciler increments `disturbed`."""
 
     def __init__(self, dataplane: VipDataplane, registry: CollectorRegistry) -> None:
         self._dataplane = dataplane
         self.passed: Passed = {}
-        """As of the last measurement."""
+        """Figures of the last measurement."""
         self.disturbed = 0
         registry.register(self)
 
-    async def measure(self, roster: Services) -> None:
-        """Takes the figures of now."""
+    async def measure(self, services: Services) -> None:
+        """Reads the current figures."""
         try:
             counted = await self._dataplane.counters()
         except Away as away:
-            log.debug(f"nothing is counted: {away}")
+            log.debug("traffic was not measured", error=str(away))
             return
-        self.passed = named(counted, roster)
+        self.passed = named(counted, services)
 
     def collect(self) -> Iterable[Metric]:
         labels = ["frontend", "backend"]
         packets = CounterMetricFamily("holdfast_backend_packets", "Packets to and from a backend.", labels=labels)
         octets = CounterMetricFamily("holdfast_backend_bytes", "Bytes to and from a backend.", labels=labels)
-        flows = GaugeMetricFamily("holdfast_backend_flows", "Flows that a backend has now.", labels=labels)
-        silent = "Flows of a backend now in which no reply has come by the balancer."
-        unanswered = GaugeMetricFamily("holdfast_backend_flows_unanswered", silent, labels=labels)
+        flows = GaugeMetricFamily("holdfast_backend_flows", "Current flows of a backend.", labels=labels)
+        help_text = "Current flows of a backend without a reply through the balancer."
+        unanswered = GaugeMetricFamily("holdfast_backend_flows_unanswered", help_text, labels=labels)
         for place, passed in self.passed.items():
             packets.add_metric(place, passed.packets)
             octets.add_metric(place, passed.bytes)
             flows.add_metric(place, passed.flows)
             unanswered.add_metric(place, passed.unanswered)
         yield from (packets, octets, flows, unanswered)
-        disturbed = "Times that what is programmed was changed, or lost, behind our back."
+        disturbed = "Times that another program changed or removed what is programmed."
         yield CounterMetricFamily("holdfast_dataplane_disturbed", disturbed, value=self.disturbed)
         if isinstance(self._dataplane, CountsWrites):
-            written = "Transactions that were committed to the dataplane."
+            written = "Transactions committed to the dataplane."
             yield CounterMetricFamily("holdfast_dataplane_writes", written, value=self._dataplane.writes)
 
 
-def named(counted: Mapping[VipKey, Counters], roster: Services) -> Passed:
-    """The figures under the names that people know; what is not configured any more has none."""
-    backends = {one.identity: name for name, one in roster.backends.items()}
+def named(counted: Mapping[VipKey, Counters], services: Services) -> Passed:
+    """Figures by configured names; what is no longer configured is left out."""
+    backends = {one.identity: name for name, one in services.backends.items()}
     return {
-        (roster.at[key.vip].name, backends[key.backend]): passed
+        (services.at[key.vip].name, backends[key.backend]): passed
         for key, passed in counted.items()
-        if key.vip in roster.at and key.backend in backends
+        if key.vip in services.at and key.backend in backends
     }

@@ -1,7 +1,7 @@
-"""What occupies a dataplane: VIPs, and backends under VIPs. Keys, values, and how people read them.
+"""Objects in a dataplane: VIPs, and entries of backends under VIPs. Keys, values, and how they are shown.
 
-A key is made of addresses, never of the names that people gave (a renamed frontend changes nothing in the world). Keys
-sort as calls are made and as people count: IPv4 before IPv6, 10.0.0.2 before 10.0.0.10, a VIP before its backends (B2).
+A key is made of addresses, never of configured names: renaming a frontend changes nothing in the dataplane. Keys sort
+in the order of the calls, which is numeric: IPv4 before IPv6, 10.0.0.2 before 10.0.0.10, a VIP before its entries (B2).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 
 class Vip(NamedTuple):
-    """An address that clients use; port 0 stands for all."""
+    """Virtual address, protocol and port; port 0 stands for all ports."""
 
     family: int
     address: int
@@ -40,7 +40,7 @@ NO_BACKEND = BackendId(0, 0, 0)
 
 
 class VipKey(NamedTuple):
-    """One thing in the dataplane: a VIP, or with a backend that backend's entry under it."""
+    """Key of one object: a VIP, or with a backend, the entry of that backend under the VIP."""
 
     vip: Vip
     backend: BackendId = NO_BACKEND
@@ -51,20 +51,20 @@ class VipKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VipSettings:
-    """The attributes of a VIP. Which of them can change without tearing it down is the dataplane's to say."""
+    """Attributes of a VIP. The dataplane says which of them can change without a rebuild."""
 
     sticky: bool = False
     """Whether all flows of a client go to one backend (hash of the source address alone)."""
     damaged: bool = False
-    """Whether what serves it is not as it should be: somebody touched it, or another version made it. Nobody wants
-    that, so it is made right, or removed."""
+    """Whether the rules of the VIP differ from what this version writes. A damaged VIP is never wanted, so it is
+    repaired or removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """A backend under a VIP: its weight among new flows, and whether its established flows are to be dead.
+    """Entry of a backend under a VIP: its weight among new flows, and whether its established flows are killed.
 
-    Both are level: `kill` says that no flow may be left, not that something is to be done once (B6).
+    Both are level-based: `kill` means that no flow may be left, not that flows are killed once (B6).
     """
 
     weight: int
@@ -81,12 +81,12 @@ def backend(address: str, port: int) -> BackendId:
 
 
 def shown(identity: BackendId) -> str:
-    """The backend as a person writes it."""
+    """Shows a backend as ADDRESS:PORT."""
     return f"{_host(identity.family, identity.address)}:{identity.port}"
 
 
 def weights(entries: Iterable[tuple[VipKey, Value]]) -> dict[Vip, dict[BackendId, int]]:
-    """Per VIP what decides its table."""
+    """Weights per VIP and backend, which decide the Maglev table."""
     found: dict[Vip, dict[BackendId, int]] = {}
     for key, value in entries:
         under = found.setdefault(key.vip, {})

@@ -1,4 +1,4 @@
-"""The balancer's worker: configuration in, one keeper, the operator's commands, metrics."""
+"""Worker that reconciles the VIPs: takes the services from the file or the store, and offers the commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import structlog
 
 from holdfast import __version__
+from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.announce.worker import ANNOUNCE
 from holdfast.balancer.commands.control import BalancerCommands
 from holdfast.balancer.dataplane.api import VipDataplane
@@ -16,13 +17,13 @@ from holdfast.balancer.desired.state import BalancerState
 from holdfast.balancer.intents import BalancerIntentFile
 from holdfast.balancer.peers.reports import PeerReports, by_input, own_key
 from holdfast.balancer.probing.channel import ProberClient
-from holdfast.balancer.probing.worker import LINE, PROBER
-from holdfast.balancer.reconciler import NAME, ProberLink, VipReconciler
-from holdfast.balancer.services.resolved import Services, roster
+from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
+from holdfast.balancer.reconciler import ProberLink, VipReconciler
+from holdfast.balancer.services.resolved import Services, resolve_services
 from holdfast.balancer.services.store_watcher import ServicesUpdate, ServicesWatcher
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.config.sections.balancer import BalancerSettings as Configuration
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration, Instant
 from holdfast.model.fleet.balancer_report import BalancerReport
@@ -33,7 +34,7 @@ from holdfast.store.api import Store
 
 log = structlog.get_logger(__name__)
 
-VIPS = Spec(NAME, "holdfast.balancer.worker:keep")
+VIPS = Spec(VIPS_WORKER, "holdfast.balancer.worker:reconcile_vips")
 WORKERS: tuple[Spec, ...] = (PROBER, VIPS, ANNOUNCE)
 _AT_START = ("source", "dataplane", "sync_interval", "startup_min_delay", "startup_max_delay", "transition_history")
 _MEASURE_EVERY = Duration(seconds=5)
@@ -41,19 +42,19 @@ _MEASURE_EVERY = Duration(seconds=5)
 
 class BalancerJob:
     def __init__(self, worker: Worker, dataplane: VipDataplane, prober: ProberLink, store: Store | None = None) -> None:
-        """With a store, what is served comes from there."""
+        """With a store, the services come from there instead of the file."""
         config = worker.config.balancer
         self._worker = worker
-        self._begun_with = config
+        self._started_with = config
         self._clock = worker.clock
-        self._follower = None if store is None else self._following(store)
-        self._herald = (
+        self._watcher = None if store is None else self._open_watcher(store)
+        self._peers = (
             None if store is None else PeerReports(store, self._region, self._name, worker.clock, self._report)
         )
         warm = WarmUp(worker.clock.now(), config.startup_min_delay, config.startup_max_delay)
-        first = roster(config) if self._follower is None else self._follower.remembered()
+        first = resolve_services(config) if self._watcher is None else self._watcher.saved_services()
         self.balancer = BalancerState(first, warm, history=config.transition_history)
-        self.keeper = VipReconciler(
+        self.reconciler = VipReconciler(
             self.balancer,
             dataplane,
             prober,
@@ -61,26 +62,24 @@ class BalancerJob:
             sync_interval=config.sync_interval,
             source=self._source(),
             namespace=config.netns or "",
+            on_tick=self._tick,
         )
-        self._wishes = self._follower or BalancerIntentFile(
-            worker.paths.state / "intents" / f"{worker.role}.backends.json"
-        )
-        self._commands = BalancerCommands(self.keeper, self._wishes, worker.clock, worker.decisions)
-        IntentCommands(worker, self.keeper.reconciler, self.keeper.intent, self.keeper.sync).offer()
+        intents = self._watcher or BalancerIntentFile(worker.paths.state / "intents" / f"{worker.role}.backends.json")
+        self._commands = BalancerCommands(self.reconciler, intents, worker.clock, worker.decisions)
+        IntentCommands(worker, self.reconciler.loop, self.reconciler.intent, self.reconciler.sync).offer()
         worker.handlers |= self._commands.handlers()
-        self.keeper.on_tick = self._tick
         self._measured = warm.started
 
     async def run(self) -> None:
-        if self._follower is None:
-            self.keeper.complete(1)
-        self._commands.take_effect()
+        if self._watcher is None:
+            self.reconciler.complete(1)
+        self._commands.apply_intents()
         async with asyncio.TaskGroup() as tasks:
             helpers = [tasks.create_task(self._reload(), name="reload")]
-            if self._follower is not None and self._herald is not None:
-                helpers.append(tasks.create_task(self._follower.run(self._hear), name="store"))
-                helpers.append(tasks.create_task(self._herald.run(), name="herald"))
-            await tasks.create_task(self.keeper.run(self._worker.stopping), name="keeper")
+            if self._watcher is not None and self._peers is not None:
+                helpers.append(tasks.create_task(self._watcher.run(self._on_update), name="store"))
+                helpers.append(tasks.create_task(self._peers.run(), name="peers"))
+            await tasks.create_task(self.reconciler.run(self._worker.stopping), name="reconciler")
             for helper in helpers:
                 helper.cancel()
 
@@ -90,96 +89,95 @@ class BalancerJob:
 
     @property
     def _name(self) -> str:
-        return self._begun_with.name or socket.gethostname()
+        return self._started_with.name or socket.gethostname()
 
-    def _following(self, store: Store) -> ServicesWatcher:
+    def _open_watcher(self, store: Store) -> ServicesWatcher:
         own = own_key(self._region, self._name)
-        return ServicesWatcher(store, self._region, self._worker.paths.state, self._clock, self._begun_with, own)
+        return ServicesWatcher(store, self._region, self._worker.paths.state, self._clock, self._started_with, own)
 
     def _report(self) -> BalancerReport:
-        digests = self.keeper.digests()
+        digests = self.reconciler.digests()
         return BalancerReport(
             version=__version__,
             table=digests.table,
             configuration=digests.configuration,
             health=digests.health,
             intents=digests.intents,
-            frontends={name: one.state.value for name, one in self.keeper.serving(self._clock.now()).items()},
+            frontends={name: one.state.value for name, one in self.reconciler.serving(self._clock.now()).items()},
         )
 
     def _source(self) -> WantedVips:
-        if self._follower is None:
+        if self._watcher is None:
             return WantedVips(self.balancer, self._clock)
-        return WantedVips(self.balancer, self._clock, "etcd", self._follower.refresh)
+        return WantedVips(self.balancer, self._clock, "etcd", self._watcher.refresh)
 
     async def _reload(self) -> None:
         while True:
             await self._worker.reloaded.wait()
             self._worker.reloaded.clear()
             config = self._worker.config.balancer
-            self.keeper.namespace = config.netns or ""
-            self._tell_what_waits(config)
-            if self._follower is None:
-                self.take_over(roster(config), self.keeper.source.revision + 1)
+            self.reconciler.namespace = config.netns or ""
+            self._warn_about_restart(config)
+            if self._watcher is None:
+                self.replace_services(resolve_services(config), self.reconciler.source.revision + 1)
             else:
-                self._follower.base = config
-                self.keeper.reloaded()
+                self._watcher.base = config
+                self.reconciler.reloaded()
 
-    def _tell_what_waits(self, config: Configuration) -> None:
-        """Some settings cannot change under a running balancer; nobody shall believe that they did."""
-        waiting = [name for name in _AT_START if getattr(config, name) != getattr(self._begun_with, name)]
-        if waiting:
-            names = ", ".join(f"balancer.{name}" for name in waiting)
-            log.warning(f"{names}: the new value is taken up at the next start of the balancer")
+    def _warn_about_restart(self, config: BalancerSettings) -> None:
+        """Warns about settings that a running balancer cannot change."""
+        changed = [
+            f"balancer.{name}" for name in _AT_START if getattr(config, name) != getattr(self._started_with, name)
+        ]
+        if changed:
+            log.warning("restart the balancer to apply the new values", fields=changed)
 
-    def _hear(self, news: ServicesUpdate) -> None:
-        self.take_over(news.roster, news.served.revision, news.unreadable)
-        self._commands.take_effect()
-        self.keeper.reloaded()
+    def _on_update(self, update: ServicesUpdate) -> None:
+        self.replace_services(update.services, update.saved.revision, update.unreadable)
+        self._commands.apply_intents()
+        self.reconciler.reloaded()
 
-    def take_over(self, new: Services, revision: int, unreadable: tuple[str, ...] = ()) -> None:
-        """Runs with another configuration: only what differs changes."""
-        before = self.balancer.roster
-        self.keeper.touch(self.balancer.reload(new, self._clock.now()))
-        self.keeper.complete(revision, unreadable)
-        self.keeper.reloaded()
+    def replace_services(self, new: Services, revision: int, unreadable: tuple[str, ...] = ()) -> None:
+        """Replaces what is served; only what differs changes."""
+        before = self.balancer.services
+        self.reconciler.touch(self.balancer.reload(new, self._clock.now()))
+        self.reconciler.complete(revision, unreadable)
+        self.reconciler.reloaded()
         if before != new:
-            log.info(f"runs with the new configuration: {told(before, new)}")
+            log.info("configuration changed", **changes(before, new))
 
     def _tick(self, now: Instant) -> None:
-        if self._has_run_out():
-            self._commands.take_effect()
-            self.keeper.reloaded()
+        if self._has_expired_intent():
+            self._commands.apply_intents()
+            self.reconciler.reloaded()
         if now - self._measured >= _MEASURE_EVERY:
             self._measured = now
-            self.keeper.measure(now)
-            if self._herald is not None:
-                for name, count in by_input(self._herald.differing()).items():
-                    self.keeper.metrics.peers.labels(input=name).set(count)
+            self.reconciler.measure(now)
+            if self._peers is not None:
+                for name, count in by_input(self._peers.differing()).items():
+                    self.reconciler.metrics.peers.labels(input=name).set(count)
 
-    def _has_run_out(self) -> bool:
-        """Whether an operator's wish has come to its end since the last look."""
+    def _has_expired_intent(self) -> bool:
         wall = self._clock.wall()
-        wishes = (*self.balancer.intents, *self.balancer.pauses.values())
-        return any(not intent.holds(wall) for intent in wishes)
+        return any(not intent.holds(wall) for intent in self.balancer.holding_intents())
 
 
-def told(before: Services, after: Services) -> str:
-    """What a reload changes, in words."""
-    words = []
+def changes(before: Services, after: Services) -> dict[str, int]:
+    """Counts what a reload adds, removes and changes; what is 0 is left out."""
+    counts: dict[str, int] = {}
     for kind in ("frontends", "backends"):
         old, new = getattr(before, kind), getattr(after, kind)
-        counts = {
-            "new": len(new.keys() - old.keys()),
-            "gone": len(old.keys() - new.keys()),
-            "changed": sum(old[name] != new[name] for name in old.keys() & new.keys()),
-        }
-        words += [f"{count} {kind} {what}" for what, count in counts.items() if count]
-    return ", ".join(words) or "nothing that is served has changed"
+        counts[f"{kind}_added"] = len(new.keys() - old.keys())
+        counts[f"{kind}_removed"] = len(old.keys() - new.keys())
+        counts[f"{kind}_changed"] = sum(old[name] != new[name] for name in old.keys() & new.keys())
+    return {name: count for name, count in counts.items() if count}
 
 
-async def keep(worker: Worker) -> None:
-    dataplane, prober = open_dataplane(worker.config.balancer.dataplane), ProberClient(worker.paths.socket(LINE))
+async def reconcile_vips(worker: Worker) -> None:
+    dataplane, prober = (
+        open_dataplane(worker.config.balancer.dataplane),
+        ProberClient(worker.paths.socket(PROBES_SOCKET)),
+    )
     if worker.config.balancer.source == "file":
         await BalancerJob(worker, dataplane, prober).run()
         return

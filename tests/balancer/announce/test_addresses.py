@@ -73,7 +73,7 @@ def test_a_foreign_address_is_not_seen_and_not_taken(machine: Machine) -> None:
     assert machine.found() == set()
     (refused,) = machine.change(Op.CREATE, FOUR)
     assert refused is not None
-    assert "192.0.2.80/32 dev lo is there already, and not by us" in refused
+    assert "192.0.2.80/32 dev lo exists already and is not ours" in refused
     assert machine.found() == set()
     assert machine.change(Op.DELETE, FOUR) == [None]
     assert "192.0.2.80/32" in machine.shown()
@@ -81,7 +81,7 @@ def test_a_foreign_address_is_not_seen_and_not_taken(machine: Machine) -> None:
 
 def test_a_device_that_is_not_there_is_a_sentence_and_holds_up_no_other(machine: Machine) -> None:
     refused, done = machine.change(Op.CREATE, AnnouncedAddress.of("192.0.2.80", "anycast0"), SIX)
-    assert refused == "there is no device anycast0: make it, or change announce.device"
+    assert refused == "there is no device anycast0: create it, or change announce.device"
     assert done is None
 
 
@@ -100,7 +100,7 @@ def test_without_the_right_to_it_is_one_sentence(namespaces: NamespaceNetwork, t
     )
     machine = namespaces.namespace("lb")
     words = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", "--", sys.executable, "-c", script]
-    assert machine.run(*words, str(tmp_path / "f")) == "it is not permitted: give CAP_NET_ADMIN\n"
+    assert machine.run(*words, str(tmp_path / "f")) == "not permitted: give CAP_NET_ADMIN to the announcer\n"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.balancer.services import from_store as catalog
 from holdfast.balancer.services.from_store import StoreItem
-from holdfast.balancer.services.resolved import roster
+from holdfast.balancer.services.resolved import resolve_services
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Announce, Frontend
 from holdfast.model.balancing import FRONTEND
@@ -17,11 +17,11 @@ WANTED = Announce(device="anycast0", withdraw_delay=seconds(3))
 
 def test_a_frontend_of_a_file_is_announced_as_it_says() -> None:
     config = simple(1, extra="announce: {device: anycast0, withdraw-delay: 3s}")
-    assert roster(config).frontends["f1"].config.announce == WANTED
+    assert resolve_services(config).frontends["f1"].config.announce == WANTED
 
 
 def test_a_frontend_is_not_announced_unless_it_says_so() -> None:
-    assert roster(simple(1)).frontends["f1"].config.announce is None
+    assert resolve_services(simple(1)).frontends["f1"].config.announce is None
 
 
 def test_a_frontend_of_the_store_is_announced_as_it_says() -> None:
@@ -31,6 +31,8 @@ def test_a_frontend_of_the_store_is_announced_as_it_says() -> None:
     item = catalog.read(region, key, FRONTEND.encode(frontend))
     assert isinstance(item, StoreItem)
     assert (
-        roster(catalog.configured(BalancerSettings(source="etcd"), {key: item})).frontends["www"].config.announce
+        resolve_services(catalog.configured(BalancerSettings(source="etcd"), {key: item}))
+        .frontends["www"]
+        .config.announce
         == WANTED
     )

@@ -1,4 +1,4 @@
-"""A VIP that is to go stays in the dataplane until its address is withdrawn; the keeper on virtual time."""
+"""A VIP that is to go stays in the dataplane until its address is withdrawn; the reconciler on virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from holdfast.balancer.commands.announce_status import outlook
+from holdfast.balancer.commands.announce_status import announce_input
 from holdfast.balancer.vip import VipKey
 from holdfast.testing import World, simulate
 from tests.balancer.site import Site, simple
@@ -26,9 +26,9 @@ def play(story: Story, folder: Path) -> None:
     simulate(1, scenario)
 
 
-def tell(site: Site, *announced: str) -> None:
-    """What the announcer does several times a second."""
-    site.keeper.farewell.hear(announced, {}, site.node.clock.now())
+def report(site: Site, *announced: str) -> None:
+    """Reports as the announcer does several times a second."""
+    site.reconciler.announced_gate.on_report(announced, {}, site.node.clock.now())
 
 
 def vips(site: Site) -> set[str]:
@@ -36,24 +36,24 @@ def vips(site: Site) -> set[str]:
 
 
 def gates(site: Site) -> set[str]:
-    return set(site.keeper.reconciler.held())
+    return set(site.reconciler.loop.held())
 
 
-async def told_for(site: Site, seconds: int, *announced: str) -> None:
+async def report_for(site: Site, seconds: int, *announced: str) -> None:
     for _ in range(seconds):
-        tell(site, *announced)
+        report(site, *announced)
         await asyncio.sleep(1)
 
 
 def test_a_vip_stays_until_its_address_is_withdrawn(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
-        tell(site, "192.0.2.1", "192.0.2.2", "192.0.2.3")
+        report(site, "192.0.2.1", "192.0.2.2", "192.0.2.3")
         site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
-        await told_for(site, 20, "192.0.2.1", "192.0.2.2", "192.0.2.3")
+        await report_for(site, 20, "192.0.2.1", "192.0.2.2", "192.0.2.3")
         assert vips(site) == {"192.0.2.1", "192.0.2.2", "192.0.2.3"}
         assert len(site.weights(3)) == 2
         assert gates(site) == {"announced"}
-        await told_for(site, 3, "192.0.2.1", "192.0.2.2")
+        await report_for(site, 3, "192.0.2.1", "192.0.2.2")
         assert vips(site) == {"192.0.2.1", "192.0.2.2"}
 
     play(story, tmp_path)
@@ -61,23 +61,23 @@ def test_a_vip_stays_until_its_address_is_withdrawn(tmp_path: Path) -> None:
 
 def test_a_vip_that_is_not_announced_goes_at_once(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
-        tell(site, "192.0.2.1")
+        report(site, "192.0.2.1")
         site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
-        await told_for(site, 2, "192.0.2.1")
+        await report_for(site, 2, "192.0.2.1")
         assert vips(site) == {"192.0.2.1", "192.0.2.2"}
 
     play(story, tmp_path)
 
 
-def test_a_vip_stays_until_the_announcer_has_told_what_it_made_of_the_last_outlook(tmp_path: Path) -> None:
+def test_a_vip_stays_until_the_announcer_has_reported_what_it_did_with_the_last_answer(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
-        tell(site)
-        site.keeper.farewell.hinted = frozenset({"192.0.2.3"})
+        report(site)
+        site.reconciler.announced_gate.requested = frozenset({"192.0.2.3"})
         site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
-        await told_for(site, 2)
+        await report_for(site, 2)
         assert "192.0.2.3" in vips(site)
-        site.keeper.farewell.hinted = frozenset()
-        await told_for(site, 2)
+        site.reconciler.announced_gate.requested = frozenset()
+        await report_for(site, 2)
         assert "192.0.2.3" not in vips(site)
 
     play(story, tmp_path)
@@ -85,7 +85,7 @@ def test_a_vip_stays_until_the_announcer_has_told_what_it_made_of_the_last_outlo
 
 def test_an_announcer_that_has_been_silent_for_long_is_not_waited_for(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
-        tell(site, "192.0.2.3")
+        report(site, "192.0.2.3")
         site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
         await asyncio.sleep(25)
         assert "192.0.2.3" in vips(site)
@@ -99,38 +99,38 @@ def test_what_the_brake_holds_does_not_begin_to_go(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
         everything = [f"192.0.2.{n}" for n in range(1, 7)]
         site.reload(simple(1, 2, frontends=6, extra=ANNOUNCED))
-        await told_for(site, 2, *everything)
+        await report_for(site, 2, *everything)
         site.reload(simple(1, 2, frontends=1, extra=ANNOUNCED))
-        await told_for(site, 2, *everything)
+        await report_for(site, 2, *everything)
         assert gates(site) == {"brake"}
-        assert outlook(site.keeper, site.node.clock.now()).staying == tuple(everything[1:])
+        assert announce_input(site.reconciler, site.node.clock.now()).kept_vips == tuple(everything[1:])
 
     play(story, tmp_path)
 
 
 def test_what_only_waits_for_its_address_is_not_said_to_stay(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
-        tell(site, "192.0.2.3")
+        report(site, "192.0.2.3")
         site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))
-        await told_for(site, 2, "192.0.2.3")
-        assert outlook(site.keeper, site.node.clock.now()).staying == ()
+        await report_for(site, 2, "192.0.2.3")
+        assert announce_input(site.reconciler, site.node.clock.now()).kept_vips == ()
 
     play(story, tmp_path)
 
 
-def test_the_outlook_tells_how_every_announced_frontend_stands(tmp_path: Path) -> None:
+def test_the_announcer_gets_the_state_of_every_announced_frontend(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
         site.truth.down = {"b1", "b2"}
         await asyncio.sleep(10)
-        told = outlook(site.keeper, site.node.clock.now())
-        assert [(one.frontend, one.address, one.state.value, one.programmed) for one in told.stands] == [
+        found = announce_input(site.reconciler, site.node.clock.now())
+        assert [(one.frontend, one.address, one.state.value, one.programmed) for one in found.frontends] == [
             ("f1", "192.0.2.1", "down", True),
             ("f2", "192.0.2.2", "down", True),
             ("f3", "192.0.2.3", "down", True),
         ]
-        assert (told.revision, told.warming, told.silent) == (1, False, None)
+        assert (found.revision, found.warming, found.prober_silent_since) == (1, False, None)
         site.truth.dead = True
         await asyncio.sleep(10)
-        assert outlook(site.keeper, site.node.clock.now()).silent is not None
+        assert announce_input(site.reconciler, site.node.clock.now()).prober_silent_since is not None
 
     play(story, tmp_path)

@@ -1,4 +1,4 @@
-"""The shipped keeper on the real kernel and the real clock, with a prober that tells a given truth."""
+"""The shipped reconciler on the real kernel and the real clock, with a prober that tells a given truth."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.desired.state import BalancerState
 from holdfast.balancer.probing.messages import Assignment, ProbeCode, ProbeInterval, ProbeReport, ProbeResult
 from holdfast.balancer.reconciler import VipReconciler
-from holdfast.balancer.services.resolved import roster
+from holdfast.balancer.services.resolved import resolve_services
 from holdfast.balancer.source import WantedVips
 from holdfast.balancer.warm_up import WarmUp
-from holdfast.config.sections.balancer import BalancerSettings as Configuration
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.time import Duration, seconds
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.daemon.context import Context
@@ -30,7 +30,7 @@ _EVERY = 0.1
 _NO_WARM_UP = Duration(0)
 
 
-def site(vip: str = "192.0.2.1", *, backends: tuple[str, ...] = SERVERS, extra: str = "") -> Configuration:
+def site(vip: str = "192.0.2.1", *, backends: tuple[str, ...] = SERVERS, extra: str = "") -> BalancerSettings:
     """All servers behind one VIP; the dataplane is compared only when something happens."""
     family = 6 if ":" in vip else 4
     lines = ["sync-interval: 1h", "healthchecks: {web: {type: tcp}}", "backends:"]
@@ -70,20 +70,20 @@ class Truthful:
 
 @contextlib.asynccontextmanager
 async def keeping(
-    config: Configuration, dataplane: VipDataplane, folder: Path, *, complete: bool = True
+    config: BalancerSettings, dataplane: VipDataplane, folder: Path, *, complete: bool = True
 ) -> AsyncIterator[tuple[VipReconciler, Truthful]]:
-    """A keeper that runs. `complete`: whether its source has told everything."""
+    """A reconciler that runs. `complete`: whether its source has told everything."""
     clock, prober = SystemClock(), Truthful()
-    balancer = BalancerState(roster(config), WarmUp(clock.now(), _NO_WARM_UP, _NO_WARM_UP))
+    balancer = BalancerState(resolve_services(config), WarmUp(clock.now(), _NO_WARM_UP, _NO_WARM_UP))
     context = Context(clock, Vitals(clock), DecisionLog(folder, "balancer.vips"), WorkerMetrics())
     source = WantedVips(balancer, clock)
-    keeper = VipReconciler(balancer, dataplane, prober, context, sync_interval=config.sync_interval, source=source)
+    reconciler = VipReconciler(balancer, dataplane, prober, context, sync_interval=config.sync_interval, source=source)
     if complete:
-        keeper.complete(1)
+        reconciler.complete(1)
     stopping = asyncio.Event()
-    running = asyncio.create_task(keeper.run(stopping))
+    running = asyncio.create_task(reconciler.run(stopping))
     try:
-        yield keeper, prober
+        yield reconciler, prober
     finally:
         stopping.set()
         await running
@@ -95,13 +95,13 @@ async def comes_true(what: Callable[[], bool], within: float = 60.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def compared(keeper: VipReconciler) -> None:
+async def compared(reconciler: VipReconciler) -> None:
     """Everything was wanted to be compared, and was, begun and finished after this was asked for."""
-    begun = keeper.reconciler.passes
+    begun = reconciler.loop.passes
     for wanted in (begun + 1, begun + 2):
-        keeper.reconciler.dirty.mark_all()
-        await comes_true(partial(_has_passed, keeper, wanted))
+        reconciler.loop.dirty.mark_all()
+        await comes_true(partial(_has_passed, reconciler, wanted))
 
 
-def _has_passed(keeper: VipReconciler, times: int) -> bool:
-    return keeper.reconciler.passes >= times
+def _has_passed(reconciler: VipReconciler, times: int) -> bool:
+    return reconciler.loop.passes >= times

@@ -1,4 +1,4 @@
-"""A whole keeper on the real kernel: what it makes, leaves, restores, and can explain."""
+"""A whole reconciler on the real kernel: what it makes, leaves, restores, and can explain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.balancer.commands.trace_flow import trace
 from holdfast.balancer.dataplane.api import Counters
 from holdfast.balancer.dataplane.nftables import NftablesDataplane
 from holdfast.balancer.reconciler import VipReconciler
-from holdfast.balancer.services.resolved import roster
+from holdfast.balancer.services.resolved import resolve_services
 from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings
 from holdfast.cli.doctor.balancer import replies
 from holdfast.cli.doctor.finding import Severity
@@ -30,19 +30,19 @@ ALL = {VipKey(V4): VipSettings(), **{VipKey(V4, one): BackendEntry(100) for one 
 
 def kept(ground: Ground, folder: Path, story: Story, *, complete: bool = True) -> None:
     async def run(plane: NftablesDataplane) -> None:
-        async with keeping(site(), plane, folder, complete=complete) as (keeper, prober):
-            await story(plane, keeper, prober)
+        async with keeping(site(), plane, folder, complete=complete) as (reconciler, prober):
+            await story(plane, reconciler, prober)
 
     ground.do(run)
 
 
 def test_the_kernel_serves_what_is_configured_and_a_restart_writes_nothing(ground: Ground, tmp_path: Path) -> None:
-    async def first(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
+    async def first(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
 
-    async def second(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
-        await compared(keeper)
+    async def second(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
+        await compared(reconciler)
         assert plane.writes == 0
 
     kept(ground, tmp_path, first)
@@ -52,11 +52,11 @@ def test_the_kernel_serves_what_is_configured_and_a_restart_writes_nothing(groun
 
 
 def test_a_backend_that_dies_loses_its_weight_then_its_flows(ground: Ground, tmp_path: Path) -> None:
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
         prober.down = {"web-1"}
         dead = VipKey(V4, WEB4["web-1"])
-        await comes_true(lambda: keeper.target.held.get(dead) == BackendEntry(0, kill=True))
+        await comes_true(lambda: reconciler.target.held.get(dead) == BackendEntry(0, kill=True))
         assert (await plane.read())[dead] == BackendEntry(0, kill=True)
 
     kept(ground, tmp_path, story)
@@ -69,13 +69,13 @@ async def never(_plane: NftablesDataplane) -> None:
 
 @fault("B15", without="holdfast.balancer.dataplane.nftables.dataplane:NftablesDataplane.lost", by=f"{__name__}:never")
 def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground, tmp_path: Path) -> None:
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
-        await compared(keeper)
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
+        await compared(reconciler)
         writes = plane.writes  # before: the table may be back before the tool that deleted it has ended
         await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
         await comes_true(lambda: plane.writes > writes, within=20)
-        await comes_true(lambda: keeper.target.held == ALL)
+        await comes_true(lambda: reconciler.target.held == ALL)
 
     kept(ground, tmp_path, story)
     assert is_served(ground)
@@ -84,14 +84,14 @@ def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground
 def test_B15_a_table_that_is_deleted_while_the_prober_is_silent_does_not_wait_for_it(
     ground: Ground, tmp_path: Path
 ) -> None:
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
         prober.silent = True
-        await comes_true(lambda: keeper.health.silent is not None)
+        await comes_true(lambda: reconciler.health.silent_since is not None)
         writes = plane.writes
         await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
-        await comes_true(lambda: plane.writes > writes and keeper.target.held == ALL)
-        assert keeper.health.silent is not None
+        await comes_true(lambda: plane.writes > writes and reconciler.target.held == ALL)
+        assert reconciler.health.silent_since is not None
 
     kept(ground, tmp_path, story)
     assert is_served(ground)
@@ -102,9 +102,9 @@ def test_B24_no_vip_goes_while_the_source_has_not_told_everything(ground: Ground
     other = Vip.of("192.0.2.99", "tcp", 80)
     ground.make(change(VipKey(other), VipSettings()), change(VipKey(other, WEB4["web-1"]), BackendEntry(100)))
 
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held.keys() >= ALL.keys())
-        await compared(keeper)
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held.keys() >= ALL.keys())
+        await compared(reconciler)
         assert VipKey(other) in await plane.read()
 
     kept(ground, tmp_path, story, complete=False)
@@ -113,30 +113,30 @@ def test_B24_no_vip_goes_while_the_source_has_not_told_everything(ground: Ground
 def test_B9_a_frontend_that_moves_to_the_other_family_is_served_there_and_nowhere_else(
     ground: Ground, tmp_path: Path
 ) -> None:
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
-        keeper.balancer.reload(roster(site("2001:db8::1")), keeper._clock.now())
-        keeper.complete(2)
-        keeper.reloaded()
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
+        reconciler.balancer.reload(resolve_services(site("2001:db8::1")), reconciler._clock.now())
+        reconciler.complete(2)
+        reconciler.reloaded()
         wanted = {VipKey(V6): VipSettings(), **{VipKey(V6, one): BackendEntry(100) for one in WEB6.values()}}
-        await comes_true(lambda: keeper.target.held == wanted)
+        await comes_true(lambda: reconciler.target.held == wanted)
 
     kept(ground, tmp_path, story)
     assert is_served(ground, V6)
 
 
 def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, tmp_path: Path) -> None:
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
         (flow,) = await asyncio.to_thread(ground.connect, V4)
         server, source = await asyncio.to_thread(flow.server), "{}:{}".format(*flow.source)
-        found = await trace(keeper, source, "192.0.2.1:80")
+        found = await trace(reconciler, source, "192.0.2.1:80")
         assert found["established"] == found["backend"]
         assert found["established"].startswith(f"{server} (")
         assert found["hashed"] == "source address and port"
         prober.down = {server}
-        await comes_true(lambda: keeper.target.held[VipKey(V4, WEB4[server])] == BackendEntry(0))
-        later = await trace(keeper, source, "www")
+        await comes_true(lambda: reconciler.target.held[VipKey(V4, WEB4[server])] == BackendEntry(0))
+        later = await trace(reconciler, source, "www")
         assert later["established"] == found["established"]
         assert later["backend"] not in (None, found["backend"])
 
@@ -157,24 +157,24 @@ def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, t
 def test_a_flow_that_cannot_be_told_is_declined_in_a_sentence(
     ground: Ground, tmp_path: Path, source: str, to: str, sentence: str
 ) -> None:
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
         with pytest.raises(Declined, match=sentence):
-            await trace(keeper, source, to)
+            await trace(reconciler, source, to)
 
     kept(ground, tmp_path, story)
 
 
 def test_what_passes_and_what_disturbs_can_be_measured(ground: Ground, tmp_path: Path) -> None:
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
         flows = await asyncio.to_thread(lambda: by_server(ground.connect(V4, 10)))
-        await keeper.meter.measure(keeper.balancer.roster)
+        await reconciler.meter.measure(reconciler.balancer.services)
         await asyncio.to_thread(ground.nft, "delete", "table", "inet", TABLE)
-        await comes_true(lambda: keeper.meter.disturbed == 1)
+        await comes_true(lambda: reconciler.meter.disturbed == 1)
         found = {
             (one.name, one.labels.get("frontend"), one.labels.get("backend")): one.value
-            for family in keeper.meter.collect()
+            for family in reconciler.meter.collect()
             for one in family.samples
         }
         for name, mine in flows.items():
@@ -191,14 +191,14 @@ def test_what_passes_and_what_disturbs_can_be_measured(ground: Ground, tmp_path:
 def test_a_backend_whose_replies_take_another_way_is_found(ground: Ground, tmp_path: Path) -> None:
     server = ground.site.servers["web-2"]
 
-    async def story(plane: NftablesDataplane, keeper: VipReconciler, prober: Truthful) -> None:
-        await comes_true(lambda: keeper.target.held == ALL)
+    async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
+        await comes_true(lambda: reconciler.target.held == ALL)
         await asyncio.to_thread(ground.knock, V4, 60)
         async with asyncio.timeout(60):
-            found = await measured(keeper)
+            found = await measured(reconciler)
             while found["web-1"].unanswered or found["web-3"].unanswered:
                 await asyncio.sleep(0.05)
-                found = await measured(keeper)
+                found = await measured(reconciler)
         assert found["web-2"].unanswered == found["web-2"].flows >= 5
         rows = [{"frontend": "www", "backend": name, **asdict(passed)} for name, passed in found.items()]
         assert [(one.mark, one.sentence.split()[0]) for one in replies(rows)] == [(Severity.WRONG, "web-2")]
@@ -210,15 +210,15 @@ def test_a_backend_whose_replies_take_another_way_is_found(ground: Ground, tmp_p
         server.batch(["route delete blackhole 10.1.1.2"])
 
 
-async def measured(keeper: VipReconciler) -> dict[str, Counters]:
-    await keeper.meter.measure(keeper.balancer.roster)
-    return {backend: passed for (_, backend), passed in keeper.meter.passed.items()}
+async def measured(reconciler: VipReconciler) -> dict[str, Counters]:
+    await reconciler.meter.measure(reconciler.balancer.services)
+    return {backend: passed for (_, backend), passed in reconciler.meter.passed.items()}
 
 
 def test_a_dataplane_that_cannot_tell_says_so(tmp_path: Path) -> None:
     async def ask() -> None:
-        async with keeping(site(), FakeDataplane(), tmp_path) as (keeper, _):
+        async with keeping(site(), FakeDataplane(), tmp_path) as (reconciler, _):
             with pytest.raises(Declined, match="fake cannot tell"):
-                await trace(keeper, "10.0.0.1:5", "www")
+                await trace(reconciler, "10.0.0.1:5", "www")
 
     asyncio.run(ask())

@@ -54,8 +54,8 @@ def test_a_vip_that_is_damaged_and_no_longer_wanted_is_removed(ground: Ground, t
     ground.plane = NftablesDataplane(TableShape(TABLE, size))
 
     async def story(plane: NftablesDataplane) -> None:
-        async with keeping(site(), plane, tmp_path) as (keeper, _):
-            await comes_true(lambda: keeper.target.held == {one.key: one.new.value for one in served() if one.new})
+        async with keeping(site(), plane, tmp_path) as (reconciler, _):
+            await comes_true(lambda: reconciler.target.held == {one.key: one.new.value for one in served() if one.new})
 
     ground.do(story)
     assert "192.0.2.9" not in ground.nft("list", "table", "inet", TABLE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.balancer.probing.channel import ProberClient
 from holdfast.balancer.probing.messages import ProbeReport, ProbeResult
-from holdfast.balancer.probing.worker import LINE, PROBER
+from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
 from holdfast.config.root import Config, dump
 from holdfast.config.sections.paths import PathSettings as Folders
 from holdfast.runtime.daemon.board import Board
@@ -35,7 +35,7 @@ class ProberWorker:
         self.process = Process(
             [sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words], log=folder / "log"
         )
-        self.line = ProberClient(self.paths.socket(LINE))
+        self.line = ProberClient(self.paths.socket(PROBES_SOCKET))
         self.reports: list[ProbeReport] = []
 
     @property

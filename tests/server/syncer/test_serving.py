@@ -68,7 +68,7 @@ def test_a_balancer_understands_what_arrives(here: Realm, tmp_path: Path) -> Non
         return await served(here, tmp_path)
 
     news = asyncio.run(scenario())
-    config = news.served.configuration
+    config = news.saved.configuration
     assert news.unreadable == ()
     assert {name: one.address for name, one in config.backends.items()} == {
         "web-1": "10.28.0.7",

@@ -1,9 +1,9 @@
-"""Announcing: which VIPs have their address on a device of this machine, for a routing daemon to redistribute.
+"""Announce policy: which VIPs have their address on a device of this machine, for a routing daemon to redistribute.
 
-An address goes onto its device once the dataplane holds the VIP and a frontend of it is up. It fails static: only a
-frontend that is down, or gone, takes the address away, and only when it has been so for the frontend's delay. Warm-up,
-health that nobody knows, a silent prober and a pause leave the address as it was found, and so does the end of any
-process. Of several frontends with one address, one that is up is enough.
+An address is announced once the dataplane holds the VIP and a frontend with that address is up. It fails static: the
+address is withdrawn only when the frontend has been down, or gone, for its withdraw-delay. Warm-up, unknown health, a
+silent prober and a pause leave the address as it is, and so does the end of any process. Of several frontends with one
+address, one that is up is enough.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from holdfast.reconcile.pause import PauseReason
 class AnnounceReason(Reason):
     NOT_PROGRAMMED = "the dataplane does not hold its VIP yet"
     DELAY = "it has not been down for its withdraw-delay yet"
-    STILL_SERVED = "its frontend is gone, but the VIP may not be removed from the dataplane yet"
+    STILL_SERVED = "its frontend is gone, but its VIP is held in the dataplane"
 
 
 class AnnouncedAddress(NamedTuple):
-    """An address on a device. Sorts as people count."""
+    """An address on a device. Sorts numerically."""
 
     family: int
     address: int
@@ -50,12 +50,13 @@ class AnnouncedAddress(NamedTuple):
 
 
 STALE_AFTER = Duration(seconds=3)
-"""How long an outlook counts."""
-KINDS: Kinds[AnnouncedAddress] = Kinds(of=lambda _spot: "address")
+"""Age after which an `AnnounceInput` is stale."""
+VIP_GATE = "vip_programmed"
+KINDS: Kinds[AnnouncedAddress] = Kinds(of=lambda _address: "address")
 
 
 class FrontendStatus(msgspec.Struct, frozen=True):
-    """How one frontend stands that wants its address announced."""
+    """State of one frontend whose address is to be announced."""
 
     frontend: str
     address: str
@@ -64,120 +65,136 @@ class FrontendStatus(msgspec.Struct, frozen=True):
     state: HealthState
     programmed: bool
     released: bool = True
-    """Whether warm-up has let it through."""
+    """Whether the warm-up has released the frontend."""
     by_operator: bool = False
-    """Whether every backend is held by an operator, so that its state follows from no probe."""
+    """Whether an operator holds every backend, so that the state does not depend on probes."""
     paused: str | None = None
-    """Who paused the frontend, and why."""
+    """Operator who paused the frontend, and the reason."""
 
     @property
-    def spot(self) -> AnnouncedAddress:
+    def announced_address(self) -> AnnouncedAddress:
         return AnnouncedAddress.of(self.address, self.device)
 
 
 class AnnounceInput(msgspec.Struct, frozen=True):
-    """What the keeper of the VIPs tells whoever announces them."""
+    """Answer of the VIP reconciler to the announcer."""
 
     started: Instant
-    """When the keeper was."""
-    stands: tuple[FrontendStatus, ...] = ()
+    """Start of the VIP reconciler."""
+    frontends: tuple[FrontendStatus, ...] = ()
     revision: int | None = None
-    """Of the complete configuration; None until there is one."""
+    """Revision of the complete configuration; None until there is one."""
     unreadable: tuple[str, ...] = ()
     warming: bool = False
-    """Whether what nobody wants has to stay, because of the warm-up."""
-    silent: Instant | None = None
-    """Since when the prober has said nothing."""
-    staying: tuple[str, ...] = ()
-    """Addresses of VIPs without a frontend that stay in the dataplane for a reason of its own: the brake, a pause."""
+    """Whether unwanted addresses have to stay because of the warm-up."""
+    prober_silent_since: Instant | None = None
+    """Last report of a prober that is silent; None while it reports."""
+    kept_vips: tuple[str, ...] = ()
+    """Addresses of VIPs without a frontend that another gate (brake, pause) holds in the dataplane."""
 
 
 @dataclass(slots=True)
 class AnnouncePolicy:
-    """What is wanted, and the gate before it, as of the last outlook."""
+    """Wanted addresses and the gate for their changes, as of the last input."""
 
-    outlook: AnnounceInput
+    input: AnnounceInput
     _down: dict[str, Instant] = field(default_factory=dict)
     _delays: dict[AnnouncedAddress, Duration] = field(default_factory=dict)
     _leaving: dict[AnnouncedAddress, Instant] = field(default_factory=dict)
     _at: dict[AnnouncedAddress, list[FrontendStatus]] = field(default_factory=dict)
-    _heard: Instant = NEVER
+    _updated: Instant = NEVER
 
-    def hear(self, outlook: AnnounceInput, now: Instant) -> None:
-        """Takes an outlook as the truth of now. Whatever lies before a gap in the news may have ended meanwhile."""
-        if now - self._heard > STALE_AFTER:
+    def update(self, received: AnnounceInput, now: Instant) -> None:
+        """Takes a new input. After a gap, delays start again: a frontend may have been up in between."""
+        if now - self._updated > STALE_AFTER:
             self._down, self._leaving = {}, {}
-        self.outlook, self._heard = outlook, now
+        self.input, self._updated = received, now
         self._at = {}
-        for stand in outlook.stands:
-            self._at.setdefault(stand.spot, []).append(stand)
-        down = {stand.frontend for stand in outlook.stands if stand.state is HealthState.DOWN}
+        for status in received.frontends:
+            self._at.setdefault(status.announced_address, []).append(status)
+        down = {status.frontend for status in received.frontends if status.state is HealthState.DOWN}
         self._down = {name: self._down.get(name, now) for name in down}
-        # The delay of a frontend that is gone is the one that it had.
-        self._delays |= {spot: max(each.delay for each in stands) for spot, stands in self._at.items()}
-        gone = {spot for spot in self._delays if spot not in self._at and spot.host not in outlook.staying}
-        self._leaving = {spot: self._leaving.get(spot, now) for spot in gone}
+        # A frontend that is gone keeps the delay that it had.
+        self._delays |= {address: max(each.delay for each in statuses) for address, statuses in self._at.items()}
+        gone = {
+            address for address in self._delays if address not in self._at and address.host not in received.kept_vips
+        }
+        self._leaving = {address: self._leaving.get(address, now) for address in gone}
 
     def wanted(self) -> Sequence[AnnouncedAddress]:
-        """Every address that some frontend which is up wants, in order."""
-        return sorted(spot for spot, stands in self._at.items() if any(one.state is HealthState.UP for one in stands))
+        """Addresses of all frontends that are up, in order."""
+        return sorted(
+            address for address, statuses in self._at.items() if any(one.state is HealthState.UP for one in statuses)
+        )
 
     def forget(self, held: Iterable[AnnouncedAddress]) -> None:
-        """These are all that there are: what is neither there nor named needs no delay any more."""
+        """Drops the delays of addresses that are neither held nor configured."""
         known = {*held, *self._at}
-        self._delays = {spot: delay for spot, delay in self._delays.items() if spot in known}
+        self._delays = {address: delay for address, delay in self._delays.items() if address in known}
 
     def judge(
         self, change: Change[AnnouncedAddress, None], tally: Mapping[Op, int], have: int, now: Instant
     ) -> Closed | None:
-        stands = self._at.get(change.key, [])
+        statuses = self._at.get(change.key, [])
         if change.op is not Op.DELETE:
-            verdicts = [self._not_yet(stand) for stand in stands if stand.state is HealthState.UP]
+            verdicts = [self._not_announced_yet(status) for status in statuses if status.state is HealthState.UP]
             return None if None in verdicts else next(iter(verdicts), None)
-        if not stands:
-            return self._nobody(change.key, now)
-        return next((closed for stand in stands if (closed := self._stays(stand, now)) is not None), None)
+        if not statuses:
+            return self._unclaimed(change.key, now)
+        return next(
+            (closed for status in statuses if (closed := self._not_withdrawn_yet(status, now)) is not None), None
+        )
 
-    def _not_yet(self, stand: FrontendStatus) -> Closed | None:
-        """Why this frontend, which is up, does not bring its address onto the device."""
-        closed = self._hands_off(stand)
-        if closed is None and not stand.programmed:
-            since = self.outlook.started
-            closed = Closed("vip", AnnounceReason.NOT_PROGRAMMED, since, "the VIP in the dataplane", stand.frontend)
+    def _not_announced_yet(self, status: FrontendStatus) -> Closed | None:
+        """Reason not to announce the address of this frontend, which is up."""
+        closed = self._unchanged(status)
+        if closed is None and not status.programmed:
+            since = self.input.started
+            closed = Closed(VIP_GATE, AnnounceReason.NOT_PROGRAMMED, since, "the VIP in the dataplane", status.frontend)
         return closed
 
-    def _stays(self, stand: FrontendStatus, now: Instant) -> Closed | None:
-        """Why this frontend, which is not up, does not take its address away."""
-        if stand.state is HealthState.UNKNOWN:
-            opens = f"a first result of a backend of {stand.frontend}"
-            return Closed("no_health", HealthReason.NO_HEALTH, self.outlook.started, opens, stand.frontend)
-        return self._hands_off(stand) or _delayed(stand.frontend, self._down.get(stand.frontend, now), stand.delay, now)
+    def _not_withdrawn_yet(self, status: FrontendStatus, now: Instant) -> Closed | None:
+        """Reason not to withdraw the address of this frontend, which is not up."""
+        if status.state is HealthState.UNKNOWN:
+            opens = f"a first result of a backend of {status.frontend}"
+            return Closed("no_health", HealthReason.NO_HEALTH, self.input.started, opens, status.frontend)
+        return self._unchanged(status) or _delayed(
+            status.frontend, self._down.get(status.frontend, now), status.delay, now
+        )
 
-    def _hands_off(self, stand: FrontendStatus) -> Closed | None:
-        started = self.outlook.started
-        if stand.paused is not None:
-            opens = f"holdfast resume frontend {stand.frontend}"
-            return Closed("intent", PauseReason.PAUSED, started, opens, stand.paused)
-        if not stand.released:
+    def _unchanged(self, status: FrontendStatus) -> Closed | None:
+        """Reason to leave the address as it is, whether the frontend is up or down."""
+        started = self.input.started
+        if status.paused is not None:
+            opens = f"holdfast resume frontend {status.frontend}"
+            return Closed("intent", PauseReason.PAUSED, started, opens, status.paused)
+        if not status.released:
             opens = "a first result for each of its backends, or the end of the start-up window"
-            return Closed("warm_up", WarmUpReason.BACKEND_UNKNOWN, started, opens, stand.frontend)
-        if self.outlook.silent is not None and not stand.by_operator:
-            return Closed("no_prober", HealthReason.NO_PROBER, self.outlook.silent, "the prober's next report")
+            return Closed("warm_up", WarmUpReason.BACKEND_UNKNOWN, started, opens, status.frontend)
+        if self.input.prober_silent_since is not None and not status.by_operator:
+            return Closed(
+                "no_prober", HealthReason.NO_PROBER, self.input.prober_silent_since, "the prober's next report"
+            )
         return None
 
-    def _nobody(self, spot: AnnouncedAddress, now: Instant) -> Closed | None:
-        """Why an address of ours stays although no frontend names it."""
-        if self.outlook.warming:
+    def _unclaimed(self, address: AnnouncedAddress, now: Instant) -> Closed | None:
+        """Reason to keep an announced address that no frontend has any more."""
+        if self.input.warming:
             opens = "the end of the start-up window"
-            return Closed("warm_up", WarmUpReason.FULL_SYNC, self.outlook.started, opens)
-        if spot.host in self.outlook.staying:
-            return Closed("vip", AnnounceReason.STILL_SERVED, self.outlook.started, "holdfast balancer plan tells")
-        since, delay = self._leaving.get(spot, NEVER), self._delays.get(spot, Duration(0))
+            return Closed("warm_up", WarmUpReason.FULL_SYNC, self.input.started, opens)
+        if address.host in self.input.kept_vips:
+            return Closed(
+                VIP_GATE,
+                AnnounceReason.STILL_SERVED,
+                self.input.started,
+                "the release of its VIP: holdfast balancer plan shows the gate",
+            )
+        since, delay = self._leaving.get(address, NEVER), self._delays.get(address, Duration(0))
         return _delayed("its frontend is gone", since, delay, now)
 
 
-def _delayed(whose: str, since: Instant, delay: Duration, now: Instant) -> Closed | None:
+def _delayed(detail: str, since: Instant, delay: Duration, now: Instant) -> Closed | None:
     if now - since >= delay:
         return None
-    opens = f"the withdraw-delay of {delay.total_seconds():g} s running out"
-    return Closed("withdraw_delay", AnnounceReason.DELAY, since, opens, whose)
+    opens = f"the end of the withdraw-delay of {delay.total_seconds():g} s"
+    return Closed("withdraw_delay", AnnounceReason.DELAY, since, opens, detail)

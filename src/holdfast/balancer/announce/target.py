@@ -1,8 +1,8 @@
-"""Addresses of VIPs on the devices of this machine: read from the kernel, and put there or taken away.
+"""Target of the announcer: reads, adds and removes addresses of VIPs on the devices of this machine.
 
-Ours are those with our mark, which the kernel keeps with each address (IFA_PROTO). A kernel before 5.18 keeps none:
-there a file in the state folder says which are ours. It is written before an address is added and after it has gone, so
-that a crash in between leaves nothing behind that nobody knows. What is not ours is neither seen nor touched.
+Our addresses carry our mark, which the kernel keeps with each address (IFA_PROTO). A kernel before 5.18 keeps no mark:
+there a file in the state folder lists our addresses. It is written before an address is added and after it is removed,
+so that a crash in between leaves no unknown address behind. Addresses of others are neither shown nor touched.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from holdfast.reconcile import Away, Change, Outcome, Owned
 from holdfast.runtime.paths import write_atomically
 
 MARK = 0x48
-"""Ours, among the protocols of addresses; the kernel's own are 1 to 3."""
+"""Our protocol number for addresses; the kernel uses 1 to 3."""
 _MARKS_SINCE = (5, 18)
 
-SpotChange = Change[AnnouncedAddress, None]
-_NOBODYS: Owned[None] = Owned(None, "", 0)
+AddressChange = Change[AnnouncedAddress, None]
+_UNOWNED: Owned[None] = Owned(None, "", 0)
 
 
 def keeps_marks(release: str) -> bool:
-    """Whether a kernel of that release keeps who put an address there."""
+    """Tells whether a kernel of this release keeps the protocol of an address."""
     number = re.match(r"(\d+)\.(\d+)", release)
     return number is not None and (int(number[1]), int(number[2])) >= _MARKS_SINCE
 
 
 class AddressTarget:
-    """The announced addresses of this network namespace. `file` is where they are remembered if the kernel does not."""
+    """Announced addresses in this network namespace. `file` lists them if the kernel keeps no marks."""
 
     def __init__(self, file: Path, *, marks: bool | None = None) -> None:
         self._file = file
         self._marks = keeps_marks(os.uname().release) if marks is None else marks
         self._kernel: Netlink | None = None
         self.held: frozenset[AnnouncedAddress] = frozenset()
-        """What was there of ours at the last look."""
+        """Our addresses as of the last read."""
 
     def close(self) -> None:
-        """Lets go of the kernel, not of any address."""
+        """Closes the netlink socket; the addresses stay."""
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None
@@ -58,40 +58,42 @@ class AddressTarget:
         self, after: AnnouncedAddress | None
     ) -> tuple[Sequence[tuple[AnnouncedAddress, Owned[None]]], AnnouncedAddress | None]:
         found = self._ours()
-        return [(spot, _NOBODYS) for spot in sorted(found) if after is None or after < spot], None
+        return [(address, _UNOWNED) for address in sorted(found) if after is None or after < address], None
 
     async def get(self, keys: Collection[AnnouncedAddress]) -> Mapping[AnnouncedAddress, Owned[None]]:
-        return dict.fromkeys(self._ours() & set(keys), _NOBODYS)
+        return dict.fromkeys(self._ours() & set(keys), _UNOWNED)
 
-    async def apply(self, ready: Sequence[SpotChange]) -> Sequence[Outcome[AnnouncedAddress, None]]:
+    async def apply(self, ready: Sequence[AddressChange]) -> Sequence[Outcome[AnnouncedAddress, None]]:
         kernel = self._open()
         numbers = {name: link.number for name, link in links.dump(kernel).items()}
-        foreign = self._there().keys() - self._ours()
+        foreign = self._all().keys() - self._ours()
         return [Outcome(change, self._applied(kernel, change, numbers, foreign)) for change in ready]
 
     def _applied(
-        self, kernel: Netlink, change: SpotChange, numbers: Mapping[str, int], foreign: Collection[AnnouncedAddress]
+        self, kernel: Netlink, change: AddressChange, numbers: Mapping[str, int], foreign: Collection[AnnouncedAddress]
     ) -> str | None:
-        spot = change.key
-        if spot.device not in numbers:
-            # An address goes with its device: then there is nothing left to take away.
-            return f"there is no device {spot.device}: make it, or change announce.device" if change.new else None
-        if spot in foreign:  # never remembered as ours, not even for the moment of trying
-            return _refused(spot, errno.EEXIST, "") if change.new else None
-        held = InterfaceAddress(numbers[spot.device], octets(spot.host), 32 if spot.family == 4 else 128, self._mark)
+        address = change.key
+        if address.device not in numbers:
+            # The kernel removes an address with its device: nothing is left to withdraw.
+            return f"there is no device {address.device}: create it, or change announce.device" if change.new else None
+        if address in foreign:  # never listed as ours, not even while trying
+            return _refused(address, errno.EEXIST, "") if change.new else None
+        held = InterfaceAddress(
+            numbers[address.device], octets(address.host), 32 if address.family == 4 else 128, self._mark
+        )
         try:
             if change.new is not None:
-                self._remember(spot)
+                self._add_to_list(address)
                 ifaddr.add(kernel, held)
             else:
                 ifaddr.remove(kernel, held)
-                self._forget(spot)
+                self._remove_from_list(address)
         except NetlinkError as refusal:
-            return _refused(spot, refusal.errno, refusal.strerror)
+            return _refused(address, refusal.errno, refusal.strerror)
         return None
 
-    def _there(self) -> dict[AnnouncedAddress, int]:
-        """Every address that could be a VIP's, with its mark."""
+    def _all(self) -> dict[AnnouncedAddress, int]:
+        """Every host address with its mark."""
         kernel = self._open()
         try:
             names = {link.number: name for name, link in links.dump(kernel).items()}
@@ -102,11 +104,11 @@ class AddressTarget:
         return {AnnouncedAddress.of(text(one.address), names[one.link]): one.protocol for one in whole}
 
     def _ours(self) -> frozenset[AnnouncedAddress]:
-        there = self._there()
+        there = self._all()
         if self._marks:
-            self.held = frozenset(spot for spot, mark in there.items() if mark == MARK)
+            self.held = frozenset(address for address, mark in there.items() if mark == MARK)
         else:
-            self.held = self._remembered() & there.keys()
+            self.held = self._listed() & there.keys()
         return self.held
 
     @property
@@ -121,7 +123,7 @@ class AddressTarget:
                 raise Away("kernel", f"no netlink socket ({error.strerror})") from error
         return self._kernel
 
-    def _remembered(self) -> frozenset[AnnouncedAddress]:
+    def _listed(self) -> frozenset[AnnouncedAddress]:
         try:
             return frozenset(
                 AnnouncedAddress(*one)
@@ -130,27 +132,29 @@ class AddressTarget:
         except FileNotFoundError:
             return frozenset()
         except (OSError, msgspec.MsgspecError) as error:
-            raise Away("state folder", f"{self._file}: {error}; delete it, and what it announced is yours") from error
+            raise Away(
+                "state folder", f"{self._file}: {error}; delete it, and remove by hand what it announced"
+            ) from error
 
-    def _remember(self, spot: AnnouncedAddress) -> None:
+    def _add_to_list(self, address: AnnouncedAddress) -> None:
         if not self._marks:
-            self._keep(self._remembered() | {spot})
+            self._write_list(self._listed() | {address})
 
-    def _forget(self, spot: AnnouncedAddress) -> None:
+    def _remove_from_list(self, address: AnnouncedAddress) -> None:
         if not self._marks:
-            self._keep(self._remembered() - {spot})
+            self._write_list(self._listed() - {address})
 
-    def _keep(self, spots: frozenset[AnnouncedAddress]) -> None:
+    def _write_list(self, addresses: frozenset[AnnouncedAddress]) -> None:
         try:
-            write_atomically(self._file, msgspec.json.encode(sorted(spots)))
+            write_atomically(self._file, msgspec.json.encode(sorted(addresses)))
         except OSError as error:
-            raise Away("state folder", f"{self._file} cannot be written ({error.strerror})") from error
+            raise Away("state folder", f"cannot write {self._file} ({error.strerror})") from error
 
 
-def _refused(spot: AnnouncedAddress, number: int | None, words: str | None) -> str:
+def _refused(address: AnnouncedAddress, number: int | None, words: str | None) -> str:
     match number:
         case errno.EEXIST:
-            return f"{spot} is there already, and not by us: take it away, or take announce out of the frontend"
+            return f"{address} exists already and is not ours: remove it, or remove announce from the frontend"
         case errno.EPERM:
-            return "it is not permitted: give CAP_NET_ADMIN"
-    return f"the kernel refuses: {words}"
+            return "not permitted: give CAP_NET_ADMIN to the announcer"
+    return f"the kernel refused it: {words}"

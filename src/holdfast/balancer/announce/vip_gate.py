@@ -1,8 +1,7 @@
-"""The last gate of a VIP that is to go: its announced address goes first, so that clients are led elsewhere before the
-door is shut. Also what the keeper knows of announcing, by the announcer's word.
+"""Gate of the VIP reconciler: the announced address is withdrawn before the VIP is deleted.
 
-The brake is asked before: what it holds does not begin to go. An announcer that has been silent for long is not waited
-for.
+Clients are routed elsewhere before the VIP stops serving. The brake is asked first: the address of a VIP that the brake
+holds stays announced. The gate does not wait for an announcer that has been silent for long.
 """
 
 from __future__ import annotations
@@ -20,36 +19,37 @@ GATE = "announced"
 
 
 class AnnouncedReason(Reason):
-    ANNOUNCED = "its address is still announced, and goes first"
+    ANNOUNCED = "its address is still announced, and is withdrawn first"
 
 
 @dataclass(slots=True)
 class AnnouncedGate:
-    """`named` says whether some frontend wants that address announced."""
+    """Holds deletes of VIPs whose address is announced. `is_wanted` tells whether a frontend wants it announced."""
 
     brake: Brake[VipKey, Value]
-    named: Callable[[str], bool]
+    is_wanted: Callable[[str], bool]
     announced: frozenset[str] = frozenset()
-    """Addresses that are on a device because of us."""
-    hinted: frozenset[str] = frozenset()
-    """Addresses that the announcer was last asked for: it may have acted on that, and has not told yet."""
-    obstacles: Mapping[str, str] = field(default_factory=dict)
-    """What stands in the way of announcing or withdrawing an address, in words."""
-    told: Instant = NEVER
+    """Addresses that the announcer has put on a device."""
+    requested: frozenset[str] = frozenset()
+    """Addresses in the last answer to the announcer: it may have announced them without having reported that yet."""
+    outstanding: Mapping[str, str] = field(default_factory=dict)
+    """Reason why an address is not announced or withdrawn yet, by address."""
+    reported: Instant = NEVER
 
-    def hear(self, announced: Iterable[str], obstacles: Mapping[str, str], now: Instant) -> None:
-        """What the announcer tells."""
-        self.announced, self.obstacles, self.told = frozenset(announced), obstacles, now
+    def on_report(self, announced: Iterable[str], outstanding: Mapping[str, str], now: Instant) -> None:
+        """Takes a report of the announcer."""
+        self.announced, self.outstanding, self.reported = frozenset(announced), outstanding, now
 
     def judge(self, change: Change[VipKey, Value], tally: Mapping[Op, int], have: int, now: Instant) -> Closed | None:
         host = host_of(change.key.vip)
-        if change.op is not Op.DELETE or host not in self.announced | self.hinted or self.named(host):
+        if change.op is not Op.DELETE or host not in self.announced | self.requested or self.is_wanted(host):
             return None
-        if now - self.told > SILENT_AFTER:
+        if now - self.reported > SILENT_AFTER:
             return None
-        braked = self.brake.judge(change, tally, have, now)
-        return braked or Closed(GATE, AnnouncedReason.ANNOUNCED, self.told, "its withdrawal, after the delay", host)
+        held = self.brake.judge(change, tally, have, now)
+        return held or Closed(GATE, AnnouncedReason.ANNOUNCED, self.reported, "its withdrawal, after the delay", host)
 
 
 def host_of(vip: Vip) -> str:
+    """The address of a VIP as text, without port and protocol."""
     return AnnouncedAddress(vip.family, vip.address, "").host

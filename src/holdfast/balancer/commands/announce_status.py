@@ -1,4 +1,4 @@
-"""The outlook: what the keeper of the VIPs knows, as the announcer needs it. Read-only."""
+"""State of the frontends for the announcer: builds its `AnnounceInput`. Read-only."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from holdfast.config.sections.frontend import Announce
 from holdfast.model.base.time import Instant
 
 
-def outlook(keeper: VipReconciler, now: Instant) -> AnnounceInput:
-    balancer, synced = keeper.balancer, keeper.sync.sources.get(keeper.source.name)
-    frontends = balancer.roster.frontends.values()
+def announce_input(reconciler: VipReconciler, now: Instant) -> AnnounceInput:
+    balancer, synced = reconciler.balancer, reconciler.sync.sources.get(reconciler.source.name)
+    frontends = balancer.services.frontends.values()
+    announced = [(one, one.config.announce) for one in frontends if one.config.announce is not None]
     return AnnounceInput(
         started=balancer.warm.started,
-        stands=tuple(
-            _stand(keeper, one, one.config.announce, now) for one in frontends if one.config.announce is not None
-        ),
+        frontends=tuple(_status(reconciler, frontend, announce, now) for frontend, announce in announced),
         revision=None if synced is None else synced.revision,
         unreadable=() if synced is None else synced.unreadable,
         warming=balancer.warm.phase(now) is not WarmUpPhase.OVER,
-        silent=keeper.health.silent,
-        staying=_staying(keeper),
+        prober_silent_since=reconciler.health.silent_since,
+        kept_vips=_kept_vips(reconciler),
     )
 
 
-def _stand(keeper: VipReconciler, frontend: ResolvedFrontend, announce: Announce, now: Instant) -> FrontendStatus:
-    balancer = keeper.balancer
-    standing, pause = balancer.standing(frontend.vip), balancer.pauses.get(frontend.name)
-    held = keeper.target.held.get(VipKey(frontend.vip))
-    is_known = standing is None or standing.known
+def _status(reconciler: VipReconciler, frontend: ResolvedFrontend, announce: Announce, now: Instant) -> FrontendStatus:
+    balancer = reconciler.balancer
+    state, pause = balancer.frontend_state(frontend.vip), balancer.pauses.get(frontend.name)
+    held = reconciler.target.held.get(VipKey(frontend.vip))
+    is_known = state is None or state.known
     return FrontendStatus(
         frontend=frontend.name,
         address=host_of(frontend.vip),
@@ -42,20 +41,18 @@ def _stand(keeper: VipReconciler, frontend: ResolvedFrontend, announce: Announce
         state=balancer.desired(frontend, now).serving.state if is_known else HealthState.UNKNOWN,
         programmed=isinstance(held, VipSettings) and not held.damaged,
         released=balancer.warm.judge(frontend.name, now) is None,
-        by_operator=standing is not None and len(standing.held) == len(list(frontend.backends())),
+        by_operator=state is not None and len(state.held) == len(list(frontend.backends())),
         paused=None if pause is None else f"{pause.who}: “{pause.why}”",
     )
 
 
-def _staying(keeper: VipReconciler) -> tuple[str, ...]:
-    """Addresses of VIPs that nobody wants, and that are not merely waiting for their address to go."""
-    if not keeper.farewell.announced:
+def _kept_vips(reconciler: VipReconciler) -> tuple[str, ...]:
+    """Addresses of unwanted VIPs that a gate other than `announced` holds."""
+    if not reconciler.announced_gate.announced:
         return ()
     waiting = {
-        story.change.key.vip
-        for story in keeper.reconciler.ledger
-        if story.closed is not None and story.closed.gate == GATE
+        one.change.key.vip for one in reconciler.loop.ledger if one.closed is not None and one.closed.gate == GATE
     }
-    at = keeper.balancer.roster.at
-    unwanted = {key.vip for key in keeper.target.held if key.vip not in at}
+    at = reconciler.balancer.services.at
+    unwanted = {key.vip for key in reconciler.target.held if key.vip not in at}
     return tuple(sorted({host_of(vip) for vip in unwanted - waiting}))

@@ -1,5 +1,5 @@
-"""The operator's commands on the balancer: look at it, pause or resume a frontend, and pause, resume, disable,
-enable or weigh a backend."""
+"""Commands of the VIP worker: show its state; pause and resume a frontend; pause, resume, disable, enable and set the
+weight of a backend."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from holdfast.balancer.commands.announce_status import outlook
+from holdfast.balancer import VIPS_WORKER
+from holdfast.balancer.announce.worker import ANNOUNCE_INPUT
+from holdfast.balancer.commands.announce_status import announce_input
 from holdfast.balancer.commands.trace_flow import trace
 from holdfast.balancer.commands.views import BalancerViews
 from holdfast.balancer.health import HealthEvent, HealthState, InvalidEvent, Signal, step
 from holdfast.balancer.intents import IntentStore
-from holdfast.balancer.reconciler import NAME, VipReconciler
+from holdfast.balancer.reconciler import VipReconciler
 from holdfast.balancer.vip import VipKey
-from holdfast.config.schema.scalars import duration
 from holdfast.model.base.time import Instant
 from holdfast.model.control.intent import Intent, IntentKind, IntentName
 from holdfast.model.control.scope import Scope, ScopeKind
-from holdfast.reconcile import Pause
-from holdfast.reconcile import PauseGate as Gate
+from holdfast.reconcile import Pause, PauseGate
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.control import Declined, Handler, Request, Who
 from holdfast.runtime.decision_log import Decision, DecisionLog
+from holdfast.runtime.intents.book import request_intent
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-_ENDED = {"resume": (HealthEvent.RESUME, IntentKind.PAUSE), "enable": (HealthEvent.ENABLE, IntentKind.DISABLE)}
-_BEGUN = {"pause": (HealthEvent.PAUSE, IntentKind.PAUSE), "disable": (HealthEvent.DISABLE, IntentKind.DISABLE)}
+_ENDS = {"resume": (HealthEvent.RESUME, IntentKind.PAUSE), "enable": (HealthEvent.ENABLE, IntentKind.DISABLE)}
+_BEGINS = {"pause": (HealthEvent.PAUSE, IntentKind.PAUSE), "disable": (HealthEvent.DISABLE, IntentKind.DISABLE)}
 _STATES = {IntentKind.PAUSE: HealthState.PAUSED, IntentKind.DISABLE: HealthState.DISABLED}
 _DONE = {
-    "pause": "gets no new flows; its established ones go on",
-    "disable": "gets no new flows, and its established ones are ended",
+    "pause": "gets no new flows; established flows continue",
+    "disable": "gets no new flows, and established flows are ended",
     "resume": "is probed again, and serves as soon as it passes",
     "enable": "is probed again, and serves as soon as it passes",
     "weight": "has weight",
@@ -46,9 +47,9 @@ _DONE = {
 
 
 class BalancerCommands:
-    def __init__(self, keeper: VipReconciler, wishes: IntentStore, clock: Clock, decisions: DecisionLog) -> None:
-        self._keeper = keeper
-        self._wishes = wishes
+    def __init__(self, reconciler: VipReconciler, intents: IntentStore, clock: Clock, decisions: DecisionLog) -> None:
+        self._reconciler = reconciler
+        self._intents = intents
         self._clock = clock
         self._decisions = decisions
 
@@ -59,17 +60,17 @@ class BalancerCommands:
             "explain": self._explain,
             "flow": self._flow,
             "traffic": self._traffic,
-            "outlook": self._outlook,
+            ANNOUNCE_INPUT: self._announce_input,
             "backend": self._backend,
             "frontend": self._frontend,
         }
 
-    def take_effect(self) -> None:
-        """What is kept is what is wanted: now, and after every start."""
-        now, wall, balancer = self._clock.now(), self._clock.wall(), self._keeper.balancer
-        touched = balancer.intend(self._wishes.all(), wall, now)
-        self._keeper.pauses.paused = {name: _gate(one, wall, now) for name, one in balancer.pauses.items()}
-        self._keeper.touch(touched)
+    def apply_intents(self) -> None:
+        """Applies the stored intents; called after every start and every change."""
+        now, wall, balancer = self._clock.now(), self._clock.wall(), self._reconciler.balancer
+        touched = balancer.apply_intents(self._intents.all(), wall, now)
+        self._reconciler.pauses.paused = {name: _pause_gate(one, wall, now) for name, one in balancer.pauses.items()}
+        self._reconciler.touch(touched)
 
     async def _status(self, _request: Request, _who: Who) -> Any:
         return self._view().status()
@@ -77,129 +78,125 @@ class BalancerCommands:
     async def _plan(self, _request: Request, _who: Who) -> Any:
         return self._view().plan()
 
-    async def _outlook(self, request: Request, _who: Who) -> Any:
-        """For the announcer, which tells in return what is announced."""
-        farewell, now = self._keeper.farewell, self._clock.now()
-        farewell.hear(request.args.get("announced") or (), request.args.get("why") or {}, now)
-        told = outlook(self._keeper, now)
-        farewell.hinted = frozenset(stand.address for stand in told.stands)
-        return msgspec.to_builtins(told)
+    async def _announce_input(self, request: Request, _who: Who) -> Any:
+        """Answers the announcer, whose request reports what is announced."""
+        gate, now = self._reconciler.announced_gate, self._clock.now()
+        gate.on_report(request.args.get("announced") or (), request.args.get("outstanding") or {}, now)
+        answer = announce_input(self._reconciler, now)
+        gate.requested = frozenset(one.address for one in answer.frontends)
+        return msgspec.to_builtins(answer)
 
     async def _explain(self, request: Request, _who: Who) -> Any:
         kind, name = str(request.args.get("kind")), str(request.args.get("name"))
-        roster = self._keeper.balancer.roster
+        services = self._reconciler.balancer.services
         if kind == "backend":
-            return self._view().explain_backend(_known(roster.backends, kind, name))
+            return self._view().explain_backend(_find(services.backends, kind, name))
         if kind == "frontend":
-            return self._view().explain_frontend(_known(roster.frontends, kind, name))
-        raise Declined(f"the balancer cannot explain {kind!r}; it knows backend and frontend")
+            return self._view().explain_frontend(_find(services.frontends, kind, name))
+        raise Declined(f"the balancer cannot explain {kind!r}, only backend and frontend")
 
     async def _flow(self, request: Request, _who: Who) -> Any:
-        return await trace(self._keeper, str(request.args.get("source")), str(request.args.get("to")))
+        return await trace(self._reconciler, str(request.args.get("source")), str(request.args.get("to")))
 
     async def _traffic(self, _request: Request, _who: Who) -> Any:
-        """What has passed to each backend until now."""
-        await self._keeper.meter.measure(self._keeper.balancer.roster)
+        """Traffic of each backend so far."""
+        await self._reconciler.meter.measure(self._reconciler.balancer.services)
         return [
             {"frontend": frontend, "backend": backend, **dataclasses.asdict(passed)}
-            for (frontend, backend), passed in sorted(self._keeper.meter.passed.items())
+            for (frontend, backend), passed in sorted(self._reconciler.meter.passed.items())
         ]
 
     async def _backend(self, request: Request, who: Who) -> str:
         do, name = str(request.args.get("do")), str(request.args.get("name"))
-        backend = _known(self._keeper.balancer.roster.backends, "backend", name)
-        if do in _BEGUN:
-            said = await self._begin(do, name, request, who)
-        elif do in _ENDED:
+        backend = _find(self._reconciler.balancer.services.backends, "backend", name)
+        if do in _BEGINS:
+            result = await self._begin(do, name, request, who)
+        elif do in _ENDS:
             if do == "enable" and not backend.enabled:
                 raise Declined(f"{name} is disabled in the configuration: set enabled: true there")
-            said = await self._end(do, name)
+            result = await self._end(do, name)
         elif do == "weight":
-            said = await self._weigh(name, request, who)
+            result = await self._set_weight(name, request, who)
         else:
-            raise Declined(f"a backend can be told {', '.join(_DONE)}; not {do!r}")
-        return self._done(do, Scope(ScopeKind.BACKEND, name), said, request, who)
+            raise Declined(f"{do!r} is not a command for a backend; there are: {', '.join(_DONE)}")
+        return self._done(do, Scope(ScopeKind.BACKEND, name), result, request, who)
 
     async def _frontend(self, request: Request, who: Who) -> str:
         do, name = str(request.args.get("do")), str(request.args.get("name"))
-        scope, paused = Scope(ScopeKind.FRONTEND, name), self._keeper.balancer.pauses
+        scope, paused = Scope(ScopeKind.FRONTEND, name), self._reconciler.balancer.pauses
         if do == "pause":
-            _known(self._keeper.balancer.roster.frontends, "frontend", name)
+            _find(self._reconciler.balancer.services.frontends, "frontend", name)
             intent = self._intent(IntentKind.PAUSE, scope, request, who)
-            await self._wishes.keep(intent)
-            said = f"stays as it is programmed now{_until(intent)}, whatever its backends do"
+            await self._intents.keep(intent)
+            result = f"stays as it is programmed now{_until(intent)}, whatever its backends do"
         elif do == "resume":
             if name not in paused:
                 known = ", ".join(sorted(paused)) or "none"
                 raise Declined(f"frontend {name!r} is not paused; paused are: {known}")
-            await self._wishes.drop((IntentName(IntentKind.PAUSE, scope),))
-            said = "follows its backends again"
+            await self._intents.drop((IntentName(IntentKind.PAUSE, scope),))
+            result = "follows its backends again"
         else:
-            raise Declined(f"a frontend can be told pause and resume; not {do!r}")
-        return self._done(do, scope, said, request, who)
+            raise Declined(f"{do!r} is not a command for a frontend; there are: pause, resume")
+        return self._done(do, scope, result, request, who)
 
-    def _done(self, do: str, scope: Scope, said: str, request: Request, who: Who) -> str:
-        """It is kept: now it takes effect, and whoever asks later can read who wanted it."""
-        self._tell(do, scope, f"{who.name}: {scope.name} {said}", str(request.args.get("reason") or ""))
-        self.take_effect()
-        self._keeper.reloaded()
-        return f"{scope.name} {said}"
+    def _done(self, do: str, scope: Scope, result: str, request: Request, who: Who) -> str:
+        """Applies an intent that was stored, and records who asked for it."""
+        self._record(do, scope, f"{who.name}: {scope.name} {result}", str(request.args.get("reason") or ""))
+        self.apply_intents()
+        self._reconciler.reloaded()
+        return f"{scope.name} {result}"
 
     async def _begin(self, do: str, name: str, request: Request, who: Who) -> str:
-        event, what = _BEGUN[do]
-        state = self._keeper.balancer.health[name].state
-        if state is not _STATES[what]:  # asking again renews who, why and until when
-            self._possible(name, event)
+        event, what = _BEGINS[do]
+        state = self._reconciler.balancer.health[name].state
+        if state is not _STATES[what]:  # a repeated request renews operator, reason and expiry
+            self._check_possible(name, event)
         intent = self._intent(what, Scope(ScopeKind.BACKEND, name), request, who)
-        await self._wishes.keep(intent, instead_of=(_name(IntentKind.PAUSE, name), _name(IntentKind.DISABLE, name)))
+        await self._intents.keep(intent, instead_of=(_name(IntentKind.PAUSE, name), _name(IntentKind.DISABLE, name)))
         return _DONE[do] + _until(intent)
 
     async def _end(self, do: str, name: str) -> str:
-        event, what = _ENDED[do]
-        self._possible(name, event)
-        await self._wishes.drop((_name(what, name),))
+        event, what = _ENDS[do]
+        self._check_possible(name, event)
+        await self._intents.drop((_name(what, name),))
         return _DONE[do]
 
-    async def _weigh(self, name: str, request: Request, who: Who) -> str:
+    async def _set_weight(self, name: str, request: Request, who: Who) -> str:
         weight = request.args.get("weight")
         if weight is None:
-            await self._wishes.drop((_name(IntentKind.WEIGHT, name),))
+            await self._intents.drop((_name(IntentKind.WEIGHT, name),))
             return "has its configured weight again"
         if not isinstance(weight, int) or not 0 <= weight <= 100:
             raise Declined("a weight is a whole number from 0 to 100")
         intent = self._intent(IntentKind.WEIGHT, Scope(ScopeKind.BACKEND, name), request, who, weight)
-        await self._wishes.keep(intent)
+        await self._intents.keep(intent)
         return f"{_DONE['weight']} {weight}{_until(intent)}"
 
-    def _possible(self, name: str, event: HealthEvent) -> None:
-        """B10: what makes no sense is refused before it is written down."""
+    def _check_possible(self, name: str, event: HealthEvent) -> None:
+        """Refuses what the state of the backend does not allow, before it is stored (protection: B10)."""
         try:
-            step(self._keeper.balancer.health[name], Signal(event, ""), self._clock.now())
+            step(self._reconciler.balancer.health[name], Signal(event, ""), self._clock.now())
         except InvalidEvent as sentence:
             raise Declined(f"{name}: {sentence}") from sentence
 
     def _intent(self, what: IntentKind, scope: Scope, request: Request, who: Who, weight: int | None = None) -> Intent:
-        why, within = request.args.get("reason"), request.args.get("for")
-        if not isinstance(why, str) or not why.strip():
-            raise Declined("a reason is needed: --reason says why, to whoever reads this at night")
-        wall = self._clock.wall()
-        try:
-            until = None if within is None else wall + duration(str(within))
-        except (ValueError, OverflowError) as error:
-            raise Declined(f"--for {within}: {error}") from error
-        return Intent(what=what, scope=scope, who=who.name, why=why.strip(), since=wall, until=until, weight=weight)
+        asked = request_intent(request, who, self._clock)
+        return Intent(
+            what=what, scope=scope, who=asked.who, why=asked.why, since=asked.at, until=asked.until, weight=weight
+        )
 
-    def _tell(self, do: str, scope: Scope, sentence: str, why: str) -> None:
-        said = f"{sentence}: “{why}”" if why else sentence
-        log.info(said)
+    def _record(self, do: str, scope: Scope, sentence: str, why: str) -> None:
+        sentence = f"{sentence}: “{why}”" if why else sentence
         kind = scope.target.value
-        self._decisions.write([Decision(self._clock.wall(), NAME, do, f"{kind}/{scope.name}", "asked", said, kind)])
+        key = f"{kind}/{scope.name}"
+        log.info("operator command", command=do, target=key, result=sentence)
+        self._decisions.write([Decision(self._clock.wall(), VIPS_WORKER, do, key, "asked", sentence, kind)])
 
     def _view(self) -> BalancerViews:
-        return BalancerViews(self._keeper, self._clock.now())
+        return BalancerViews(self._reconciler, self._clock.now())
 
 
-def _known(things: Mapping[str, T], kind: str, name: str) -> T:
+def _find(things: Mapping[str, T], kind: str, name: str) -> T:
     if name not in things:
         near = get_close_matches(name, things, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {len(things)}: holdfast balancer status"
@@ -211,10 +208,10 @@ def _name(what: IntentKind, name: str) -> IntentName:
     return IntentName(what, Scope(ScopeKind.BACKEND, name))
 
 
-def _gate(intent: Intent, wall: datetime, now: Instant) -> Gate[VipKey]:
-    """The gate that holds what this intent pauses; wall-clock times of this machine become times of its boot clock."""
+def _pause_gate(intent: Intent, wall: datetime, now: Instant) -> PauseGate[VipKey]:
+    """Gate of a paused frontend. Wall-clock times of this machine become times of its boot clock."""
     until = None if intent.until is None else now + (intent.until - wall)
-    return Gate(str(intent.scope), pause=Pause(intent.who, intent.why, now - (wall - intent.since), until))
+    return PauseGate(str(intent.scope), pause=Pause(intent.who, intent.why, now - (wall - intent.since), until))
 
 
 def _until(intent: Intent) -> str:

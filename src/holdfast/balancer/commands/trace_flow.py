@@ -1,7 +1,7 @@
-"""`holdfast explain flow`: which VIP a flow meets, which bucket it falls into, who has it, and why that one.
+"""`holdfast explain flow`: the VIP that a flow matches, its bucket, and the backend that gets it.
 
-A flow that is established belongs to whom connection tracking says, whatever the table is by now; a new one goes where
-its bucket leads. Both are read from the dataplane, not from what is wanted of it.
+An established flow belongs to the backend in the connection tracking table, whatever the buckets are by now; a new flow
+goes to the backend of its bucket. Both are read from the dataplane, not computed from the desired state.
 """
 
 from __future__ import annotations
@@ -22,59 +22,59 @@ _PLACE = re.compile(
 ).fullmatch
 
 
-async def trace(keeper: VipReconciler, source: str, to: str) -> dict[str, Any]:
-    """What `explain flow` shows. Raises `Declined` with a sentence for what cannot be told."""
-    dataplane = keeper.dataplane
+async def trace(reconciler: VipReconciler, source: str, to: str) -> dict[str, Any]:
+    """Traces a flow for `explain flow`. Raises `Declined` when it cannot be traced."""
+    dataplane = reconciler.dataplane
     if not isinstance(dataplane, FlowTracer):
-        raise Declined(f"the dataplane {dataplane.describe().name} cannot tell the course of a flow")
-    frontend, vip, protocol, to_port = _met(keeper, to)
-    address, port, _ = _place(source)
+        raise Declined(f"the dataplane {dataplane.describe().name} cannot trace flows")
+    frontend, vip, protocol, to_port = _find_frontend(reconciler, to)
+    address, port, _ = _parse(source)
     if address.version != vip.family:
-        raise Declined(f"{address} is not of the family of {vip}")
-    if not port and protocol and not _is_sticky(keeper, vip):
-        raise Declined(f"flows to {vip} are spread by their source port, too: write {source}:PORT")
-    course = await dataplane.course(vip, Client(address.version, int(address), port, protocol, to_port))
-    if course is None:
-        raise Declined(f"{vip} is not programmed: holdfast explain frontend {frontend.name} says why")
-    return _told(keeper, frontend, vip, course, sticky=_is_sticky(keeper, vip), port=port)
+        raise Declined(f"{address} and {vip} are of different address families")
+    if not port and protocol and not _is_sticky(reconciler, vip):
+        raise Declined(f"flows to {vip} are also spread by source port: write {source}:PORT")
+    path = await dataplane.flow_path(vip, Client(address.version, int(address), port, protocol, to_port))
+    if path is None:
+        raise Declined(f"{vip} is not programmed; run: holdfast explain frontend {frontend.name}")
+    return _view(reconciler, frontend, vip, path, sticky=_is_sticky(reconciler, vip), port=port)
 
 
-def _told(
-    keeper: VipReconciler, frontend: ResolvedFrontend, vip: Vip, course: FlowPath, *, sticky: bool, port: int
+def _view(
+    reconciler: VipReconciler, frontend: ResolvedFrontend, vip: Vip, path: FlowPath, *, sticky: bool, port: int
 ) -> dict[str, Any]:
-    entry = None if course.backend is None else keeper.target.held.get(VipKey(vip, course.backend))
+    entry = None if path.backend is None else reconciler.target.held.get(VipKey(vip, path.backend))
     return {
         "frontend": frontend.name,
         "vip": str(vip),
         "hashed": "source address" if sticky or not port else "source address and port",
-        "bucket": course.bucket,
-        "buckets": keeper.dataplane.describe().table_size,
-        "backend": _named(keeper, course.backend),
+        "bucket": path.bucket,
+        "buckets": reconciler.dataplane.describe().table_size,
+        "backend": _named(reconciler, path.backend),
         "weight": entry.weight if isinstance(entry, BackendEntry) else None,
-        "share": course.share,
-        "established": _named(keeper, course.established),
+        "share": path.share,
+        "established": _named(reconciler, path.established),
     }
 
 
-def _met(keeper: VipReconciler, to: str) -> tuple[ResolvedFrontend, Vip, int, int]:
-    """The frontend of that name, or the one that the dataplane would pick for this address, port and protocol."""
-    frontends = keeper.balancer.roster.frontends
+def _find_frontend(reconciler: VipReconciler, to: str) -> tuple[ResolvedFrontend, Vip, int, int]:
+    """Finds a frontend by name, or as the dataplane does by address, port and protocol."""
+    frontends = reconciler.balancer.services.frontends
     if to in frontends:
         vip = frontends[to].vip
         return frontends[to], vip, vip.protocol, vip.port
-    address, port, protocol = _place(to)
+    address, port, protocol = _parse(to)
     number = PROTOCOLS.get(protocol or "tcp")
     if number is None:
-        raise Declined(f"{protocol} is not a protocol that a VIP can have: write tcp, udp or any")
-    at = keeper.balancer.roster.at
+        raise Declined(f"a VIP cannot have the protocol {protocol}: write tcp, udp or any")
+    at = reconciler.balancer.services.at
     for narrow in ((number, port), (number, 0), (0, 0)):
         vip = Vip(address.version, int(address), *narrow)
         if vip in at:
             return at[vip], vip, number, port
-    raise Declined(f"no frontend has {to}: holdfast balancer status shows them all")
+    raise Declined(f"no frontend has {to}; holdfast balancer status lists all")
 
 
-def _place(text: str) -> tuple[IPv4Address | IPv6Address, int, str | None]:
+def _parse(text: str) -> tuple[IPv4Address | IPv6Address, int, str | None]:
     """ADDRESS, ADDRESS:PORT or ADDRESS:PORT/PROTOCOL; IPv6 with a port in brackets."""
     found = _PLACE(text)
     try:
@@ -85,18 +85,16 @@ def _place(text: str) -> tuple[IPv4Address | IPv6Address, int, str | None]:
             raise ValueError
         return ip_address(found["six"] or found["four"]), port, found["protocol"]
     except ValueError as error:
-        raise Declined(
-            f"{text!r} is not ADDRESS:PORT; an IPv6 address stands in brackets: [2001:db8::1]:443"
-        ) from error
+        raise Declined(f"{text!r} is not ADDRESS:PORT; write an IPv6 address in brackets: [2001:db8::1]:443") from error
 
 
-def _is_sticky(keeper: VipReconciler, vip: Vip) -> bool:
-    held = keeper.target.held.get(VipKey(vip))
+def _is_sticky(reconciler: VipReconciler, vip: Vip) -> bool:
+    held = reconciler.target.held.get(VipKey(vip))
     return isinstance(held, VipSettings) and held.sticky
 
 
-def _named(keeper: VipReconciler, backend: BackendId | None) -> str | None:
+def _named(reconciler: VipReconciler, backend: BackendId | None) -> str | None:
     if backend is None:
         return None
-    names = [name for name, one in keeper.balancer.roster.backends.items() if one.identity == backend]
+    names = [name for name, one in reconciler.balancer.services.backends.items() if one.identity == backend]
     return f"{names[0]} ({shown(backend)})" if names else shown(backend)

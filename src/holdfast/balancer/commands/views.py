@@ -1,4 +1,4 @@
-"""What people see of the balancer: every frontend with its pools, every backend with its story. Read-only."""
+"""Views of the balancer for commands and the API: frontends with pools, backends with their history. Read-only."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from holdfast.model.base.time import Instant
 
 
 class BalancerViews:
-    """Answers questions about a keeper; `now` is when the question was asked."""
+    """Views of a reconciler at `now`, the time of the request."""
 
-    def __init__(self, keeper: VipReconciler, now: Instant) -> None:
-        self._keeper = keeper
-        self._balancer = keeper.balancer
+    def __init__(self, reconciler: VipReconciler, now: Instant) -> None:
+        self._reconciler = reconciler
+        self._balancer = reconciler.balancer
         self._now = now
 
     def status(self) -> dict[str, Any]:
-        """Everything, as `holdfast balancer status` and the API show it."""
-        roster, warm = self._balancer.roster, self._balancer.warm
+        """The whole state, as `holdfast balancer status` and the API show it."""
+        services, warm = self._balancer.services, self._balancer.warm
         return {
             "warm_up": warm.phase(self._now).value,
-            "prober_silent_s": self._age(self._keeper.health.silent),
-            "dataplane": self._keeper.dataplane.describe().name,
-            "digests": msgspec.to_builtins(self._keeper.digests()),
-            "frontends": [self.frontend(one) for one in roster.frontends.values()],
-            "backends": [self.backend(one) for one in roster.backends.values()],
-            "missing": dict(roster.missing),
+            "prober_silent_s": self._age(self._reconciler.health.silent_since),
+            "dataplane": self._reconciler.dataplane.describe().name,
+            "digests": msgspec.to_builtins(self._reconciler.digests()),
+            "frontends": [self.frontend(one) for one in services.frontends.values()],
+            "backends": [self.backend(one) for one in services.backends.values()],
+            "missing": dict(services.missing),
         }
 
     def frontend(self, frontend: ResolvedFrontend) -> dict[str, Any]:
         wanted = self._balancer.desired(frontend, self._now)
         serving = wanted.serving
-        held = self._keeper.target.held
+        held = self._reconciler.target.held
         pause = self._balancer.pauses.get(frontend.name)
         return {
             "name": frontend.name,
@@ -58,12 +58,12 @@ class BalancerViews:
         }
 
     def _announce(self, frontend: ResolvedFrontend) -> dict[str, Any] | None:
-        """Where it is announced, and by the announcer's word what stands in the way."""
+        """State of the announcement, as the announcer last reported it."""
         if frontend.config.announce is None:
             return None
-        farewell, host = self._keeper.farewell, host_of(frontend.vip)
-        why = farewell.obstacles.get(host)
-        return {"device": frontend.config.announce.device, "is_there": host in farewell.announced, "why": why}
+        gate, host = self._reconciler.announced_gate, host_of(frontend.vip)
+        device, why = frontend.config.announce.device, gate.outstanding.get(host)
+        return {"device": device, "announced": host in gate.announced, "why": why}
 
     def backend(self, backend: ResolvedBackend) -> dict[str, Any]:
         health = self._balancer.health[backend.name]
@@ -77,7 +77,7 @@ class BalancerViews:
                 check: {"verdict": count.verdict.value, "against": count.against, "pace": count.pace.value}
                 for check, count in health.counts.items()
             },
-            "frontends": list(self._balancer.roster.users[backend.name]),
+            "frontends": list(self._balancer.services.users[backend.name]),
             "intents": [
                 {
                     "what": one.what.value,
@@ -92,9 +92,9 @@ class BalancerViews:
         }
 
     def explain_backend(self, backend: ResolvedBackend) -> dict[str, Any]:
-        """A backend with its transitions, its place under every VIP, and what stands in the way there."""
+        """A backend with its transitions, and its entry under every VIP with the outstanding change."""
         transitions = self._balancer.history.get(backend.name, ())
-        users = [self._balancer.roster.frontends[name] for name in self._balancer.roster.users[backend.name]]
+        users = [self._balancer.services.frontends[name] for name in self._balancer.services.users[backend.name]]
         entries = [self._entry(frontend, backend) for frontend in users]
         return {
             **self.backend(backend),
@@ -103,25 +103,25 @@ class BalancerViews:
         }
 
     def explain_frontend(self, frontend: ResolvedFrontend) -> dict[str, Any]:
-        standing = self._balancer.standing(frontend.vip)
-        unknown = standing.unknown if standing else ()
-        waiting = [one for one in self._keeper.reconciler.outstanding() if one.key.startswith(str(frontend.vip))]
+        state = self._balancer.frontend_state(frontend.vip)
+        unknown = state.unknown if state else ()
+        outstanding = [one for one in self._reconciler.loop.outstanding() if one.key.startswith(str(frontend.vip))]
         return {
             **self.frontend(frontend),
             "released": frontend.name in self._balancer.warm.released,
             "unknown": [shown(one) for one in sorted(unknown)],
-            "outstanding": msgspec.to_builtins(waiting),
+            "outstanding": msgspec.to_builtins(outstanding),
         }
 
     def plan(self) -> dict[str, Any]:
-        """What is not as wanted, what stands in the way, and how much of the new flows it would move."""
-        reconciler, size = self._keeper.reconciler, self._keeper.dataplane.describe().table_size
-        changes = [story.change for story in reconciler.ledger]
-        moved = predicted(self._keeper.target.held, changes, size)
+        """Outstanding changes, the gates that hold them, and the share of new flows that they would move."""
+        loop, size = self._reconciler.loop, self._reconciler.dataplane.describe().table_size
+        changes = [one.change for one in loop.ledger]
+        moved = predicted(self._reconciler.target.held, changes, size)
         return {
-            "total": len(reconciler.ledger),
-            "gates": reconciler.held(),
-            "objects": msgspec.to_builtins(reconciler.outstanding()),
+            "total": len(loop.ledger),
+            "gates": loop.held(),
+            "objects": msgspec.to_builtins(loop.outstanding()),
             "moves": [
                 {"vip": str(one.vip), "buckets": one.churn.moved, "of": one.churn.buckets, "share": one.churn.share}
                 for one in moved
@@ -129,8 +129,8 @@ class BalancerViews:
         }
 
     def _member(self, frontend: ResolvedFrontend, name: str, configured: int, wanted: int) -> dict[str, Any]:
-        backend = self._balancer.roster.backends[name]
-        entry = self._keeper.target.held.get(VipKey(frontend.vip, backend.identity))
+        backend = self._balancer.services.backends[name]
+        entry = self._reconciler.target.held.get(VipKey(frontend.vip, backend.identity))
         return {
             "backend": name,
             "address": shown(backend.identity),
@@ -142,7 +142,7 @@ class BalancerViews:
 
     def _entry(self, frontend: ResolvedFrontend, backend: ResolvedBackend) -> dict[str, Any]:
         key = VipKey(frontend.vip, backend.identity)
-        held = self._keeper.target.held.get(key)
+        held = self._reconciler.target.held.get(key)
         share = self._balancer.desired(frontend, self._now).serving.shares[backend.name]
         return {
             "frontend": frontend.name,
@@ -150,7 +150,7 @@ class BalancerViews:
             "wanted": share.weight,
             "kill": share.kill,
             "programmed": held.weight if isinstance(held, BackendEntry) else None,
-            "outstanding": msgspec.to_builtins(self._keeper.reconciler.outstanding_for(key)),
+            "outstanding": msgspec.to_builtins(self._reconciler.loop.outstanding_for(key)),
         }
 
     def _transition(self, one: HealthTransition) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class FlowPath:
 class FlowTracer(Protocol):
     """A dataplane that can tell the course of a flow."""
 
-    async def course(self, vip: Vip, client: Client) -> FlowPath | None:
+    async def flow_path(self, vip: Vip, client: Client) -> FlowPath | None:
         """The course of a flow to that VIP; None when it holds no such VIP."""
         ...
 

@@ -1,9 +1,9 @@
 """Pools: which backends of a frontend serve, with which weight, and whose flows are killed.
 
 A pure function of states and weights; its truth table is its test. The first pool with an up backend of weight above
-zero serves (B8); an up backend in any other pool stands by at zero. With a panic threshold a pool must have that share
-of its weight healthy; when none has, the first pool serves with all that is not held by an operator: when nearly
-everything looks dead, it is more often the prober than the world (B14).
+zero serves (B8); an up backend in any other pool is on standby with weight zero. With a panic threshold a pool must
+have that share of its weight healthy; when none has, the first pool serves with all backends that no operator holds:
+when nearly everything looks dead, the prober is more likely at fault than the backends (B14).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class PoolCandidate:
 
     backend: str
     weight: int
-    """As configured, or as an operator asked for."""
+    """Configured weight, or the one that an operator set."""
     state: HealthState
     ramped: int | None = None
-    """What slow start makes of the weight; None: all of it."""
+    """Weight reduced by slow start; None for the full weight."""
     settled: bool = True
-    """Whether it has been in its state for an interval: a flush on down waits that long."""
+    """Whether it has been in its state for one probe interval; a flush on down waits that long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one backend gets: its weight among new flows, and whether its established ones are killed."""
+    """Result for one backend: its weight among new flows, and whether its established flows are killed."""
 
     weight: int
     kill: bool = False
@@ -40,11 +40,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A frontend as it should be: one share per backend, in the order of the pools."""
+    """Result for a frontend: one share per backend, in the order of the pools."""
 
     shares: dict[str, Share]
     active: int | None
-    """The pool that serves; None when none does."""
+    """Index of the pool that serves; None when none does."""
     panic: bool
     state: HealthState
     """UP, DOWN or UNKNOWN."""
@@ -53,7 +53,7 @@ class Serving:
 def serving(
     pools: Sequence[Sequence[PoolCandidate]], *, flush_on_down: bool = True, panic_below: float = 0.0
 ) -> Serving:
-    """Weighs every backend. `panic_below` is the panic threshold, a share from 0 (off) to 1."""
+    """Computes the share of every backend. `panic_below` is the panic threshold, a share from 0 (off) to 1."""
     active = next((index for index, pool in enumerate(pools) if _is_fit(pool, panic_below)), None)
     panic = active is None and panic_below > 0 and any(_can_panic(member) for pool in pools[:1] for member in pool)
     shares: dict[str, Share] = {}

@@ -1,7 +1,7 @@
-"""Digests: short hashes by which peers recognise that they program the same, and if not, which input differs.
+"""Digests: short hashes that show whether two peers program the same table, and if not, which input differs.
 
-The table is a function of three inputs: configuration, health and intents. Each has a digest of its own, so that two
-balancers with different tables can say why. Order never matters, and neither do names of frontends in the table.
+The table is a function of three inputs: configuration, health and intents. Each input has its own digest, so that
+balancers with different tables can show the reason. Order and the names of frontends do not change the table's digest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INPUTS = ("configuration", "health", "intents")
 
 
 class Digests(msgspec.Struct, frozen=True):
-    """What one balancer programs, and from what."""
+    """Digests of one balancer's table and of its inputs."""
 
     table: str
     configuration: str
@@ -26,14 +26,14 @@ class Digests(msgspec.Struct, frozen=True):
     intents: str
 
     def differing(self, other: Digests) -> tuple[str, ...]:
-        """Which inputs differ from a peer's; empty when the tables are equal. `dataplane`: all inputs are equal."""
+        """Inputs that differ; empty when the tables are equal, `dataplane` when only the tables differ."""
         if self.table == other.table:
             return ()
         return tuple(name for name in INPUTS if getattr(self, name) != getattr(other, name)) or ("dataplane",)
 
 
 def of_table(objects: Iterable[tuple[VipKey, Value]]) -> str:
-    """Of what decides the buckets: settings and weights. Killed flows leave no trace in a table."""
+    """Digest of what decides the buckets: settings and weights. Killed flows do not change a table."""
     return _hash((*key.vip, *key.backend, _decisive(value)) for key, value in sorted(objects, key=lambda pair: pair[0]))
 
 
@@ -44,13 +44,13 @@ def _decisive(value: Value) -> object:
 
 
 def of_health(states: Mapping[str, HealthState]) -> str:
-    """Of what is known of each backend; paused and disabled are an operator's doing and count as intents."""
+    """Digest of the backends' states; paused and disabled count as intents."""
     plain = {HealthState.PAUSED: "held", HealthState.DISABLED: "held"}
     return _hash((name, plain.get(state, state.value)) for name, state in sorted(states.items()))
 
 
 def of_struct(value: object) -> str:
-    """Of a configuration, or of any other struct; maps are sorted."""
+    """Digest of any struct; maps are sorted."""
     return _finish(msgspec.json.encode(value, order="deterministic"))
 
 

@@ -1,7 +1,7 @@
-"""The herald: says in the store what this balancer programs, and hears what its peers do.
+"""Peer reports: publishes digests of this balancer's table in the store, and compares those of its peers.
 
-The report lives under a lease, so a balancer that is gone has none. It is written again and again, which also proves
-that the watches of this process are alive (C38). A peer with another table is shown with the input that differs.
+The report is under a lease, so a balancer that is gone has none. It is written periodically, which also proves that
+the watches of this process are alive (C38). A peer with another table is shown with the input that differs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from holdfast.store.mirror.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 
-EVERY = Duration(seconds=5)
-TTL = Duration(seconds=30)
-_FIRST = Duration(seconds=1)
+_REPORT_EVERY = Duration(seconds=5)
+_TTL = Duration(seconds=30)
+_RETRY = Duration(seconds=1)
 
 
 def own_key(region: Region, name: str) -> OwnKey:
-    """What this balancer writes anyway: a watch on which it does not come back is dead."""
-    return OwnKey(BALANCER_REPORT.key(region, name), EVERY)
+    """Key that this balancer writes periodically: a watch that does not deliver it is dead."""
+    return OwnKey(BALANCER_REPORT.key(region, name), _REPORT_EVERY)
 
 
 class PeerReports:
@@ -41,19 +41,19 @@ class PeerReports:
         self._store = store
         self._key = BALANCER_REPORT.key(region, name)
         self._report = report
-        self._lease = LeaseKeeper(store, TTL, now=clock.now)
+        self._lease = LeaseKeeper(store, _TTL, now=clock.now)
         prefix = BALANCER_REPORT.prefix(region)
         self._peers = Mirror(store, prefix, BALANCER_REPORT.decode, own=own_key(region, name), now=clock.now)
-        self._said = False
+        self._published = False
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease.run(), name="lease")
-            tasks.create_task(self._listen(), name="peers")
-            tasks.create_task(self._speak(), name="report")
+            tasks.create_task(self._watch_peers(), name="peers")
+            tasks.create_task(self._publish(), name="report")
 
     def differing(self) -> dict[str, tuple[str, ...]]:
-        """The peers whose tables are not ours, each with the inputs that differ."""
+        """Peers whose table differs from ours, each with the inputs that differ."""
         ours = _digests(self._report())
         found = {
             key.rpartition(b"/")[2].decode(errors="backslashreplace"): ours.differing(_digests(peer))
@@ -62,31 +62,31 @@ class PeerReports:
         }
         return {name: inputs for name, inputs in found.items() if inputs}
 
-    async def _listen(self) -> None:
+    async def _watch_peers(self) -> None:
         while True:
             try:
                 await self._peers.run()
             except StoreError as refusal:
-                log.error(f"peers cannot be followed: {refusal}")
-            await asyncio.sleep(EVERY.total_seconds())
+                log.error("cannot watch the reports of peers, will retry", error=str(refusal))
+            await asyncio.sleep(_REPORT_EVERY.total_seconds())
 
-    async def _speak(self) -> None:
+    async def _publish(self) -> None:
         while True:
             lease = await self._lease.next()
             try:
                 await self._store.put(self._key, BALANCER_REPORT.encode(self._report()), lease=lease.id)
-                self._said = True
-                pause = EVERY
+                self._published = True
+                pause = _REPORT_EVERY
             except (Away, StoreError) as error:
-                if self._said:
-                    log.warning(f"this balancer's report cannot be written: {error}")
-                self._said = False
-                pause = _FIRST
+                if self._published:
+                    log.warning("cannot write the report of this balancer, will retry", error=str(error))
+                self._published = False
+                pause = _RETRY
             await asyncio.sleep(pause.total_seconds())
 
 
 def by_input(differing: dict[str, tuple[str, ...]]) -> dict[str, int]:
-    """How many peers differ by each input; for the metric."""
+    """Counts the peers that differ by each input; for the metric."""
     counts = Counter(each for inputs in differing.values() for each in inputs)
     return {name: counts[name] for name in (*INPUTS, "dataplane")}
 

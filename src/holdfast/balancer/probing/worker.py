@@ -33,8 +33,8 @@ from holdfast.runtime.daemon.worker import Spec, Worker
 log = structlog.get_logger(__name__)
 
 PROBER = Spec("prober", "holdfast.balancer.probing.worker:probe")
-LINE = "probes"
-"""The line's socket is `worker.paths.socket(LINE)`."""
+PROBES_SOCKET = "probes"
+"""Name of the socket between balancer and prober: `worker.paths.socket(PROBES_SOCKET)`."""
 _BATCH = 0.01
 _TICK = 0.002  # starts within it share a turn of the event loop, which costs as much as a third of a probe
 _JUDGED_OVER = 20  # reports
@@ -92,7 +92,7 @@ class ProberJob:
         self._wake: asyncio.TimerHandle | None = None
         self._flush: asyncio.TimerHandle | None = None
         self._prober = Prober(self._now, lambda: random.uniform(-1, 1), self._keep, self._lateness.append)
-        self._line = ProberServer(worker.paths.socket(LINE), self._obey)
+        self._line = ProberServer(worker.paths.socket(PROBES_SOCKET), self._obey)
 
     async def run(self) -> None:
         _prepare_process()

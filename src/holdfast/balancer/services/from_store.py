@@ -1,8 +1,8 @@
-"""What the store says of frontends, made into the same configuration that a file would give.
+"""Services from the store, in the form of the configuration file.
 
-A value that makes no sense is bad, not absent (rule 9): its last good object stays, and without one nothing is removed.
-What refers to something that is not there (yet) waits for it: a pool's unknown backend is left out, an unknown check
-never passes. A backend may stand where a host or an endpoint of the fleet is; draining that host pauses it.
+An unreadable value is bad, not absent (rule 9): its last good object stays, and without one nothing is removed. A
+reference to an object that does not exist (yet) waits for it: an unknown backend of a pool is left out, an unknown
+check never passes. A backend may name a host or an endpoint of the fleet; draining that host pauses the backend.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _GROUPS: tuple[tuple[Kind[Any, str], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class StoreItem:
-    """One object of the store as a part of the configuration: which group it belongs to, its name, and itself."""
+    """One object of the store: the field of `BalancerSettings` that it belongs to, its name, and its value."""
 
     group: str
     name: str
@@ -45,12 +45,12 @@ class StoreItem:
 
 
 def prefix(region: Region) -> bytes:
-    """What the keys of all that is served begin with."""
+    """Prefix of all keys of health checks, backends and frontends."""
     return own("balancing/")(region).encode()
 
 
 def read(region: Region, key: bytes, value: bytes) -> StoreItem | Bad:
-    """One value of the store. Whatever the bytes, it does not raise."""
+    """Reads one value of the store. Never raises, whatever the bytes."""
     for kind, group in _GROUPS:
         name = kind.parse(key, region)
         if isinstance(name, Bad):
@@ -60,18 +60,18 @@ def read(region: Region, key: bytes, value: bytes) -> StoreItem | Bad:
             return found
         wrong = unfit(found)
         return Bad(key, BadReason.WRONG_SHAPE, shortened(wrong)) if wrong else StoreItem(group, name, found)
-    return Bad(key, BadReason.STRANGE_KEY, "nothing of a balancer is kept under such a key")
+    return Bad(key, BadReason.STRANGE_KEY, "no object of a balancer has such a key")
 
 
 @dataclass(frozen=True, slots=True)
 class FleetAddresses:
-    """Where hosts and endpoints are, for backends that stand there."""
+    """Addresses of the hosts and endpoints that backends name."""
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
     def locate(self, backend: Backend) -> str | None:
-        """The backend's address; None while it is not known."""
+        """Returns the address of the backend; None while it is not known."""
         if backend.host is not None:
             host = self.hosts.get(backend.host)
             return None if host is None else host.underlay(4) or host.underlay(6)
@@ -82,27 +82,27 @@ class FleetAddresses:
         return backend.address
 
     def host_of(self, backend: Backend) -> str | None:
-        """The host that it runs on, as far as anybody knows."""
+        """Returns the host that the backend runs on, if it is known."""
         if backend.endpoint is not None and backend.endpoint in self.endpoints:
             return self.endpoints[backend.endpoint].spec.node
         return backend.host
 
 
 def configured(base: BalancerSettings, items: Mapping[bytes, StoreItem]) -> BalancerSettings:
-    """The configuration: settings of the file, frontends and what belongs to them from the store."""
+    """Combines the settings of the file with the frontends, backends and health checks of the store."""
     groups: dict[str, dict[str, StoredSection]] = {group: {} for _, group in _GROUPS}
     for item in items.values():
         groups[item.group][item.name] = item.section
     backends = groups["backends"]
     frontends = {
-        name: _without_strangers(one, backends)
+        name: _without_unknown_backends(one, backends)
         for name, one in groups["frontends"].items()
         if isinstance(one, Frontend)
     }
     return msgspec.structs.replace(base, **{**groups, "frontends": frontends})
 
 
-def _without_strangers(frontend: Frontend, backends: Mapping[str, StoredSection]) -> Frontend:
+def _without_unknown_backends(frontend: Frontend, backends: Mapping[str, StoredSection]) -> Frontend:
     pools = tuple(
         msgspec.structs.replace(pool, backends={name: one for name, one in pool.backends.items() if name in backends})
         for pool in frontend.pools
@@ -113,18 +113,16 @@ def _without_strangers(frontend: Frontend, backends: Mapping[str, StoredSection]
 def intents(
     kept: Mapping[bytes, Intent], config: BalancerSettings, fleet: FleetAddresses, wall: datetime
 ) -> Iterator[Intent]:
-    """What is asked of frontends, and of backends: by name, or by draining their host. Their own name goes first."""
+    """Intents about frontends and backends, including those by draining a host. An intent by name has precedence."""
     drained = {
         one.scope.name: one
         for one in kept.values()
         if one.what is IntentKind.DRAIN and one.scope.target is ScopeKind.HOST and one.holds(wall)
     }
     yield from (one for one in kept.values() if one.scope.target is ScopeKind.FRONTEND)
-    own_words = [one for one in kept.values() if one.scope.target is ScopeKind.BACKEND]
-    held = {
-        one.scope.name for one in own_words if one.what in (IntentKind.PAUSE, IntentKind.DISABLE) and one.holds(wall)
-    }
-    yield from own_words
+    by_name = [one for one in kept.values() if one.scope.target is ScopeKind.BACKEND]
+    held = {one.scope.name for one in by_name if one.what in (IntentKind.PAUSE, IntentKind.DISABLE) and one.holds(wall)}
+    yield from by_name
     for name, backend in config.backends.items():
         drain = drained.get(fleet.host_of(backend) or "")
         if drain is not None and name not in held:

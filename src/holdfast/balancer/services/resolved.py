@@ -1,8 +1,8 @@
-"""The roster: what is configured, with every name resolved, wherever the configuration came from.
+"""Services: the configured frontends and backends with every name resolved, from the file or from the store.
 
-Frontends and backends stand in numeric order of their addresses, whatever the order of the file was (B2). `carry` makes
-a reload a difference (B5): what did not change keeps its health; a backend whose checks changed keeps its state until
-they have a verdict; one with another address is another backend.
+Frontends and backends are in numeric order of their addresses, whatever the order of the file (B2). `carry_over` keeps
+health across a reload (B5): an unchanged backend keeps its health; one whose checks changed keeps its state until they
+have a verdict; one with another address is another backend.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNPROBED = (HealthState.PAUSED, HealthState.DISABLED, HealthState.REMOVED)
 
 @dataclass(frozen=True, slots=True)
 class ResolvedBackend:
-    """A backend that stands at an address."""
+    """A backend with a known address."""
 
     name: str
     identity: BackendId
@@ -35,15 +35,15 @@ class ResolvedBackend:
     enabled: bool = True
 
     @property
-    def patience(self) -> Duration:
-        """One interval: how long a flush on down waits."""
+    def flush_delay(self) -> Duration:
+        """Delay of a flush on down: one probe interval."""
         intervals = (target.check.interval for target in self.checks.values() if target is not None)
         return max(intervals, default=Duration(0))
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedFrontend:
-    """A VIP and who may serve it: per pool the backends with their weights."""
+    """A frontend with its VIP, and per pool the backends with their weights."""
 
     name: str
     vip: Vip
@@ -61,7 +61,7 @@ class ResolvedFrontend:
 
 @dataclass(frozen=True)
 class Services:
-    """Everything that is to be served. `missing` is what had to be left out, with the reason."""
+    """All services. `missing` has what had to be left out, with the reason."""
 
     backends: Mapping[str, ResolvedBackend] = field(default_factory=dict)
     frontends: Mapping[str, ResolvedFrontend] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Services:
 
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
-        """Which frontends each backend serves (B17: all of them hear of it)."""
+        """Frontends that use each backend (B17: a change of the backend concerns all of them)."""
         found: dict[str, list[str]] = {name: [] for name in self.backends}
         for frontend in self.frontends.values():
             for name in frontend.backends():
@@ -82,12 +82,12 @@ class Services:
 
     @cached_property
     def watched(self) -> Mapping[str, tuple[str, str]]:
-        """Whose check a probed target is: its id, to backend and check."""
+        """Backend and check of each probe target, by the id of the target."""
         found = ((name, check, target) for name, one in self.backends.items() for check, target in one.checks.items())
         return {target.id: (name, check) for name, check, target in found if target is not None}
 
     def targets(self, health: Mapping[str, Health]) -> tuple[TargetSpec, ...]:
-        """What is to be probed: nothing that an operator holds. One target per backend and check, not per frontend."""
+        """Probe targets: one per backend and check, not per frontend; none of a backend that an operator holds."""
         return tuple(
             target
             for name, one in self.backends.items()
@@ -98,13 +98,13 @@ class Services:
 
 
 Locate = Callable[[Backend], str | None]
-"""The address of a backend; None while it is not known."""
+"""Returns the address of a backend; None while it is not known."""
 
 
-def roster(config: BalancerSettings, locate: Locate = lambda one: one.address) -> Services:
-    """The configuration, resolved and in order. What cannot be served as it is written is left out, and said so.
+def resolve_services(config: BalancerSettings, locate: Locate = lambda one: one.address) -> Services:
+    """Resolves the configuration, in order. What cannot be served as configured is left out and listed as missing.
 
-    In a file all that is refused; from a store it may come in parts, or from several hands.
+    A file with such errors is refused; objects in the store may arrive one by one, or be edited by several people.
     """
     found: dict[str, ResolvedBackend] = {}
     missing: dict[str, str] = {}
@@ -123,17 +123,17 @@ def roster(config: BalancerSettings, locate: Locate = lambda one: one.address) -
     return Services(backends, {frontends[vip].name: frontends[vip] for vip in sorted(frontends)}, missing)
 
 
-def carry(
+def carry_over(
     old: Services, new: Services, health: Mapping[str, Health], serving: Callable[[ResolvedBackend], bool], now: Instant
 ) -> dict[str, Health]:
-    """The health of the new roster's backends. `serving`: the dataplane was found sending flows to a new one."""
+    """Health of the new services' backends. `serving` tells whether the dataplane already sends flows to a new one."""
     carried: dict[str, Health] = {}
     for name, backend_ in new.backends.items():
         before = old.backends.get(name)
         if before is None or before.identity != backend_.identity:
             carried[name] = fresh(backend_.checks, now, serving=serving(backend_))
             continue
-        changed = [check for check, how in backend_.checks.items() if before.checks.get(check) != how]
+        changed = [check for check, target in backend_.checks.items() if before.checks.get(check) != target]
         same = not changed and len(before.checks) == len(backend_.checks)
         carried[name] = health[name] if same else rechecked(health[name], backend_.checks, changed)
     return carried

@@ -1,8 +1,8 @@
-"""Following the store: frontends from etcd, the last complete configuration on disk, intents that peers share.
+"""Watches the store for services and shared intents, and saves the last complete configuration on disk.
 
-Nothing counts as complete before every prefix has delivered one whole list of a store that is ours (B24); until then
-the configuration that was on disk is served, and nothing is removed. A store of another fleet, or one that was thrown
-back, changes nothing here: what was last known stays.
+The configuration is complete only when every prefix has delivered one whole list from our own store (B24); until then
+the saved configuration is served, and nothing is removed. A store of another fleet, or one that was restored from a
+backup, changes nothing: the last known services stay.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from holdfast.balancer.services import from_store as catalog
+from holdfast.balancer.services import from_store
 from holdfast.balancer.services.from_store import FleetAddresses, StoreItem
-from holdfast.balancer.services.resolved import Services, roster
-from holdfast.config.sections.balancer import BalancerSettings as Configuration
+from holdfast.balancer.services.resolved import Services, resolve_services
+from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import Duration
 from holdfast.model.calico.endpoint import ENDPOINT, Endpoint
@@ -39,31 +39,31 @@ from holdfast.store.mirror.verify import agree
 
 log = structlog.get_logger(__name__)
 
-GATHER = Duration(milliseconds=50)
-LOOK_AGAIN = Duration(seconds=5)
+_GATHER = Duration(milliseconds=50)
+_RECHECK = Duration(seconds=5)
 
 
 class SavedServices(msgspec.Struct, frozen=True):
-    """A complete configuration at a revision of the store, as it lies on disk; addresses are resolved."""
+    """A complete configuration at a revision of the store, as saved on disk; addresses are resolved."""
 
     revision: int
-    configuration: Configuration
+    configuration: BalancerSettings
 
 
 @dataclass(frozen=True, slots=True)
 class ServicesUpdate:
-    """What the store says now. `unreadable` are keys that mean something nobody understands."""
+    """One complete state of the store. `unreadable` has the keys of bad values."""
 
-    roster: Services
+    services: Services
     intents: tuple[Intent, ...]
     unreadable: tuple[str, ...]
-    served: SavedServices = field(compare=False)
-    """A later revision alone is no news."""
+    saved: SavedServices = field(compare=False)
+    """Not compared: a later revision alone is no change."""
 
 
 class ServicesWatcher:
     def __init__(
-        self, store: Store, region: Region, state: Path, clock: Clock, base: Configuration, own: OwnKey | None = None
+        self, store: Store, region: Region, state: Path, clock: Clock, base: BalancerSettings, own: OwnKey | None = None
     ) -> None:
         self._store = store
         self._region = region
@@ -71,9 +71,13 @@ class ServicesWatcher:
         self._path = state / "balancer.served.json"
         self._memory = StoreMemory(state, "balancer")
         self.base = base
-        """The settings of this machine's file."""
+        """Settings of this machine's configuration file."""
         self._items: Mirror[StoreItem] = Mirror(
-            store, catalog.prefix(region), lambda key, value: catalog.read(region, key, value), own=own, now=clock.now
+            store,
+            from_store.prefix(region),
+            lambda key, value: from_store.read(region, key, value),
+            own=own,
+            now=clock.now,
         )
         self._hosts = Mirror(store, HOST.prefix(region), HOST.decode, own=own, now=clock.now)
         self._endpoints = Mirror(store, ENDPOINT.prefix(region), ENDPOINT.decode, own=own, now=clock.now)
@@ -81,35 +85,39 @@ class ServicesWatcher:
         self._changed = asyncio.Event()
         self._verdict: StoreVerdict | None = None
 
-    def remembered(self) -> Services:
-        """What was served last, until the store has spoken."""
+    def saved_services(self) -> Services:
+        """Services to start with, from the last run, until the store has answered."""
         try:
-            served = msgspec.json.decode(self._path.read_bytes(), type=SavedServices)
+            saved = msgspec.json.decode(self._path.read_bytes(), type=SavedServices)
         except FileNotFoundError:
             return Services()
         except (OSError, msgspec.MsgspecError) as error:
-            log.error(f"{self._path} cannot be read, nothing is known until the store answers: {error}")
+            log.error(
+                "cannot read the saved services; serving starts when the store answers",
+                path=str(self._path),
+                error=str(error),
+            )
             return Services()
-        log.info(f"begins with what was served at revision {served.revision}, until the store has answered")
-        return roster(served.configuration)
+        log.info("starting with the saved services until the store answers", revision=saved.revision)
+        return resolve_services(saved.configuration)
 
-    async def run(self, tell: Callable[[ServicesUpdate], None]) -> None:
-        """Follows the store for ever; `tell` hears of every complete state."""
+    async def run(self, on_update: Callable[[ServicesUpdate], None]) -> None:
+        """Watches the store for ever; `on_update` gets every complete state."""
         async with asyncio.TaskGroup() as tasks:
             for mirror in self._mirrors():
-                tasks.create_task(self._follow(mirror))
-                tasks.create_task(self._watch(mirror))
-            tasks.create_task(self._speak(tell))
+                tasks.create_task(self._run_mirror(mirror))
+                tasks.create_task(self._note_changes(mirror))
+            tasks.create_task(self._publish(on_update))
 
     @property
     def synced(self) -> bool:
         return self._verdict is StoreVerdict.OURS and all(mirror.synced for mirror in self._mirrors())
 
     def all(self) -> tuple[Intent, ...]:
-        """Every wish about a frontend or a backend, also those that come from draining its host."""
+        """All intents about frontends and backends, including those by draining a host."""
         config = self._configuration()
         fleet = self._fleet(config)
-        return tuple(catalog.intents(self._intents.objects, config, fleet, self._clock.wall()))
+        return tuple(from_store.intents(self._intents.objects, config, fleet, self._clock.wall()))
 
     async def keep(self, intent: Intent, instead_of: tuple[IntentName, ...] = ()) -> None:
         others = [Delete(INTENT.key(self._region, name)) for name in instead_of if name != intent.name]
@@ -119,103 +127,110 @@ class ServicesWatcher:
         await self._write([Delete(INTENT.key(self._region, name)) for name in names])
 
     async def refresh(self) -> None:
-        """Returns when a linearizable list of what is served is exactly what is known here."""
-        await agree(self._store, catalog.prefix(self._region), self._items)
+        """Returns when a linearizable list of the services equals the mirror."""
+        await agree(self._store, from_store.prefix(self._region), self._items)
 
     async def _write(self, operations: Sequence[Put | Delete]) -> None:
         try:
             await self._store.txn([], operations)
         except (Away, StoreError) as error:
-            raise Declined(f"not done, because it could not be kept: {error}") from error
+            raise Declined(f"nothing was changed, because the store did not take it: {error}") from error
 
     def _mirrors(self) -> tuple[Mirror[Any], ...]:
         return self._items, self._hosts, self._endpoints, self._intents
 
-    async def _follow(self, mirror: Mirror[Any]) -> None:
+    async def _run_mirror(self, mirror: Mirror[Any]) -> None:
         await mirror.keep_running(
-            lambda refusal: log.error(f"the store cannot be followed, what was last known is served: {refusal}"),
-            LOOK_AGAIN,
+            lambda refusal: log.error("cannot watch the store; the last known services stay", error=str(refusal)),
+            _RECHECK,
         )
 
-    async def _watch(self, mirror: Mirror[Any]) -> None:
+    async def _note_changes(self, mirror: Mirror[Any]) -> None:
         await mirror.wait_synced()
         self._changed.set()
         while True:
             await mirror.take()
             self._changed.set()
 
-    async def _speak(self, tell: Callable[[ServicesUpdate], None]) -> None:
-        told: ServicesUpdate | None = None
+    async def _publish(self, on_update: Callable[[ServicesUpdate], None]) -> None:
+        last: ServicesUpdate | None = None
         while True:
-            await self._rest()
-            # Judged anew each time: a store can become another one, and a bad value that goes is no change of objects.
-            if await self._is_ours() and self.synced and (news := self._news()) != told:
-                self._remember(news.served)
-                tell(news)
-                told = news
+            await self._wait_for_change()
+            # Judged each time: a store can be replaced, and a bad value that disappears is no change of objects.
+            if await self._is_ours() and self.synced and (update := self._update()) != last:
+                self._save(update.saved)
+                on_update(update)
+                last = update
 
-    async def _rest(self) -> None:
-        """Until something has changed, and what changes with it; or for a while."""
+    async def _wait_for_change(self) -> None:
+        """Waits for a change and for those that follow it closely, at most for `_RECHECK`."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_AGAIN.total_seconds()):
+            async with asyncio.timeout(_RECHECK.total_seconds()):
                 await self._changed.wait()
-            await asyncio.sleep(GATHER.total_seconds())
+            await asyncio.sleep(_GATHER.total_seconds())
         self._changed.clear()
 
     async def _is_ours(self) -> bool:
-        """Judges the store by what is remembered of it; a store that is not ours is said once, and left alone."""
+        """Compares the identity of the store with the one seen before; logs a store that is not ours once."""
         try:
             remembered, found = self._memory.recall(), await read_identity(self._store, self._region)
         except (Away, StoreError):
             return False
         except MemoryUnreadable as sentence:
-            log.error(str(sentence))
+            log.error("cannot judge the store", error=str(sentence))
             return False
         judgement = judge(remembered, found)
         if judgement.verdict is StoreVerdict.OURS and isinstance(found.identity, Identity):
             known = remembered or SeenStore(found.identity.fleet, found.identity.epoch, 0)
             self._memory.keep(known.seen(found.identity, found.revision))
         elif judgement.verdict is not self._verdict:
-            log.error(f"{judgement.sentence}; what was last known is served")
+            log.error("the last known services stay", reason=judgement.sentence)
         self._verdict = judgement.verdict
         return judgement.verdict is StoreVerdict.OURS
 
-    def _news(self) -> ServicesUpdate:
+    def _update(self) -> ServicesUpdate:
         config = self._configuration()
         fleet = self._fleet(config)
         revision = max(mirror.revision for mirror in self._mirrors())
         unreadable = tuple(key.decode(errors="backslashreplace") for key in self._items.unreadable)
         return ServicesUpdate(
-            roster(config, fleet.locate), self.all(), unreadable, SavedServices(revision, _resolved(config, fleet))
+            resolve_services(config, fleet.locate),
+            self.all(),
+            unreadable,
+            SavedServices(revision, _resolved(config, fleet)),
         )
 
-    def _configuration(self) -> Configuration:
-        return catalog.configured(self.base, self._items.objects)
+    def _configuration(self) -> BalancerSettings:
+        return from_store.configured(self.base, self._items.objects)
 
-    def _fleet(self, config: Configuration) -> FleetAddresses:
-        """The hosts and endpoints that a backend names: of the many in a fleet, no others matter here."""
+    def _fleet(self, config: BalancerSettings) -> FleetAddresses:
+        """Selects the hosts and endpoints that a backend names."""
         hosts = {one.host: HOST.key(self._region, one.host) for one in config.backends.values() if one.host}
         endpoints = {one.endpoint for one in config.backends.values() if one.endpoint}
         known, everything = self._hosts.objects, self._endpoints.objects.values() if endpoints else ()
         return FleetAddresses(
             {name: known[key] for name, key in hosts.items() if key in known},
-            {name: one for one in everything for name in _called(one) if name in endpoints},
+            {name: one for one in everything for name in _names(one) if name in endpoints},
         )
 
-    def _remember(self, served: SavedServices) -> None:
+    def _save(self, saved: SavedServices) -> None:
         try:
-            write_atomically(self._path, msgspec.json.encode(served))
+            write_atomically(self._path, msgspec.json.encode(saved))
         except OSError as error:
-            log.error(f"{self._path} cannot be written, a restart without the store would know nothing: {error}")
+            log.error(
+                "cannot save the services; a restart without the store would serve nothing",
+                path=str(self._path),
+                error=str(error),
+            )
 
 
-def _called(endpoint: Endpoint) -> tuple[str, str]:
-    """How a backend may name it: as OpenStack does, by its port alone, or as the inventory does."""
+def _names(endpoint: Endpoint) -> tuple[str, str]:
+    """Names that a backend may use for an endpoint: the port alone, as in OpenStack, or the inventory's name."""
     return endpoint.spec.endpoint, endpoint.name.individual
 
 
-def _resolved(config: Configuration, fleet: FleetAddresses) -> Configuration:
-    """The same with addresses instead of hosts and endpoints: they may not be known at the next start."""
+def _resolved(config: BalancerSettings, fleet: FleetAddresses) -> BalancerSettings:
+    """Replaces hosts and endpoints by addresses, because they may not be known at the next start."""
     backends = {
         name: msgspec.structs.replace(one, address=address, host=None, endpoint=None)
         for name, one in config.backends.items()

@@ -135,7 +135,7 @@ def _frontend(frontend: dict[str, Any]) -> list[str]:
 
 def announced(announce: dict[str, Any]) -> str:
     """Whether its address is on its device."""
-    return f"{'announced' if announce['is_there'] else 'not announced'} on {announce['device']}"
+    return f"{'announced' if announce['announced'] else 'not announced'} on {announce['device']}"
 
 
 def paused(pause: dict[str, Any]) -> str:

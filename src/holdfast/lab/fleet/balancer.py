@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from holdfast.balancer import VIPS_WORKER
 from holdfast.balancer.probing.channel import ProberClient
-from holdfast.balancer.probing.worker import LINE, PROBER
-from holdfast.balancer.reconciler import NAME
+from holdfast.balancer.probing.worker import PROBER, PROBES_SOCKET
 from holdfast.balancer.worker import WORKERS as REAL_WORKERS
 from holdfast.balancer.worker import BalancerJob
 from holdfast.lab.fleet.server import run_member, tied
@@ -23,12 +23,12 @@ from holdfast.runtime.daemon.worker import Spec, Worker
 ROLE = "balancer"
 BALANCER = "lb-1"
 ON_KERNEL = "--on-kernel"
-WORKERS = (PROBER, Spec(NAME, "holdfast.lab.fleet.balancer:keep"))
+WORKERS = (PROBER, Spec(VIPS_WORKER, "holdfast.lab.fleet.balancer:keep"))
 
 
 async def keep(worker: Worker) -> None:
     dataplane = VipsFile(path=vips_file(worker.paths.state.parent))
-    await BalancerJob(worker, dataplane, ProberClient(worker.paths.socket(LINE))).run()
+    await BalancerJob(worker, dataplane, ProberClient(worker.paths.socket(PROBES_SOCKET))).run()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -90,7 +90,7 @@ class NftablesDataplane:
 
         return await self._do(count)
 
-    async def course(self, vip: Vip, client: Client) -> FlowPath | None:
+    async def flow_path(self, vip: Vip, client: Client) -> FlowPath | None:
         """As the kernel has it, not as it should be."""
 
         def trace(kernel: NftConnection, sight: TableCache) -> FlowPath | None:
