@@ -115,7 +115,7 @@ def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path)
         ("weight", "b1", {"reason": "x", "weight": 101}, "a weight is a whole number from 0 to 100"),
         ("weight", "b1", {"reason": "x", "weight": "a"}, "a weight is a whole number from 0 to 100"),
         ("pause", "b11", {"reason": "x"}, "there is no backend 'b11'; did you mean b1"),
-        ("reboot", "b1", {}, "is not a command for a backend"),
+        ("reboot", "b1", {}, "'reboot' is not a command for a backend"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, do: str, name: str, args: dict[str, object], said: str) -> None:

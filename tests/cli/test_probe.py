@@ -82,7 +82,7 @@ def test_the_frontends_of_a_configuration_are_probed_and_those_that_cannot_be_ar
     _, (summary,) = lines(done)
     assert done.returncode == 0, done.stderr
     assert (summary["target"], summary["passed"]) == ("www", 2)
-    assert done.stderr == "frontend dns speaks udp: probe it with --type icmp, or by a --url\n"
+    assert done.stderr == "frontend dns uses udp: probe it with --type icmp, or by a --url\n"
 
 
 def test_without_a_terminal_there_is_a_table_at_the_end(web: int) -> None:

@@ -13,11 +13,11 @@ from holdfast.balancer.probing import schedule as cadence
 from holdfast.balancer.probing.messages import ProbeInterval
 from holdfast.balancer.probing.schedule import (
     ProberStalls,
-    first,
-    hastened,
+    brought_forward,
+    first_start,
     interval,
-    moved,
-    resumed,
+    jittered,
+    realigned,
     spread,
     tolerance,
 )
@@ -40,8 +40,8 @@ def starts(durations: Iterable[int], every: int, jitter: float = 0.0, roll: floa
     for duration in durations:
         made.append(due)
         finished = due + duration
-        beat = cadence.following(beat, finished, every)
-        due = moved(beat, finished, every, jitter, roll)
+        beat = cadence.next_slot(beat, finished, every)
+        due = jittered(beat, finished, every, jitter, roll)
         roll = -roll
     return made
 
@@ -60,12 +60,12 @@ def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
     return beat + every
 
 
-@fault("B3", without="holdfast.balancer.probing.schedule:following", by=f"{__name__}:finished_plus_interval")
+@fault("B3", without="holdfast.balancer.probing.schedule:next_slot", by=f"{__name__}:finished_plus_interval")
 def test_B3_100_ms_with_probes_of_30_ms_stay_100_ms() -> None:
     assert set(distances(starts([30 * MS] * 50, TENTH))) == {TENTH}
 
 
-@fault("B4", without="holdfast.balancer.probing.schedule:following", by=f"{__name__}:every_missed_cycle")
+@fault("B4", without="holdfast.balancer.probing.schedule:next_slot", by=f"{__name__}:every_missed_cycle")
 def test_B4_a_backend_that_was_slow_is_not_flooded_when_it_recovers() -> None:
     slow, quick = [SECOND] * 5, [1 * MS] * 20
     after = distances(starts([*slow, *quick], TENTH))[len(slow) :]
@@ -98,7 +98,7 @@ def test_jitter_moves_starts_by_at_most_its_share_and_does_not_accumulate(every:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 100, 5_000])
 def test_first_probes_are_spread_over_the_interval(count: int) -> None:
-    begins = sorted(first(START, SECOND, spread(index)) for index in range(count))
+    begins = sorted(first_start(START, SECOND, spread(index)) for index in range(count))
     assert begins[0] >= START
     assert begins[-1] < START + SECOND
     gaps = distances([*begins, begins[0] + SECOND])
@@ -113,15 +113,15 @@ def test_the_pace_chooses_the_interval() -> None:
 
 def test_a_faster_pace_does_not_wait_for_the_slow_one_to_come_round() -> None:
     beat, now = START + 5 * SECOND, START + 2 * SECOND
-    assert hastened(beat, START, now, SECOND) == now
-    assert hastened(beat, START, START, SECOND) == START + SECOND
-    assert hastened(beat, START + 4500 * MS, START + 4600 * MS, SECOND) == beat
+    assert brought_forward(beat, START, now, SECOND) == now
+    assert brought_forward(beat, START, START, SECOND) == START + SECOND
+    assert brought_forward(beat, START + 4500 * MS, START + 4600 * MS, SECOND) == beat
 
 
 @given(st.integers(0, 10**11), intervals)
 def test_after_an_absence_every_target_keeps_its_place_in_the_interval(away: int, every: int) -> None:
     now = START + away
-    beat = resumed(START, now, every)
+    beat = realigned(START, now, every)
     assert now <= beat
     assert beat - now <= every
     assert (beat - START) % every == 0

@@ -90,7 +90,7 @@ def when_it_ends(_beat: int, finished: int, every: int) -> int:
     return finished + every
 
 
-@fault("B3", without="holdfast.balancer.probing.prober:following", by=f"{__name__}:when_it_ends")
+@fault("B3", without="holdfast.balancer.probing.prober:next_slot", by=f"{__name__}:when_it_ends")
 def test_B3_100_ms_stay_100_ms_though_the_backend_takes_30() -> None:
     backend = Backend()
     with backend.probed() as prober:
@@ -105,7 +105,7 @@ def every_missed_cycle(beat: int, _finished: int, every: int) -> int:
     return beat + every
 
 
-@fault("B4", without="holdfast.balancer.probing.prober:following", by=f"{__name__}:every_missed_cycle")
+@fault("B4", without="holdfast.balancer.probing.prober:next_slot", by=f"{__name__}:every_missed_cycle")
 def test_B4_a_struggling_backend_gets_one_probe_at_a_time_and_no_flood_afterwards() -> None:
     backend = Backend()
     with backend.probed() as prober:

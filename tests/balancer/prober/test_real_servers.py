@@ -155,8 +155,8 @@ print(result.code.value, result.detail)
     raw = here.run(*_python(script))
     here.run("sysctl", "-qw", "net.ipv4.ping_group_range=0 100")
     ping_socket = here.run(*_python(script))
-    assert raw.strip() == "L3UNR a router says: unreachable (type 3, code 1)"
-    assert ping_socket.strip() == "L3UNR a router says: unreachable"
+    assert raw.strip() == "L3UNR a router reported: unreachable (type 3, code 1)"
+    assert ping_socket.strip() == "L3UNR a router reported: unreachable"
 
 
 @pytest.mark.parametrize("groups", ["1 0", "0 100"])

@@ -153,10 +153,10 @@ def test_a_prober_that_does_not_keep_up_says_so_until_it_does() -> None:
     overload = Overload()
     for late, sentence in (
         (1, ""),
-        (50, "overloaded: 50% of the probes were late, their failures do not count"),
+        (50, "overloaded: 50% of the probes are late, and their failures do not count"),
         (0, ""),
     ):
-        overload.saw(late_results(100, late))
+        overload.count(late_results(100, late))
         for _ in range(20):
             overload.judge()
         assert overload.sentence == sentence

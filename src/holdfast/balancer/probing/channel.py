@@ -1,7 +1,7 @@
-"""The line between balancer and prober: a unix socket, orders one way, reports the other, each in one frame.
+"""Channel between balancer and prober: a unix socket with framed messages, orders one way and reports the other.
 
-Orders are level, so the line may break at any time: the balancer's end opens it again and repeats what is wanted. The
-prober's end never waits for the balancer; while that does not read, it says so, and results wait (one per target).
+Orders are level-based, so the connection may break at any time: the client reconnects and sends the assignment again.
+The server never waits for the balancer; while the balancer does not read, `send` returns False and results wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 _LENGTH = struct.Struct("!I")
 _LARGEST = 64 << 20
-_BEHIND = 1 << 20
+_SEND_BUFFER = 1 << 20
 _RETRY = 0.1
 _encoder = msgspec.msgpack.Encoder()
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
@@ -30,7 +30,7 @@ _reports = msgspec.msgpack.Decoder(ProbeReport)
 
 
 class BadMessage(Exception):
-    """The other end says something that is not understood."""
+    """The other end sent something that cannot be decoded."""
 
 
 def frame(message: Order | ProbeReport) -> bytes:
@@ -39,22 +39,22 @@ def frame(message: Order | ProbeReport) -> bytes:
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes | None:
-    """The next frame's content; None when the line was closed."""
+    """Reads the content of the next frame; None when the connection was closed."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > _LARGEST:
-            raise BadMessage(f"a frame of {length:,} bytes is announced")
+            raise BadMessage(f"a frame of {length:,} bytes is larger than {_LARGEST:,}")
         return await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 
 
 class ProberServer:
-    """Listens for the balancer. There is one; a new connection means that it has started anew."""
+    """Prober's end. There is one balancer; a new connection means that it has restarted."""
 
-    def __init__(self, path: Path, obey: Callable[[Order], None]) -> None:
+    def __init__(self, path: Path, on_order: Callable[[Order], None]) -> None:
         self._path = path
-        self._obey = obey
+        self._on_order = on_order
         self._server: asyncio.Server | None = None
         self._balancer: asyncio.StreamWriter | None = None
 
@@ -73,8 +73,8 @@ class ProberServer:
         self._path.unlink(missing_ok=True)
 
     def send(self, report: ProbeReport) -> bool:
-        """False: there is nobody to tell, or the balancer has not read the last megabyte yet."""
-        if self._balancer is None or self._balancer.transport.get_write_buffer_size() > _BEHIND:
+        """Sends a report. Returns False without a balancer, or when it has not read the last megabyte yet."""
+        if self._balancer is None or self._balancer.transport.get_write_buffer_size() > _SEND_BUFFER:
             return False
         self._balancer.write(frame(report))
         return True
@@ -85,9 +85,9 @@ class ProberServer:
         self._balancer = writer
         try:
             while (content := await _read(reader)) is not None:
-                self._obey(_orders.decode(content))
+                self._on_order(_orders.decode(content))
         except (BadMessage, msgspec.MsgspecError) as error:
-            log.error(f"the balancer's orders are not understood, it has to call again: {error}")
+            log.error("cannot decode an order of the balancer; closing the connection", error=str(error))
         finally:
             if self._balancer is writer:
                 self._balancer = None
@@ -95,7 +95,7 @@ class ProberServer:
 
 
 class ProberClient:
-    """Calls the prober, tells it what is wanted each time the line is opened, and hands over its reports."""
+    """Balancer's end. Sends the assignment on each connect, and yields the reports."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -103,12 +103,12 @@ class ProberClient:
         self._prober: asyncio.StreamWriter | None = None
 
     def assign(self, wanted: Assignment) -> None:
-        """From now on this is to be probed, and nothing else."""
+        """Replaces the assignment."""
         self._wanted = wanted
         self._send(wanted)
 
     def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
-        """These targets have another pace from now on."""
+        """Changes the interval of these targets."""
         kept = {
             name: pace for name, pace in {**self._wanted.paces, **paces}.items() if pace is not ProbeInterval.NORMAL
         }
@@ -116,7 +116,7 @@ class ProberClient:
         self._send(IntervalChange(dict(paces)))
 
     async def reports(self) -> AsyncGenerator[ProbeReport, None]:
-        """All reports, over all lines, for ever. Their absence is for the reader to judge."""
+        """Yields reports for ever, over all connections. The caller judges a silence."""
         while True:
             try:
                 with short_name(self._path) as name:
@@ -124,12 +124,12 @@ class ProberClient:
             except OSError:
                 await asyncio.sleep(_RETRY)
                 continue
-            async with contextlib.aclosing(self._listen(reader, writer)) as heard:
-                async for report in heard:
+            async with contextlib.aclosing(self._receive(reader, writer)) as received:
+                async for report in received:
                     yield report
             await asyncio.sleep(_RETRY)
 
-    async def _listen(
+    async def _receive(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> AsyncGenerator[ProbeReport, None]:
         self._prober = writer
@@ -138,7 +138,7 @@ class ProberClient:
             while (content := await _read(reader)) is not None:
                 yield _reports.decode(content)
         except (BadMessage, msgspec.MsgspecError) as error:
-            log.error(f"the prober's reports are not understood, it is called again: {error}")
+            log.error("cannot decode a report of the prober; reconnecting", error=str(error))
         finally:
             self._prober = None
             writer.close()

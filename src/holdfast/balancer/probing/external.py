@@ -1,9 +1,7 @@
-"""Observation: what probes from outside say about one address, while they come in.
+"""Probing from outside, for `holdfast probe`: targets from URLs or frontends, and statistics per target.
 
-Latencies are those of the last hundred answers; counts are since the start. A probe that failed while the prober
-itself was late proves nothing and is only counted as late.
-
-What to probe from outside: the frontends of a configuration, or addresses given as URLs.
+Latencies are those of the last hundred answers; counts are since the start. A failure of a late prober proves nothing
+and counts only as late.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass(slots=True)
 class Observation:
-    """All that is known of one target."""
+    """Statistics of one target."""
 
     name: str
     probes: int = 0
@@ -60,12 +58,12 @@ class Observation:
 
     @property
     def success(self) -> float:
-        """The share of probes with a meaning that passed, from 0 to 1."""
+        """Share of passed probes among those that count, from 0 to 1."""
         known = self.passed + self.failed
         return self.passed / known if known else 0.0
 
     def latencies(self) -> dict[str, float]:
-        """p50, p95, p99 and max of the last answers, in milliseconds; nothing without an answer."""
+        """p50, p95, p99 and max of the last answers, in milliseconds; empty without an answer."""
         ordered = sorted(self._latencies)
         if not ordered:
             return {}
@@ -90,11 +88,11 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class NotAUrl(Exception):
-    """Cannot be probed; the message is one sentence for whoever typed it."""
+    """The text is not a URL that can be probed; the message is one sentence for the user."""
 
 
 class Url(msgspec.Struct, frozen=True):
-    """A URL taken apart: whose address is to be found, and how it is probed."""
+    """A parsed URL: the host to resolve, and the check."""
 
     text: str
     host: str
@@ -103,7 +101,7 @@ class Url(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, like: HealthCheck) -> Url:
-        """`like` has the interval, timeout and all else that the URL does not say."""
+        """Parses a URL. `like` has the interval, timeout and all other settings that a URL does not have."""
         try:
             parts = urlsplit(text)
             port = parts.port
@@ -121,7 +119,7 @@ class Url(msgspec.Struct, frozen=True):
         return cls(text, parts.hostname, port or 0, check)
 
     def at(self, address: str, *, only: bool, backend_header: str = "") -> TargetSpec:
-        """The target at one of the host's addresses."""
+        """Target at one of the host's addresses."""
         name = self.text if only else f"{self.text} [{address}]"
         return TargetSpec(name, address, self.port, self.check, backend_header)
 
@@ -129,11 +127,11 @@ class Url(msgspec.Struct, frozen=True):
 def of_frontends(
     frontends: Mapping[str, Frontend], check: HealthCheck, backend_header: str = ""
 ) -> tuple[list[TargetSpec], list[str]]:
-    """A target per frontend that a check can reach, and a sentence for each that none can."""
+    """Targets for the frontends that this check can probe, and a sentence for each of the others."""
     targets, left_out = [], []
     for name, frontend in frontends.items():
         if check.type != "icmp" and (frontend.protocol == "udp" or not frontend.port):
-            what = "speaks udp" if frontend.protocol == "udp" else "has no port of its own"
+            what = "uses udp" if frontend.protocol == "udp" else "has no single port"
             left_out.append(f"frontend {name} {what}: probe it with --type icmp, or by a --url")
         else:
             targets.append(TargetSpec(name, frontend.address, frontend.port, check, backend_header))

@@ -1,7 +1,7 @@
-"""Echoes: ICMP for all targets over one socket per address family and source.
+"""ICMP transport: echo requests for all targets over one socket per address family and source.
 
-A ping socket is tried first: it needs no privilege where the group is in net.ipv4.ping_group_range. Else a raw socket,
-which needs CAP_NET_RAW. With neither, the probe says so (SOCKERR) and the backend is not to blame.
+It tries a ping socket first, which needs no privilege if the group is in net.ipv4.ping_group_range, then a raw socket,
+which needs CAP_NET_RAW. With neither, the result is SOCKERR, which does not count against the backend.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BURST = 256
 _BUFFER = 4 << 20
 _UNREACHABLE = {errno.EHOSTUNREACH, errno.EHOSTDOWN}
 
-# Options of Linux that the socket module has no names for.
+# Linux options without a name in the socket module.
 _SO_RCVBUFFORCE = 33
 _IP_RECVERR = 11
 _IPV6_RECVERR = 25
@@ -41,7 +41,7 @@ _ICMP6_FILTER = 1
 
 
 class IcmpSocket(NamedTuple):
-    """One socket, and how its packets look."""
+    """One socket and the format of its packets."""
 
     sock: socket.socket
     family: int
@@ -52,82 +52,82 @@ class IcmpTransport:
     def __init__(self, epoll: select.epoll, ended: Ended) -> None:
         self._epoll = epoll
         self._ended = ended
-        self._ways: dict[tuple[int, str], IcmpSocket] = {}
+        self._sockets: dict[tuple[int, str], IcmpSocket] = {}
         self._fds: dict[int, IcmpSocket] = {}
-        self._flights: dict[int, Probe] = {}
+        self._probes: dict[int, Probe] = {}
 
-    def launch(self, flight: Probe) -> None:
-        """Sends the request. A probe that cannot even begin has ended when this returns."""
-        lane = flight.lane
-        echo = cast("EchoConversation", flight.conversation)
+    def launch(self, probe: Probe) -> None:
+        """Sends the request. A probe that cannot start has ended when this returns."""
+        target = probe.target
+        echo = cast("EchoConversation", probe.conversation)
         try:
-            way = self._way(6 if lane.family == socket.AF_INET6 else 4, lane.source)
-            way.sock.sendto(echo.start(), (lane.target.address, 0))
+            icmp = self._socket(6 if target.family == socket.AF_INET6 else 4, target.source)
+            icmp.sock.sendto(echo.start(), (target.spec.address, 0))
         except OSError as error:
-            self._ended(flight, _not_sent(error))
+            self._ended(probe, _not_sent(error))
             return
-        flight.open = True
-        self._flights[echo.token] = flight
+        probe.open = True
+        self._probes[echo.token] = probe
 
     def handle(self, fd: int, events: int) -> bool:
         """Reads replies, if this is one of our sockets."""
-        way = self._fds.get(fd)
-        if way is None:
+        icmp = self._fds.get(fd)
+        if icmp is None:
             return False
         if events & select.EPOLLERR:
-            self._read_errors(way)
+            self._read_errors(icmp)
         for _ in range(_BURST):
             try:
-                packet = way.sock.recv(_PACKET)
+                packet = icmp.sock.recv(_PACKET)
             except BlockingIOError:
                 break
             except OSError:
-                continue  # a pending error of one probe; it has been read above, or its probe times out
-            self._heard(way, without_ip_header(packet) if way.raw and way.family == 4 else packet)
+                continue  # a pending error of one probe: it was read above, or the probe times out
+            self._on_message(icmp, without_ip_header(packet) if icmp.raw and icmp.family == 4 else packet)
         return True
 
-    def abandon(self, flight: Probe) -> None:
-        """Forgets the probe; its reply, if it comes, is nobody's."""
-        self._flights.pop(cast("EchoConversation", flight.conversation).token, None)
+    def abandon(self, probe: Probe) -> None:
+        """Drops the probe; a reply that still comes is ignored."""
+        self._probes.pop(cast("EchoConversation", probe.conversation).token, None)
 
     def close(self) -> None:
-        """Also when the network namespace changes: a socket stays in the one it was made in."""
-        for way in self._ways.values():
-            way.sock.close()
-        self._ways.clear()
+        """Closes all sockets; also on a change of the network namespace, because a socket stays in its namespace."""
+        for icmp in self._sockets.values():
+            icmp.sock.close()
+        self._sockets.clear()
         self._fds.clear()
 
-    def _heard(self, way: IcmpSocket, message: bytes) -> None:
-        token = token_of(way.family, message)
-        flight = None if token is None else self._flights.get(token)
-        if flight is None:
+    def _on_message(self, icmp: IcmpSocket, message: bytes) -> None:
+        token = token_of(icmp.family, message)
+        probe = None if token is None else self._probes.get(token)
+        if probe is None:
             return
-        answer = flight.conversation.feed(message)
+        answer = probe.conversation.feed(message)
         if isinstance(answer, ProbeVerdict):
-            self.abandon(flight)
-            self._ended(flight, answer)
+            self.abandon(probe)
+            self._ended(probe, answer)
 
-    def _read_errors(self, way: IcmpSocket) -> None:
-        """A ping socket gets a router's refusal on its error queue, with the request that it is about."""
+    def _read_errors(self, icmp: IcmpSocket) -> None:
+        """Reads the error queue: a ping socket gets ICMP errors there, with the request that they are about."""
         for _ in range(_BURST):
             try:
-                quoted, *_ = way.sock.recvmsg(_PACKET, 512, socket.MSG_ERRQUEUE)
+                quoted, *_ = icmp.sock.recvmsg(_PACKET, 512, socket.MSG_ERRQUEUE)
             except OSError:
                 return
-            token = token_of_request(way.family, quoted)
-            flight = None if token is None else self._flights.get(token)
-            if flight is not None:
-                self.abandon(flight)
-                self._ended(flight, ProbeVerdict(False, ProbeCode.L3UNR, "a router says: unreachable"))
+            token = token_of_request(icmp.family, quoted)
+            probe = None if token is None else self._probes.get(token)
+            if probe is not None:
+                self.abandon(probe)
+                self._ended(probe, ProbeVerdict(False, ProbeCode.L3UNR, "a router reported: unreachable"))
 
-    def _way(self, family: int, source: str) -> IcmpSocket:
-        way = self._ways.get((family, source))
-        if way is None:
-            way = _open(family, source)
-            self._ways[family, source] = way
-            self._fds[way.sock.fileno()] = way
-            self._epoll.register(way.sock.fileno(), select.EPOLLIN)
-        return way
+    def _socket(self, family: int, source: str) -> IcmpSocket:
+        icmp = self._sockets.get((family, source))
+        if icmp is None:
+            icmp = _open(family, source)
+            self._sockets[family, source] = icmp
+            self._fds[icmp.sock.fileno()] = icmp
+            self._epoll.register(icmp.sock.fileno(), select.EPOLLIN)
+        return icmp
 
 
 def _open(family: int, source: str) -> IcmpSocket:
@@ -135,37 +135,37 @@ def _open(family: int, source: str) -> IcmpSocket:
         (socket.AF_INET6, socket.IPPROTO_ICMPV6) if family == 6 else (socket.AF_INET, socket.IPPROTO_ICMP)
     )
     try:
-        way = IcmpSocket(socket.socket(domain, socket.SOCK_DGRAM | _KIND, protocol), family, raw=False)
-        _hear_errors(way)
+        icmp = IcmpSocket(socket.socket(domain, socket.SOCK_DGRAM | _KIND, protocol), family, raw=False)
+        _receive_errors(icmp)
     except PermissionError:
-        way = IcmpSocket(socket.socket(domain, socket.SOCK_RAW | _KIND, protocol), family, raw=True)
-        _hear_only_answers(way)
+        icmp = IcmpSocket(socket.socket(domain, socket.SOCK_RAW | _KIND, protocol), family, raw=True)
+        _receive_only_answers(icmp)
     try:
         with contextlib.suppress(PermissionError):
-            way.sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
+            icmp.sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER)
         if source:
-            way.sock.bind((source, 0))
+            icmp.sock.bind((source, 0))
     except OSError:
-        way.sock.close()
+        icmp.sock.close()
         raise
-    return way
+    return icmp
 
 
-def _hear_errors(way: IcmpSocket) -> None:
-    if way.family == 4:
-        way.sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
+def _receive_errors(icmp: IcmpSocket) -> None:
+    if icmp.family == 4:
+        icmp.sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
     else:
-        way.sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
+        icmp.sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
 
 
-def _hear_only_answers(way: IcmpSocket) -> None:
-    """A raw socket would get every ICMP packet of the machine. In both filters a bit that is set blocks a type."""
-    blocked = ~sum(1 << kind for kind in answers(way.family))
-    if way.family == 4:
-        way.sock.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("I", blocked & 0xFFFF_FFFF))
+def _receive_only_answers(icmp: IcmpSocket) -> None:
+    """Filters a raw socket, which would get every ICMP packet of the machine. A bit that is set blocks a type."""
+    blocked = ~sum(1 << kind for kind in answers(icmp.family))
+    if icmp.family == 4:
+        icmp.sock.setsockopt(_SOL_RAW, _ICMP_FILTER, struct.pack("I", blocked & 0xFFFF_FFFF))
     else:
         words = [blocked >> 32 * word & 0xFFFF_FFFF for word in range(8)]
-        way.sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("8I", *words))
+        icmp.sock.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, struct.pack("8I", *words))
 
 
 def _not_sent(error: OSError) -> ProbeVerdict:

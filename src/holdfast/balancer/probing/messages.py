@@ -1,10 +1,9 @@
-"""What the prober and the balancer say to each other: whom to probe and how often, and what was found.
+"""Messages between balancer and prober: what to probe and how often, and the results.
 
-Orders are level: an `Assignment` is the whole list, and what did not change in it keeps its cadence. A `ProbeReport`
-comes
-several times a second also when nothing was found, so that silence means that the prober is gone (gate `no_prober`).
-A failed result that is `late` proves nothing about the backend: the prober itself was away (B14). Health must count
-`ProbeResult.failed`, which knows that, and never `not passed`.
+Orders are level-based: an `Assignment` is the whole list, and unchanged targets keep their schedule. A `ProbeReport` is
+sent several times a second also without results, so that silence means that the prober is gone (gate `no_prober`). A
+failed result that is `late` proves nothing about the backend: the prober itself stalled (B14). Health must therefore
+count `ProbeResult.failed`, never `not passed`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant, seconds
 
 REPORT_EVERY = seconds(0.25)
-"""A prober that has something to say says it at once; with nothing to say it reports this often."""
+"""Interval of reports without results; results are reported at once."""
 
 
 class ProbeCode(StrEnum):
-    """How far a probe came, in HAProxy's words: L3 is the network, L4 TCP, L6 TLS, L7 the application."""
+    """Result codes in HAProxy's terms: L3 is the network, L4 TCP, L6 TLS, L7 the application."""
 
     L3OK = "L3OK"
     L3TOUT = "L3TOUT"
@@ -37,11 +36,11 @@ class ProbeCode(StrEnum):
     L7STS = "L7STS"
     L7RSP = "L7RSP"
     SOCKERR = "SOCKERR"
-    """The probe could not be sent from here (no descriptor, no such source address): says nothing of the backend."""
+    """The probe could not be sent (no descriptor, no such source address): says nothing about the backend."""
 
 
 class ProbeInterval(Enum):
-    """Which of a target's intervals applies; health decides."""
+    """The interval of a target that applies; health decides."""
 
     NORMAL = "normal"
     FAST = "fast"
@@ -61,38 +60,38 @@ class TargetSpec(msgspec.Struct, frozen=True):
 
 
 class ProbeResult(msgspec.Struct, frozen=True, gc=False):
-    """What one probe found."""
+    """Result of one probe."""
 
     target: str
     passed: bool
     code: ProbeCode
     latency: Duration
-    """From the start to the verdict."""
+    """Time from the start to the verdict."""
     started: Instant
     late: bool = False
-    """The prober was late when the probe started, or away while it ran."""
+    """The prober started the probe late, or stalled while it ran."""
     detail: str = ""
-    """One sentence for people; empty when the code says it all."""
+    """One sentence for people; empty when the code says everything."""
     answered_by: str = ""
     """The value of the header that `TargetSpec.backend_header` names."""
 
     @property
     def failed(self) -> bool:
-        """Whether this counts against the backend."""
+        """Whether the result counts against the backend."""
         return not (self.passed or self.late or self.code is ProbeCode.SOCKERR)
 
 
 class Assignment(msgspec.Struct, frozen=True, tag="assignment"):
-    """All that is to be probed from now on, and from which network namespace (empty: the prober's own)."""
+    """All targets from now on, and the network namespace to probe from (empty: the prober's own)."""
 
     targets: tuple[TargetSpec, ...]
     paces: dict[str, ProbeInterval] = {}
-    """Targets that are not at their normal pace."""
+    """Targets that are not at their normal interval."""
     namespace: str = ""
 
 
 class IntervalChange(msgspec.Struct, frozen=True, tag="paced"):
-    """The pace of some targets has changed."""
+    """Changes the interval of some targets."""
 
     paces: dict[str, ProbeInterval]
 
@@ -101,13 +100,13 @@ Order = Assignment | IntervalChange
 
 
 class ProbeReport(msgspec.Struct, frozen=True):
-    """What was found since the last report, and how the prober itself is doing."""
+    """Results since the last report, and the condition of the prober itself."""
 
     sent: Instant
     results: tuple[ProbeResult, ...] = ()
     targets: int = 0
-    """How many targets it is probing: 0 right after its start, until it has its orders."""
+    """Number of targets; 0 after a start, until the first assignment."""
     worst_lateness: Duration = Duration(0)
-    """The latest start since the last report."""
+    """Largest lateness of a start since the last report."""
     trouble: str = ""
-    """Why it cannot probe as it was told, in one sentence; empty when it can."""
+    """Reason why the prober cannot probe as assigned, in one sentence; empty when it can."""

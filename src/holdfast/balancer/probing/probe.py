@@ -1,4 +1,4 @@
-"""A lane is a target on its cadence; a flight is one probe of it under way."""
+"""A target with its schedule, one running probe of it, and the transport that carries probes."""
 
 from __future__ import annotations
 
@@ -17,82 +17,82 @@ from holdfast.model.base.time import nanoseconds
 
 
 class Transport(Protocol):
-    """What carries probes to their targets."""
+    """Carries probes to their targets."""
 
-    def launch(self, flight: Probe) -> None:
-        """Sends a probe out. One that cannot even begin has ended when this returns."""
+    def launch(self, probe: Probe) -> None:
+        """Starts a probe. One that cannot start has ended when this returns."""
         ...
 
-    def abandon(self, flight: Probe) -> None:
-        """Lets go of a probe without a verdict."""
+    def abandon(self, probe: Probe) -> None:
+        """Ends a probe without a verdict."""
         ...
 
 
 class ProbeTarget:
-    """One target: how to probe it, read once from its settings, and when. Times are nanoseconds of the boot clock."""
+    """One target: how to probe it, prepared once from its settings, and when. Times are nanoseconds since boot."""
 
     __slots__ = (
-        "beat",
-        "bound",
         "converse",
         "due",
         "endpoint",
         "every",
         "family",
-        "flight",
         "id",
         "jitter",
         "last",
+        "probe",
+        "slot",
         "source",
-        "target",
+        "spec",
         "timeout",
+        "tolerance",
+        "transport",
         "unusable",
-        "way",
     )
 
-    def __init__(self, target: TargetSpec, pace: ProbeInterval, ways: Mapping[Carrier, Transport]) -> None:
-        self.target = target
-        self.id = target.id
-        self.source = target.check.source or ""
-        self.jitter = target.check.jitter / 100
+    def __init__(self, spec: TargetSpec, pace: ProbeInterval, transports: Mapping[Carrier, Transport]) -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.source = spec.check.source or ""
+        self.jitter = spec.check.jitter / 100
         self.unusable = ""
-        self.way = ways[Carrier.STREAM]
-        self.converse: Callable[[], Conversation] = _nothing_to_say
-        self.endpoint: tuple[str, int] = (target.address, target.port)
-        self.family = int(socket.AF_INET6 if ":" in target.address else socket.AF_INET)
-        self.timeout = nanoseconds(target.check.timeout)
-        self.bound = tolerance(self.timeout)
-        self.every = interval(target.check, pace)
-        self.beat = self.due = self.last = 0
-        self.flight: Probe | None = None
+        self.transport = transports[Carrier.STREAM]
+        self.converse: Callable[[], Conversation] = _uncheckable
+        self.endpoint: tuple[str, int] = (spec.address, spec.port)
+        self.family = int(socket.AF_INET6 if ":" in spec.address else socket.AF_INET)
+        self.timeout = nanoseconds(spec.check.timeout)
+        self.tolerance = tolerance(self.timeout)
+        self.every = interval(spec.check, pace)
+        self.slot = self.due = self.last = 0
+        self.probe: Probe | None = None
         try:
-            self._prepare(ways)
+            self._prepare(transports)
         except UncheckableTarget as sentence:
             self.unusable = str(sentence)
 
-    def _prepare(self, ways: Mapping[Carrier, Transport]) -> None:
-        check = self.target.check
+    def _prepare(self, transports: Mapping[Carrier, Transport]) -> None:
+        check = self.spec.check
         if min(self.timeout, self.every) <= 0:
             raise UncheckableTarget(f"{self.id}: interval and timeout must be above 0")
-        _require_address(self.id, self.target.address)
-        if self.source and (":" in self.source) != (":" in self.target.address):
-            raise UncheckableTarget(f"{self.id}: source {self.source} and address {self.target.address} do not match")
-        kind = checks.find(self.target)
-        if kind.carrier is Carrier.STREAM and not 1 <= self.target.port <= 65_535:
+        _require_address(self.id, self.spec.address)
+        if self.source and (":" in self.source) != (":" in self.spec.address):
+            raise UncheckableTarget(f"{self.id}: source {self.source} and address {self.spec.address} do not match")
+        kind = checks.find(self.spec)
+        if kind.carrier is Carrier.STREAM and not 1 <= self.spec.port <= 65_535:
             raise UncheckableTarget(f"{self.id}: a {check.type} check needs a port from 1 to 65535")
-        self.way = ways[kind.carrier]
-        self.converse = kind.prepare(self.target)
+        self.transport = transports[kind.carrier]
+        self.converse = kind.prepare(self.spec)
 
 
 class Probe:
-    """One probe. `open` tells that the way to the backend is; `unsent` is what the way could not take yet."""
+    """One running probe. `open`: the connection is established; `unsent`: bytes that it could not take yet."""
 
-    __slots__ = ("awaited", "conversation", "lane", "open", "sock", "started", "unsent")
+    __slots__ = ("awaited", "conversation", "open", "sock", "started", "target", "unsent")
 
-    def __init__(self, lane: ProbeTarget, started: int) -> None:
-        self.lane = lane
+    def __init__(self, target: ProbeTarget, started: int) -> None:
+        self.target = target
         self.started = started
-        self.conversation = lane.converse()
+        self.conversation = target.converse()
         self.open = False
         self.sock: socket.SocketType | None = None
         self.unsent = b""
@@ -103,12 +103,12 @@ class Probe:
 
 
 def _require_address(target: str, address: str) -> None:
-    """A name would be looked up when it is used, which can take seconds: numbers only."""
+    """Refuses names: resolving one would block the prober for seconds."""
     try:
         ipaddress.ip_address(re.sub("%.*", "", address))
     except ValueError as error:
         raise UncheckableTarget(f"{target}: address {address!r} is not an IP address") from error
 
 
-def _nothing_to_say() -> Conversation:
+def _uncheckable() -> Conversation:
     raise AssertionError("a target that cannot be checked is not probed")

@@ -1,9 +1,9 @@
-"""The prober: thousands of targets, each on its own cadence, on one epoll.
+"""Prober: probes thousands of targets, each on its own schedule, on one epoll.
 
-`turn` does everything that can be done now without waiting, and says when to call it again; between two calls it is
-enough to wait for its descriptor. Answers are read before deadlines are looked at, so a prober that was away does not
-call timed out what has answered meanwhile. One turn starts a bounded number of probes, so that answers never wait for
-long behind starts.
+`turn` does everything that can be done now without waiting, and returns when to call it again; between two calls it is
+enough to wait for its descriptor. Answers are read before timeouts are checked, so that after a stall a target that
+has answered does not time out. One turn starts a bounded number of probes, so that answers never wait long behind
+starts.
 """
 
 from __future__ import annotations
@@ -11,60 +11,98 @@ from __future__ import annotations
 import heapq
 import itertools
 import select
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from holdfast.balancer.probing.checks import Carrier, ProbeVerdict
 from holdfast.balancer.probing.icmp import IcmpTransport
 from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, ProbeResult, TargetSpec
 from holdfast.balancer.probing.probe import Probe, ProbeTarget, Transport
 from holdfast.balancer.probing.schedule import (
-    ABSENT,
+    LONG_STALL,
     ProberStalls,
-    first,
-    following,
-    hastened,
+    brought_forward,
+    first_start,
     interval,
-    moved,
-    resumed,
+    jittered,
+    next_slot,
+    realigned,
     spread,
 )
 from holdfast.balancer.probing.tcp import TcpTransport
-from holdfast.balancer.probing.timeouts import TICK, TimeoutWheel
 from holdfast.model.base.time import Duration, Instant
 
 _STARTS_PER_TURN = 64
 _EVENTS_PER_TURN = 1_024
-
+_TICK_BITS = 23  # 8.4 ms, in nanoseconds
+_TICK = 1 << _TICK_BITS
 
 _Entry = tuple[int, int, ProbeTarget]
-"""When a lane is due, a number that no other entry has, and the lane."""
+"""Due time, a unique number that breaks ties, and the target."""
+
+
+class TimeoutWheel:
+    """Timeouts of running probes, in ticks.
+
+    Nearly every probe ends long before its timeout, so setting and dropping one must cost nothing that grows with the
+    number of probes. A timeout expires at the end of its tick: up to one tick late, never early.
+    """
+
+    def __init__(self) -> None:
+        self._ticks: dict[int, list[Probe]] = {}
+        self._swept = 0
+
+    def set(self, probe: Probe, when: int) -> None:
+        tick = when >> _TICK_BITS
+        probes = self._ticks.get(tick)
+        if probes is None:
+            self._ticks[tick] = [probe]
+        else:
+            probes.append(probe)
+
+    def expired(self, now: int) -> Iterator[Probe]:
+        """Running probes whose timeout has expired, in the order of their timeouts."""
+        tick = now >> _TICK_BITS
+        if tick == self._swept:
+            return
+        self._swept = tick
+        for over in sorted(known for known in self._ticks if known < tick):
+            for probe in self._ticks.pop(over):
+                if probe.target.probe is probe:
+                    yield probe
+
+    def next(self) -> int | None:
+        """Time at which the next timeout may expire."""
+        return (min(self._ticks) + 1) << _TICK_BITS if self._ticks else None
 
 
 class Prober:
-    """Results go to `found`, how late each probe started to `observe`. Times are nanoseconds of the boot clock."""
+    """Passes each result to `on_result`, and the lateness of each start to `on_start`.
+
+    Times are nanoseconds of the boot clock.
+    """
 
     def __init__(
         self,
         now: Callable[[], int],
-        roll: Callable[[], float],
-        found: Callable[[ProbeResult], None],
-        observe: Callable[[int], None],
+        random: Callable[[], float],
+        on_result: Callable[[ProbeResult], None],
+        on_start: Callable[[int], None],
     ) -> None:
-        """`roll` gives random numbers from -1 to 1."""
+        """`random` returns random numbers from -1 to 1."""
         self._now = now
-        self._roll = roll
-        self._found = found
-        self._observe = observe
+        self._random = random
+        self._on_result = on_result
+        self._on_start = on_start
         self._epoll = select.epoll()
-        self._streams = TcpTransport(self._epoll, self._ended)
-        self._echoes = IcmpTransport(self._epoll, self._ended)
-        self._ways: Mapping[Carrier, Transport] = {Carrier.STREAM: self._streams, Carrier.ECHO: self._echoes}
-        self._lanes: dict[str, ProbeTarget] = {}
-        self._agenda: list[_Entry] = []
-        self._deadlines = TimeoutWheel()
-        self._heard = 0
+        self._tcp = TcpTransport(self._epoll, self._ended)
+        self._icmp = IcmpTransport(self._epoll, self._ended)
+        self._transports: Mapping[Carrier, Transport] = {Carrier.STREAM: self._tcp, Carrier.ECHO: self._icmp}
+        self._targets: dict[str, ProbeTarget] = {}
+        self._queue: list[_Entry] = []
+        self._timeouts = TimeoutWheel()
+        self._polled = 0
         self._numbers = itertools.count()
-        self._absences = ProberStalls()
+        self._stalls = ProberStalls()
 
     def fileno(self) -> int:
         """Readable when `turn` has something to do."""
@@ -72,137 +110,135 @@ class Prober:
 
     @property
     def targets(self) -> int:
-        return len(self._lanes)
+        return len(self._targets)
 
     def assign(self, targets: Iterable[TargetSpec], paces: Mapping[str, ProbeInterval]) -> None:
-        """Probes these from now on, and nothing else. What did not change keeps its cadence."""
-        wanted = {target.id: target for target in targets}
-        for lane in [lane for lane in self._lanes.values() if wanted.get(lane.target.id) != lane.target]:
-            del self._lanes[lane.target.id]
-            self._abandon(lane)
-        missing = [target for name, target in wanted.items() if name not in self._lanes]
-        new = [ProbeTarget(target, paces.get(target.id, ProbeInterval.NORMAL), self._ways) for target in missing]
-        now = self._now()  # making thousands of lanes takes a moment, which must not look as if the first were late
-        for index, lane in enumerate(new, start=len(self._lanes)):
-            lane.beat = lane.due = first(now, lane.every, spread(index))
-            self._lanes[lane.target.id] = lane
-            self._plan(lane)
+        """Replaces all targets. Unchanged ones keep their schedule."""
+        wanted = {spec.id: spec for spec in targets}
+        for target in [target for target in self._targets.values() if wanted.get(target.spec.id) != target.spec]:
+            del self._targets[target.spec.id]
+            self._abandon(target)
+        missing = [spec for name, spec in wanted.items() if name not in self._targets]
+        new = [ProbeTarget(spec, paces.get(spec.id, ProbeInterval.NORMAL), self._transports) for spec in missing]
+        now = self._now()  # after creating the targets, which takes a while, so that the first is not late already
+        for index, target in enumerate(new, start=len(self._targets)):
+            target.slot = target.due = first_start(now, target.every, spread(index))
+            self._targets[target.spec.id] = target
+            self._plan(target)
         self.pace({name: paces.get(name, ProbeInterval.NORMAL) for name in wanted})
 
     def pace(self, paces: Mapping[str, ProbeInterval]) -> None:
-        """These targets have another interval from now on."""
+        """Changes the interval of these targets."""
         now = self._now()
         for name, pace in paces.items():
-            lane = self._lanes.get(name)
-            if lane is None:
+            target = self._targets.get(name)
+            if target is None:
                 continue
-            every = interval(lane.target.check, pace)
-            if every < lane.every and lane.flight is None:
-                beat = hastened(lane.beat, lane.last, now, every)
-                if beat < lane.due:
-                    lane.beat = lane.due = beat
-                    self._plan(lane)
-            lane.every = every
+            every = interval(target.spec.check, pace)
+            if every < target.every and target.probe is None:
+                slot = brought_forward(target.slot, target.last, now, every)
+                if slot < target.due:
+                    target.slot = target.due = slot
+                    self._plan(target)
+            target.every = every
 
     def turn(self) -> int:
-        """Does what is due; when to call again even if nothing happens on the descriptor."""
+        """Does what is due. Returns when to call again even if the descriptor is not readable."""
         now = self._now()
-        if self._absences.woke(now) > ABSENT:
+        if self._stalls.woke(now) > LONG_STALL:
             self._resume(now)
-        self._listen()
-        for flight in self._deadlines.passed(now):
-            flight.lane.way.abandon(flight)
-            self._ended(flight, flight.timed_out())
+        self._poll()
+        for probe in self._timeouts.expired(now):
+            probe.target.transport.abandon(probe)
+            self._ended(probe, probe.timed_out())
         if self._start_due(now):
-            self._listen()
-        return self._absences.sleeps(now, self._next(now))
+            self._poll()
+        return self._stalls.sleeps(now, self._next(now))
 
     def leave_network(self) -> None:
-        """Ends what is tied to the network namespace that this process was in; probing goes on in the new one."""
-        for lane in self._lanes.values():
-            if lane.flight is not None:
-                self._abandon(lane)
-                self._schedule(lane, self._now())
-        self._echoes.close()
+        """Ends all probes in the old network namespace; probing continues in the new one."""
+        for target in self._targets.values():
+            if target.probe is not None:
+                self._abandon(target)
+                self._schedule(target, self._now())
+        self._icmp.close()
 
     def close(self) -> None:
-        for lane in self._lanes.values():
-            self._abandon(lane)
-        self._lanes.clear()
-        self._agenda.clear()
-        self._echoes.close()
+        for target in self._targets.values():
+            self._abandon(target)
+        self._targets.clear()
+        self._queue.clear()
+        self._icmp.close()
         self._epoll.close()
 
-    def _listen(self) -> None:
-        streams = self._streams.flights
+    def _poll(self) -> None:
+        tcp_probes = self._tcp.probes
         events = self._epoll.poll(0, _EVENTS_PER_TURN)
-        self._heard = self._now()
+        self._polled = self._now()
         for fd, event in events:
-            if fd in streams:
-                self._streams.handle(fd, event)
+            if fd in tcp_probes:
+                self._tcp.handle(fd, event)
             else:
-                self._echoes.handle(fd, event)
+                self._icmp.handle(fd, event)
 
     def _start_due(self, now: int) -> int:
-        """Starts probes that are due, so many at a time; how many."""
-        agenda, started = self._agenda, 0
-        while agenda and agenda[0][0] <= now and started < _STARTS_PER_TURN:
-            when, _, lane = heapq.heappop(agenda)
-            if lane.flight is None and lane.due == when and self._lanes.get(lane.id) is lane:
-                self._start(lane)
+        """Starts a bounded number of due probes. Returns how many."""
+        queue, started = self._queue, 0
+        while queue and queue[0][0] <= now and started < _STARTS_PER_TURN:
+            when, _, target = heapq.heappop(queue)
+            if target.probe is None and target.due == when and self._targets.get(target.id) is target:
+                self._start(target)
                 started += 1
         return started
 
-    def _start(self, lane: ProbeTarget) -> None:
-        self._heard = lane.last = now = self._now()
-        self._observe(now - lane.due)
-        if lane.unusable:
-            self._tell(lane, now, ProbeVerdict(False, ProbeCode.SOCKERR, lane.unusable))
+    def _start(self, target: ProbeTarget) -> None:
+        self._polled = target.last = now = self._now()
+        self._on_start(now - target.due)
+        if target.unusable:
+            self._report(target, now, ProbeVerdict(False, ProbeCode.SOCKERR, target.unusable))
             return
-        lane.flight = flight = Probe(lane, now)
-        self._deadlines.set(flight, now + lane.timeout)
-        lane.way.launch(flight)
+        target.probe = probe = Probe(target, now)
+        self._timeouts.set(probe, now + target.timeout)
+        target.transport.launch(probe)
 
-    def _ended(self, flight: Probe, verdict: ProbeVerdict) -> None:
-        flight.lane.flight = None
-        self._tell(flight.lane, flight.started, verdict)
+    def _ended(self, probe: Probe, verdict: ProbeVerdict) -> None:
+        probe.target.probe = None
+        self._report(probe.target, probe.started, verdict)
 
-    def _tell(self, lane: ProbeTarget, started: int, verdict: ProbeVerdict) -> None:
-        finished = (
-            self._heard
-        )  # whatever ended, had ended when we listened: what was handled before it did not delay it
+    def _report(self, target: ProbeTarget, started: int, verdict: ProbeVerdict) -> None:
+        finished = self._polled  # it ended before the poll; handling other events first does not count as latency
         passed, code, detail, answered_by = verdict
-        if not passed:  # it may have been stopped in the middle of a turn, and know of it only now (B14)
-            self._absences.woke(self._now())
-        late = self._absences.late(lane.due, started, lane.bound)
+        if not passed:  # B14: the process may have been stopped in the middle of this turn
+            self._stalls.woke(self._now())
+        late = self._stalls.late(target.due, started, target.tolerance)
         latency = Duration(0, 0, (finished - started) // 1_000)
-        self._found(ProbeResult(lane.id, passed, code, latency, Instant(started), late, detail, answered_by))
-        self._schedule(lane, finished)
+        self._on_result(ProbeResult(target.id, passed, code, latency, Instant(started), late, detail, answered_by))
+        self._schedule(target, finished)
 
-    def _schedule(self, lane: ProbeTarget, finished: int) -> None:
-        lane.beat = following(lane.beat, finished, lane.every)
-        lane.due = moved(lane.beat, finished, lane.every, lane.jitter, self._roll())
-        self._plan(lane)
+    def _schedule(self, target: ProbeTarget, finished: int) -> None:
+        target.slot = next_slot(target.slot, finished, target.every)
+        target.due = jittered(target.slot, finished, target.every, target.jitter, self._random())
+        self._plan(target)
 
-    def _plan(self, lane: ProbeTarget) -> None:
-        heapq.heappush(self._agenda, (lane.due, next(self._numbers), lane))
+    def _plan(self, target: ProbeTarget) -> None:
+        heapq.heappush(self._queue, (target.due, next(self._numbers), target))
 
     def _next(self, now: int) -> int | None:
-        """When there is something to do again. Deadlines are asked for only when no start comes before them anyway."""
-        due = self._agenda[0][0] if self._agenda else None
-        if due is not None and due < now + TICK:
+        """Next time with something to do. Timeouts matter only when no start comes before them."""
+        due = self._queue[0][0] if self._queue else None
+        if due is not None and due < now + _TICK:
             return due
-        deadline = self._deadlines.next()
+        deadline = self._timeouts.next()
         return due if deadline is None else deadline if due is None else min(due, deadline)
 
-    def _abandon(self, lane: ProbeTarget) -> None:
-        if lane.flight is not None:
-            lane.way.abandon(lane.flight)
-            lane.flight = None
+    def _abandon(self, target: ProbeTarget) -> None:
+        if target.probe is not None:
+            target.transport.abandon(target.probe)
+            target.probe = None
 
     def _resume(self, now: int) -> None:
-        """After an absence: whoever waits goes on in step; what is under way is listened to first."""
-        for lane in self._lanes.values():
-            if lane.flight is None and lane.due < now:
-                lane.beat = lane.due = resumed(lane.beat, now, lane.every)
-                self._plan(lane)
+        """After a long stall: waiting targets continue in their slots; running probes get their answers read first."""
+        for target in self._targets.values():
+            if target.probe is None and target.due < now:
+                target.slot = target.due = realigned(target.slot, now, target.every)
+                self._plan(target)

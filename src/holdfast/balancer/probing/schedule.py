@@ -1,14 +1,15 @@
-"""Cadence: when each target is probed next, and whether the prober itself was late.
+"""Probe schedule: when each target is probed next, and whether the prober itself was late.
 
-Start to start: the interval includes the probe's own duration, so 100 ms stay 100 ms (B3). One probe per target at a
-time; one that overruns is followed at once by the next, and cycles that were missed are not caught up (B4). First
-probes are spread over the interval. Each start is moved at random by up to the jitter, around an unmoved beat, so that
-the mean stays the interval.
+Intervals are start to start: they include the duration of the probe, so 100 ms stay 100 ms (B3). Each target has one
+probe at a time; one that overruns is followed by the next at once, and missed cycles are not made up for (B4). First
+probes are spread over the interval. Each start is moved at random by up to the jitter around a fixed slot, so that the
+mean stays the interval.
 
-A prober that was away, stopped or starved, knows nothing of what happened meanwhile. It notices by waking later than
-it had meant to; what it started before or started too late is `late`, and a failure of it does not count (B14).
+A prober that was stopped or starved (a stall) does not know what happened meanwhile. It notices a stall by waking up
+later than planned. Probes that were running then, or that started too late, are `late`: their failure does not count
+(B14).
 
-Times are nanoseconds of the boot clock, as plain integers: all this runs for every probe, thousands of times a second.
+Times are nanoseconds of the boot clock, as plain integers: this code runs for every probe, thousands of times a second.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from holdfast.model.base.time import nanoseconds
 
 _GOLDEN = 0.6180339887498949
 _MILLISECOND = 1_000_000
-_LOOK_EVERY = 100 * _MILLISECOND
+_WAKE_EVERY = 100 * _MILLISECOND
 _WORTH_NOTING = 5 * _MILLISECOND
 _TOLERATED_SHARE = 4
 _REMEMBERED = 64
-ABSENT = 1_000 * _MILLISECOND
-"""A prober that was away for longer goes on in step instead of probing everything at once."""
+LONG_STALL = 1_000 * _MILLISECOND
+"""After a longer stall, targets continue in their slots instead of being probed all at once."""
 
 
 def interval(check: HealthCheck, pace: ProbeInterval) -> int:
-    """How far apart this target's starts are now."""
+    """Current interval of a target."""
     if pace is ProbeInterval.FAST:
         return nanoseconds(check.fast_interval or check.interval)
     if pace is ProbeInterval.DOWN:
@@ -40,73 +41,73 @@ def interval(check: HealthCheck, pace: ProbeInterval) -> int:
 
 
 def spread(index: int) -> float:
-    """Where in its interval the n-th target begins, from 0 to 1: even for any number of targets, known or to come."""
+    """Offset of the n-th target in its interval, from 0 to 1; spread evenly for any number of targets."""
     return index * _GOLDEN % 1.0
 
 
-def first(now: int, every: int, share: float) -> int:
-    """When a new target is probed first."""
+def first_start(now: int, every: int, share: float) -> int:
+    """First start of a new target."""
     return now + int(every * share)
 
 
-def following(beat: int, finished: int, every: int) -> int:
-    """The beat after this one: start to start, or at once after an overrun, which moves the beat."""
-    return max(beat + every, finished)
+def next_slot(slot: int, finished: int, every: int) -> int:
+    """Slot after this one, one interval later; at once after an overrun (protection: B3, B4)."""
+    return max(slot + every, finished)
 
 
-def moved(beat: int, finished: int, every: int, jitter: float, roll: float) -> int:
-    """When the probe of this beat starts; `roll` is a random number from -1 to 1.
+def jittered(slot: int, finished: int, every: int, jitter: float, random: float) -> int:
+    """Start of the probe in this slot; `random` is a number from -1 to 1.
 
-    Two starts that are both moved by half the jitter are off by all of it at most.
+    Each start moves by at most half the jitter, so that two starts differ by at most all of it.
     """
-    return max(beat + int(every * jitter * roll / 2), finished)
+    return max(slot + int(every * jitter * random / 2), finished)
 
 
-def hastened(beat: int, last: int, now: int, every: int) -> int:
-    """The beat when the pace changes while a target waits: never later than it was, never closer than the interval."""
-    return min(beat, max(last + every, now))
+def brought_forward(slot: int, last: int, now: int, every: int) -> int:
+    """Slot when the interval gets shorter while a target waits: never later, and one interval after the last start."""
+    return min(slot, max(last + every, now))
 
 
-def resumed(beat: int, now: int, every: int) -> int:
-    """The first beat that is not over yet, after the prober was away: targets stay as spread as they were."""
-    return beat + max(0, -((beat - now) // every)) * every
+def realigned(slot: int, now: int, every: int) -> int:
+    """First slot in the future after a stall; targets keep their offsets."""
+    return slot + max(0, -((slot - now) // every)) * every
 
 
 def tolerance(timeout: int) -> int:
-    """How late a prober may be for this timeout without its findings becoming worthless."""
+    """Lateness up to which results of probes with this timeout count."""
     return max(timeout // _TOLERATED_SHARE, _WORTH_NOTING)
 
 
 @dataclass(slots=True)
 class ProberStalls:
-    """When the prober was away, as it notices itself: it looked up later than it had meant to."""
+    """Stalls of the prober: times at which it woke up later than planned."""
 
     _expected: int = 0
-    _noticed: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
-    """When the prober came back and how long it had been away; only those longer than all that came after them."""
+    _stalls: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """End and length of past stalls; only those longer than all later ones."""
 
     def woke(self, now: int) -> int:
-        """The prober looks up, or still is at it; how much later than it had meant to."""
-        away = now - self._expected if self._expected else 0
-        if away > _WORTH_NOTING:
-            while self._noticed and self._noticed[-1][1] <= away:
-                self._noticed.pop()
-            self._noticed.append((now, away))
-        return max(0, away)
+        """Notes that the prober is running at `now`. Returns how much later than planned that is."""
+        stall = now - self._expected if self._expected else 0
+        if stall > _WORTH_NOTING:
+            while self._stalls and self._stalls[-1][1] <= stall:
+                self._stalls.pop()
+            self._stalls.append((now, stall))
+        return max(0, stall)
 
     def sleeps(self, now: int, until: int | None) -> int:
-        """The prober looked up at `now` and has nothing to do before `until`; when it must look up again anyway."""
-        soon = now + _LOOK_EVERY
+        """Notes that the prober has nothing to do before `until`. Returns when it must wake up at the latest."""
+        soon = now + _WAKE_EVERY
         self._expected = soon if until is None else max(now, min(soon, until))
         return self._expected
 
-    def late(self, due: int, started: int, bound: int) -> bool:
-        """Whether a probe proves nothing: it was started too late, or the prober was away while it ran."""
-        if started - due > bound:
+    def late(self, due: int, started: int, tolerated: int) -> bool:
+        """Tells whether a probe proves nothing: it started late, or the prober stalled meanwhile (protection: B14)."""
+        if started - due > tolerated:
             return True
-        for back, away in reversed(self._noticed):
-            if back < started:
+        for ended, stall in reversed(self._stalls):
+            if ended < started:
                 return False
-            if away > bound:
+            if stall > tolerated:
                 return True
         return False

@@ -1,8 +1,8 @@
-"""The prober's job: a worker process that probes what the balancer tells it to, and reports what it finds.
+"""Worker process of the prober: probes what the balancer assigns, and reports the results.
 
-It probes nothing before it has orders, and goes on with the last ones while the balancer is away. Results go out in
-batches within 10 ms; while nobody reads them, the newest of each target waits. It says itself when it cannot keep up or
-is cut off from its namespace: then it finds nothing, rather than finding everything down (B14).
+It probes nothing before the first assignment, and keeps the last one while the balancer is away. Results are sent in
+batches within 10 ms; while the balancer does not read them, the newest of each target waits. When it cannot keep up or
+has no access to its namespace, it reports trouble instead of failures (B14).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROBER = Spec("prober", "holdfast.balancer.probing.worker:probe")
 PROBES_SOCKET = "probes"
 """Name of the socket between balancer and prober: `worker.paths.socket(PROBES_SOCKET)`."""
 _BATCH = 0.01
-_TICK = 0.002  # starts within it share a turn of the event loop, which costs as much as a third of a probe
+_TICK = 0.002  # starts within it share one turn of the event loop, which costs a third of a probe
 _JUDGED_OVER = 20  # reports
 _RECENT = 16_384
 _NICENESS = -10
@@ -44,7 +44,7 @@ _NS = 1_000_000_000
 
 
 class Lateness:
-    """How late the last few thousand probes started, as quantiles when somebody asks."""
+    """Collector: lateness of the last few thousand starts, as quantiles."""
 
     def __init__(self) -> None:
         self._recent: deque[int] = deque(maxlen=_RECENT)
@@ -54,7 +54,7 @@ class Lateness:
 
     def collect(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
-            "holdfast_probe_lateness_seconds", "How late probes started lately.", labels=["quantile"]
+            "holdfast_probe_lateness_seconds", "Lateness of recent probe starts.", labels=["quantile"]
         )
         ordered = sorted(self._recent)
         for quantile in (0.5, 0.99, 1.0):
@@ -67,9 +67,9 @@ class ProberMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.lateness = Lateness()
         registry.register(self.lateness)
-        self.probes = Counter("holdfast_probes", "Probes that ended, by code.", ["code"], registry=registry)
-        self.late = Counter("holdfast_probes_late", "Probes whose failure would not count.", registry=registry)
-        self.targets = Gauge("holdfast_probe_targets", "Targets that are probed.", registry=registry)
+        self.probes = Counter("holdfast_probes", "Finished probes, by code.", ["code"], registry=registry)
+        self.late = Counter("holdfast_probes_late", "Late probes, whose failure does not count.", registry=registry)
+        self.targets = Gauge("holdfast_probe_targets", "Probe targets.", registry=registry)
 
     def count(self, results: list[ProbeResult]) -> None:
         for code, count in Tally(result.code for result in results).items():
@@ -82,42 +82,42 @@ class ProberJob:
         self._worker = worker
         self._loop = asyncio.get_running_loop()
         self._metrics = ProberMetrics(worker.metrics.registry)
-        self._whereabouts = NetworkNamespace()
+        self._namespace = NetworkNamespace()
         self._wanted = Assignment(())
-        self._found: list[ProbeResult] = []
-        self._waiting: dict[str, ProbeResult] = {}
+        self._results: list[ProbeResult] = []
+        self._unsent: dict[str, ProbeResult] = {}
         self._lateness: list[int] = []
         self._trouble = ""
         self._overload = Overload()
         self._wake: asyncio.TimerHandle | None = None
         self._flush: asyncio.TimerHandle | None = None
-        self._prober = Prober(self._now, lambda: random.uniform(-1, 1), self._keep, self._lateness.append)
-        self._line = ProberServer(worker.paths.socket(PROBES_SOCKET), self._obey)
+        self._prober = Prober(self._now, lambda: random.uniform(-1, 1), self._on_result, self._lateness.append)
+        self._server = ProberServer(worker.paths.socket(PROBES_SOCKET), self._on_order)
 
     async def run(self) -> None:
         _prepare_process()
         self._worker.vitals.state = "waiting: balancer"
-        async with self._line:
+        async with self._server:
             self._loop.add_reader(self._prober.fileno(), self._turn)
             try:
                 while not await self._worker.stopped(REPORT_EVERY):
-                    self._settle()
-                    self._look_after_itself()
+                    self._enter_namespace()
+                    self._report_periodically()
             finally:
-                self._end()
+                self._close()
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         for timer in (self._wake, self._flush):
             if timer is not None:
                 timer.cancel()
         self._loop.remove_reader(self._prober.fileno())
         self._prober.close()
-        self._whereabouts.close()
+        self._namespace.close()
 
-    def _obey(self, order: Order) -> None:
+    def _on_order(self, order: Order) -> None:
         if isinstance(order, Assignment):
             self._wanted = order
-            self._settle()
+            self._enter_namespace()
             if not self._trouble:
                 self._prober.assign(order.targets, order.paces)
         else:
@@ -125,22 +125,22 @@ class ProberJob:
             self._prober.pace(order.paces)
         self._turn()
 
-    def _settle(self) -> None:
-        """Goes where the balancer wants it to probe from; without that place nothing is probed."""
+    def _enter_namespace(self) -> None:
+        """Enters the network namespace of the assignment; without it nothing is probed."""
         before = self._trouble
         try:
-            moved = self._whereabouts.settle(self._wanted.namespace)
+            moved = self._namespace.settle(self._wanted.namespace)
             self._trouble = ""
         except Away as sentence:
             self._trouble = str(sentence)
             if not before:
-                log.error(f"nothing is probed: {sentence}")
+                log.error("cannot enter the network namespace; probing stops", error=str(sentence))
                 self._prober.assign((), {})
             return
         if moved:
             self._prober.leave_network()
         if before:
-            log.info("probing goes on")
+            log.info("probing continues")
             self._prober.assign(self._wanted.targets, self._wanted.paces)
 
     def _turn(self) -> None:
@@ -153,35 +153,35 @@ class ProberJob:
     def _now(self) -> int:
         return self._worker.clock.now().ns
 
-    def _keep(self, result: ProbeResult) -> None:
-        self._found.append(result)
+    def _on_result(self, result: ProbeResult) -> None:
+        self._results.append(result)
         if self._flush is None:
             self._flush = self._loop.call_later(_BATCH, self._report)
 
     def _report(self) -> None:
-        """Sends what was found; what cannot be sent waits, one result per target."""
+        """Sends the results; what cannot be sent waits, one result per target."""
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
-        found, self._found = self._found, []
-        self._metrics.count(found)
-        self._overload.saw(found)
-        if self._waiting:
-            self._waiting |= {result.target: result for result in found}
-            found = list(self._waiting.values())
+        results, self._results = self._results, []
+        self._metrics.count(results)
+        self._overload.count(results)
+        if self._unsent:
+            self._unsent |= {result.target: result for result in results}
+            results = list(self._unsent.values())
         worst = Duration(microseconds=max(self._lateness, default=0) // 1_000)
         self._metrics.lateness.note(self._lateness)
         self._lateness.clear()
         trouble = self._trouble or self._overload.sentence
-        report = ProbeReport(self._worker.clock.now(), tuple(found), self._prober.targets, worst, trouble)
-        if self._line.send(report):
-            self._waiting.clear()
+        report = ProbeReport(self._worker.clock.now(), tuple(results), self._prober.targets, worst, trouble)
+        if self._server.send(report):
+            self._unsent.clear()
         else:
             known = {target.id for target in self._wanted.targets}
-            self._waiting = {result.target: result for result in found if result.target in known}
+            self._unsent = {result.target: result for result in results if result.target in known}
 
-    def _look_after_itself(self) -> None:
-        """Reports also when nothing was found, and shows on the board how it is."""
+    def _report_periodically(self) -> None:
+        """Reports also without results, and updates the vitals."""
         self._report()
         self._overload.judge()
         self._metrics.targets.set(self._prober.targets)
@@ -192,13 +192,13 @@ class ProberJob:
 
 
 class Overload:
-    """Whether the prober keeps up, judged over the last few seconds."""
+    """Detects that the prober cannot keep up, over the last few seconds."""
 
     def __init__(self) -> None:
         self.sentence = ""
         self._reports = self._all = self._late = 0
 
-    def saw(self, results: list[ProbeResult]) -> None:
+    def count(self, results: list[ProbeResult]) -> None:
         self._all += len(results)
         self._late += sum(result.late for result in results)
 
@@ -208,16 +208,16 @@ class Overload:
             return
         share = self._late / self._all if self._all else 0.0
         sentence = (
-            f"overloaded: {share:.0%} of the probes were late, their failures do not count" if share > 0.1 else ""
+            f"overloaded: {share:.0%} of the probes are late, and their failures do not count" if share > 0.1 else ""
         )
         if bool(sentence) != bool(self.sentence):
-            log.warning(sentence or "the prober keeps up again")
+            log.warning("prober is overloaded" if sentence else "prober keeps up again", late_share=round(share, 2))
         self.sentence = sentence
         self._reports = self._all = self._late = 0
 
 
 def _prepare_process() -> None:
-    """Room for a descriptor per target, and a little more of a busy machine's time, where that is allowed."""
+    """Raises the limit of descriptors, and the scheduling priority where that is permitted."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.suppress(PermissionError):

@@ -1,8 +1,8 @@
-"""Checks: what to say to a backend, and what its answer means. No IO, no clock: bytes in, bytes or a verdict out.
+"""Checks: what to send to a backend, and what its answer means. No IO, no clock: bytes in, bytes or a verdict out.
 
-A check type is one module of this package that has a `CHECK`; its `prepare` reads a target's settings once and hands
-out one conversation per probe. Whoever has a way to the backend (a carrier) calls `start` when the way is open, sends
-what it gets, and calls `feed` with what comes back, until there is a `ProbeVerdict`. A new type is one new file.
+A check type is one module of this package that has a `CHECK`; its `prepare` reads the settings of a target once and
+returns a factory of conversations, one per probe. The transport calls `start` when the connection is open, sends what
+it returns, and calls `feed` with the answer, until there is a `ProbeVerdict`. To add a type, add one file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.balancer.probing.messages import ProbeCode, TargetSpec
 
 
 class ProbeVerdict(NamedTuple):
-    """How a probe ended. `answered_by` is what the backend called itself, when it was asked to."""
+    """Result of a probe. `answered_by` is the name in the header that `TargetSpec.backend_header` names."""
 
     passed: bool
     code: ProbeCode
@@ -27,39 +27,39 @@ class ProbeVerdict(NamedTuple):
 
 
 class Conversation(Protocol):
-    """One probe. Bytes returned are to be sent; none of them means: wait for more."""
+    """Protocol of one probe. Returned bytes are to be sent; none means to wait for more."""
 
     def start(self) -> bytes | ProbeVerdict:
-        """The way is open."""
+        """Called when the connection is open."""
         ...
 
     def feed(self, data: bytes) -> bytes | ProbeVerdict:
-        """The backend said this; nothing at all means that it closed the connection."""
+        """Takes data from the backend; empty when it closed the connection."""
         ...
 
     def timed_out(self) -> ProbeVerdict:
-        """The way was open, and no verdict came in time."""
+        """Verdict of a probe whose connection was open when it timed out."""
         ...
 
 
 class Carrier(Enum):
-    """What a conversation travels on."""
+    """Transport that a conversation needs."""
 
     STREAM = "stream"
-    """A fresh TCP connection per probe."""
+    """A new TCP connection per probe."""
     ECHO = "echo"
-    """ICMP echo; `feed` gets a reply that was meant for this probe, or a router's word that it is in vain."""
+    """ICMP echo; `feed` gets the reply to this probe, or an ICMP error about it."""
 
 
 class CheckType(NamedTuple):
-    """`prepare` raises `UncheckableTarget` when the settings make no sense."""
+    """A check type. `prepare` raises `UncheckableTarget` when the settings are invalid."""
 
     carrier: Carrier
     prepare: Callable[[TargetSpec], Callable[[], Conversation]]
 
 
 class UncheckableTarget(Exception):
-    """A target cannot be checked as it is described; the message is one sentence for the operator."""
+    """The settings of a target are invalid; the message is one sentence for the operator."""
 
 
 @functools.cache
@@ -71,7 +71,7 @@ def registry() -> Mapping[str, CheckType]:
 
 
 def find(target: TargetSpec) -> CheckType:
-    """The target's check type."""
+    """Finds the check type of a target."""
     kind = registry().get(target.check.type)
     if kind is None:
         raise UncheckableTarget(

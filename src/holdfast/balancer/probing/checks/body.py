@@ -1,7 +1,7 @@
-"""The body of an HTTP answer as it comes in: how it is framed, where it ends, and its first bytes.
+"""Incremental parser of an HTTP body: finds its end, and keeps its first bytes.
 
-Framing is told by the head: chunked, a length, or until the connection closes. Only the first `limit` bytes are kept;
-the body counts as ended when they are full, so that a backend that floods costs no more than that.
+The head decides the framing: chunked, a length, or until the connection closes. Only the first `limit` bytes are kept;
+the body counts as ended when they are full, which bounds the cost of a flood.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _CHUNK_LINE = 1_024
 
 
 class BodyError(Exception):
-    """The body breaks the rules of HTTP; the message says how."""
+    """The body violates HTTP; the message says how."""
 
 
 @dataclass(slots=True)
 class Body:
-    """What has come of a body so far."""
+    """The part of a body that has arrived."""
 
     limit: int
     chunked: bool = False
     left: int | None = None
-    """Bytes that are still to come of the body, or of the current chunk; None: until the connection closes."""
+    """Missing bytes of the body, or of the current chunk; None: until the connection closes."""
     content: bytearray = field(default_factory=bytearray)
     _pending: bytes = b""
     _in_chunk: bool = False
@@ -39,7 +39,7 @@ class Body:
         return cls(limit, left=int(length[1]) if length else None)
 
     def feed(self, data: bytes, *, closed: bool) -> bool:
-        """Whether the body has ended, or as much of it is here as is looked at."""
+        """Takes data. Returns whether the body has ended, or `limit` bytes are here."""
         ended = self._chunks(data) if self.chunked else self._plain(data)
         if len(self.content) >= self.limit:
             return True
@@ -76,7 +76,7 @@ class Body:
         return False
 
     def _inside(self, rest: bytes) -> bytes:
-        """Takes what belongs to the current chunk, and its line end when that is here."""
+        """Takes the data of the current chunk, and its line end if it has arrived."""
         assert self.left is not None
         self._keep(rest[: self.left])
         taken = min(self.left, len(rest))

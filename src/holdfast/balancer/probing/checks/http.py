@@ -1,8 +1,8 @@
-"""http: one GET on a fresh connection; the status, and if wanted the body, decide.
+"""http: one GET on a new connection; the status, and if configured the body, decide.
 
 The head must be complete, valid and at most 64 KiB. A redirect is a status like any other: it passes when its code is
 expected, fails when it is not, and is never followed (B20). Interim answers (1xx) are skipped. The body matters only
-with a regular expression, which is sought in its first 64 KiB; chunked bodies are taken apart first.
+with a regular expression, which is searched in its first 64 KiB after chunked decoding.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LIMIT = 64 << 10
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?\r?\n")
 _INTERIM = re.compile(rb"HTTP/1\.1 1(?!01)\d\d[ \r\n]")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
-_NAMES = {"http": 80, "https": 443}
-_SEARCHES = 32  # a body that trickles in is not searched anew for each byte
+_PORTS = {"http": 80, "https": 443}
+_SEARCHES = 32  # bounds the searches in a body that arrives byte by byte
 _WAIT = b""
 
 
 class Expectation(NamedTuple):
-    """What a target's answer must be like, read once from its settings."""
+    """Expected answer of a target, read once from its settings."""
 
     request: bytes
     statuses: tuple[tuple[int, int], ...]
@@ -42,24 +42,24 @@ class HttpConversation:
     """One request and its answer."""
 
     def __init__(self, expectation: Expectation) -> None:
-        self._wanted = expectation
+        self._expected = expectation
         self._received = b""
         self._body: Body | None = None
         self._passing = ProbeVerdict(True, ProbeCode.L7OK)
         self._searches = 0
 
     def start(self) -> bytes:
-        return self._wanted.request
+        return self._expected.request
 
     def feed(self, data: bytes) -> bytes | ProbeVerdict:
         if self._body is not None:
             return self._read_body(data)
         self._received += data
         while head := _HEAD_END.search(self._received):
-            said = self._received[: head.end()]
+            answer = self._received[: head.end()]
             self._received = self._received[head.end() :]
-            if not _INTERIM.match(said):
-                return self._read_head(said, self._received)
+            if not _INTERIM.match(answer):
+                return self._read_head(answer, self._received)
         return self._early(closed=not data)
 
     def timed_out(self) -> ProbeVerdict:
@@ -67,7 +67,7 @@ class HttpConversation:
         return ProbeVerdict(False, ProbeCode.L7TOUT, had)
 
     def _early(self, *, closed: bool) -> bytes | ProbeVerdict:
-        """The head is not complete yet; it may be seen already that it never will be good."""
+        """Checks a head that is not complete yet, and fails early when it cannot become valid."""
         if self._received and not _could_be_http(self._received):
             return _broken(f"the answer is not HTTP, it begins with {self._received[:24]!r}")
         if closed:
@@ -83,23 +83,25 @@ class HttpConversation:
         if len(head) > LIMIT:
             return _broken(f"the head is longer than {LIMIT >> 10} KiB")
         status = int(line[1])
-        if not self._wanted.accepts(status):
-            return ProbeVerdict(False, ProbeCode.L7STS, _surprise(status, line[2] or b"", head, self._wanted.statuses))
-        self._passing = ProbeVerdict(True, ProbeCode.L7OK, str(status), _header(self._wanted.backend_header, head))
-        if self._wanted.body is None:
+        if not self._expected.accepts(status):
+            return ProbeVerdict(
+                False, ProbeCode.L7STS, _unexpected(status, line[2] or b"", head, self._expected.statuses)
+            )
+        self._passing = ProbeVerdict(True, ProbeCode.L7OK, str(status), _header(self._expected.backend_header, head))
+        if self._expected.body is None:
             return self._passing
         self._body = Body.of(head, LIMIT)
         return self._read_body(rest, closed=False)
 
     def _read_body(self, data: bytes, *, closed: bool | None = None) -> bytes | ProbeVerdict:
         assert self._body is not None
-        assert self._wanted.body is not None
+        assert self._expected.body is not None
         try:
             ended = self._body.feed(data, closed=not data if closed is None else closed)
         except BodyError as broken:
             return _broken(str(broken))
         self._searches += 1
-        if (ended or self._searches <= _SEARCHES) and self._wanted.body.search(self._body.content):
+        if (ended or self._searches <= _SEARCHES) and self._expected.body.search(self._body.content):
             return self._passing
         if ended:
             return _broken(f"nothing in the body's first {len(self._body.content):,} bytes matches")
@@ -120,18 +122,20 @@ def _header(pattern: re.Pattern[bytes] | None, head: bytes) -> str:
 
 
 def header(name: str) -> re.Pattern[bytes]:
-    """Finds that header's value in a head."""
+    """Pattern that finds the value of a header in a head."""
     return re.compile(rb"^" + re.escape(name.encode()) + rb":[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 
 
 _LOCATION = header("Location")
 
 
-def _surprise(status: int, phrase: bytes, head: bytes, wanted: tuple[tuple[int, int], ...]) -> str:
+def _unexpected(status: int, phrase: bytes, head: bytes, wanted: tuple[tuple[int, int], ...]) -> str:
     place = _header(_LOCATION, head) if 300 <= status < 400 else ""
-    told = f"{status} {phrase[:60].decode(errors='replace').strip()}".rstrip() + (f" to {place[:200]}" if place else "")
+    found = f"{status} {phrase[:60].decode(errors='replace').strip()}".rstrip() + (
+        f" to {place[:200]}" if place else ""
+    )
     ranges = ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in wanted)
-    return f"{told}, expected {ranges}"
+    return f"{found}, expected {ranges}"
 
 
 def expectation(target: TargetSpec) -> Expectation:
@@ -151,7 +155,7 @@ def expectation(target: TargetSpec) -> Expectation:
 
 def _request(check: HealthCheck, target: TargetSpec) -> bytes:
     address = f"[{target.address}]" if ":" in target.address else target.address
-    port = "" if target.port == _NAMES.get(check.type) else f":{target.port}"
+    port = "" if target.port == _PORTS.get(check.type) else f":{target.port}"
     lines = (
         f"GET {check.path} HTTP/1.1",
         f"Host: {check.host or address + port}",

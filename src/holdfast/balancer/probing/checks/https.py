@@ -1,8 +1,8 @@
-"""https: the http check inside TLS, which is done here on bytes and not on a socket, so that no handshake ever blocks.
+"""https: the http check inside TLS, which works on bytes and not on a socket, so that no handshake ever blocks.
 
-The name that is asked for (SNI) and the name that the certificate must carry are the same: `sni`, else `host`, else
-the address. With `verify` off the name is still asked for, and any certificate will do. What goes wrong before the
-first byte of HTTP is L6, after it L7 (B20).
+The requested name (SNI) and the name that the certificate must carry are the same: `sni`, else `host`, else the
+address. With `verify` off the name is still requested, and any certificate is accepted. Failures before the first byte
+of HTTP are L6, later ones L7 (B20).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RECORD = 16 << 10
 class HttpsConversation:
     """One TLS connection and the http conversation in it."""
 
-    def __init__(self, context: ssl.SSLContext, name: str, wanted: Expectation) -> None:
+    def __init__(self, context: ssl.SSLContext, name: str, expected: Expectation) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self._name = name
-        self._http = HttpConversation(wanted)
+        self._http = HttpConversation(expected)
         self._secured = False
 
     def start(self) -> bytes | ProbeVerdict:
@@ -47,14 +47,14 @@ class HttpsConversation:
 
     def _proceed(self) -> bytes | ProbeVerdict:
         try:
-            verdict = self._converse() if self._secured else self._shake_hands()
+            verdict = self._converse() if self._secured else self._handshake()
         except ssl.SSLWantReadError:
             verdict = None
         except ssl.SSLError as error:
             return self._broken(error)
         return verdict or self._outgoing.read()
 
-    def _shake_hands(self) -> ProbeVerdict | None:
+    def _handshake(self) -> ProbeVerdict | None:
         self._tls.do_handshake()
         self._secured = True
         self._tls.write(self._http.start())
@@ -84,23 +84,23 @@ class HttpsConversation:
 
 
 class TrustStore:
-    """Whose certificates are believed. A file of authorities that was replaced counts from the next probe on."""
+    """Trusted authorities. A replaced CA file takes effect with the next probe."""
 
     def __init__(self, ca_file: str, *, verify: bool) -> None:
         self._ca_file = ca_file
         self._verify = verify
-        self._stamp = self._look()
+        self._stamp = self._file_stamp()
         self._context = self._load()
 
     def context(self) -> ssl.SSLContext:
-        with contextlib.suppress(OSError):  # in the middle of being replaced: what was good stays good
-            stamp = self._look()
+        with contextlib.suppress(OSError):  # the file is being replaced: the last good one stays
+            stamp = self._file_stamp()
             if stamp != self._stamp:
                 self._context = self._load()
                 self._stamp = stamp
         return self._context
 
-    def _look(self) -> tuple[int, int]:
+    def _file_stamp(self) -> tuple[int, int]:
         if not self._ca_file:
             return 0, 0
         found = Path(self._ca_file).stat()
@@ -116,11 +116,11 @@ class TrustStore:
 
 
 trusted = functools.lru_cache(maxsize=64)(TrustStore)
-"""Loading the authorities of a machine takes tens of milliseconds: targets share them."""
+"""Shared by all targets, because loading the authorities of a machine takes tens of milliseconds."""
 
 
 def name_of(target: TargetSpec) -> str:
-    """The name to ask for, and to find in the certificate."""
+    """The name to request, and to find in the certificate (protection: B20)."""
     host = target.check.host or ""
     if host.startswith("[") or host.count(":") == 1:
         host = re.sub(r":\d*$", "", host).strip("[]")
@@ -130,19 +130,18 @@ def name_of(target: TargetSpec) -> str:
 def prepare(target: TargetSpec) -> Callable[[], Conversation]:
     check = target.check
     name = name_of(target)
-    wanted = expectation(target)
+    expected = expectation(target)
     try:
         trust = trusted(check.ca_file or "", verify=check.verify)
-        HttpsConversation(
-            trust.context(), name, wanted
-        )  # a name that TLS cannot ask for is found here, not at the first probe
+        # Fails here, and not at the first probe, when the name is not valid in TLS.
+        HttpsConversation(trust.context(), name, expected)
     except OSError as error:
         raise UncheckableTarget(
             f"{target.id}: ca-file {check.ca_file} cannot be used: {error.strerror or error}"
         ) from error
     except ValueError as error:
-        raise UncheckableTarget(f"{target.id}: {name!r} cannot be asked for as a TLS name: {error}") from error
-    return lambda: HttpsConversation(trust.context(), name, wanted)
+        raise UncheckableTarget(f"{target.id}: {name!r} is not a valid TLS name: {error}") from error
+    return lambda: HttpsConversation(trust.context(), name, expected)
 
 
 CHECK = CheckType(Carrier.STREAM, prepare)

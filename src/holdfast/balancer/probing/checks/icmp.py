@@ -1,7 +1,7 @@
-"""icmp: one echo request, one reply with the same bytes in it.
+"""icmp: one echo request, one reply with the same payload.
 
-A probe is known by a token in its payload, because a ping socket rewrites the identifier and a raw socket sees the
-replies to everybody else's pings. `token_of` finds it in a reply, and in what a router sends back when it gives up.
+A token in the payload identifies the probe, because a ping socket rewrites the identifier and a raw socket receives the
+replies to all pings of the machine. `token_of` finds it in a reply and in an ICMP error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MARK = b"holdfast"
 _TOKEN = struct.Struct("!8sQ")
 _REQUEST = {4: 8, 6: 128}
 _REPLY = {4: 0, 6: 129}
-_IN_VAIN = {(4, 3): "unreachable", (4, 11): "time exceeded", (6, 1): "unreachable", (6, 3): "time exceeded"}
+_ERRORS = {(4, 3): "unreachable", (4, 11): "time exceeded", (6, 1): "unreachable", (6, 3): "time exceeded"}
 IDENTIFIER = 0x4846
 
 
@@ -36,17 +36,17 @@ class EchoConversation:
     def feed(self, data: bytes) -> bytes | ProbeVerdict:
         if token_of(self._family, data) != self.token:
             return b""
-        vain = _IN_VAIN.get((self._family, data[0]))
-        if vain is None:
+        error = _ERRORS.get((self._family, data[0]))
+        if error is None:
             return ProbeVerdict(True, ProbeCode.L3OK)
-        return ProbeVerdict(False, ProbeCode.L3UNR, f"a router says: {vain} (type {data[0]}, code {data[1]})")
+        return ProbeVerdict(False, ProbeCode.L3UNR, f"a router reported: {error} (type {data[0]}, code {data[1]})")
 
     def timed_out(self) -> ProbeVerdict:
         return ProbeVerdict(False, ProbeCode.L3TOUT)
 
 
 def request(family: int, token: int) -> bytes:
-    """An echo request. The kernel fills in the checksum for IPv6 and for ping sockets; for the rest it is right."""
+    """Builds an echo request. The kernel computes the checksum for IPv6 and ping sockets; raw IPv4 uses this one."""
     payload = _TOKEN.pack(_MARK, token)
     bare = _HEADER.pack(_REQUEST[family], 0, 0, IDENTIFIER, token & 0xFFFF)
     checked = _HEADER.pack(_REQUEST[family], 0, checksum(bare + payload), IDENTIFIER, token & 0xFFFF)
@@ -54,7 +54,7 @@ def request(family: int, token: int) -> bytes:
 
 
 def checksum(message: bytes) -> int:
-    """The internet checksum (RFC 1071) of a message of even length."""
+    """Internet checksum (RFC 1071) of a message of even length."""
     words: tuple[int, ...] = struct.unpack(f"!{len(message) // 2}H", message)
     total = sum(words)
     total = (total >> 16) + (total & 0xFFFF)
@@ -62,32 +62,32 @@ def checksum(message: bytes) -> int:
 
 
 def token_of(family: int, message: bytes) -> int | None:
-    """The token of the probe that this ICMP message answers, or None when it answers none of ours."""
+    """Token of the probe that this ICMP message answers; None when it answers none of ours."""
     if len(message) < _HEADER.size:
         return None
     if message[0] == _REPLY[family]:
         return _token(message[_HEADER.size :])
-    if (family, message[0]) in _IN_VAIN:
+    if (family, message[0]) in _ERRORS:
         return _token_of_quoted(family, message[_HEADER.size :])
     return None
 
 
 def _token_of_quoted(family: int, packet: bytes) -> int | None:
-    """The token in the packet that a router quotes: IP header, ICMP header, and as much payload as it likes."""
+    """Token in the packet that an ICMP error quotes: IP header, ICMP header, and part of the payload."""
     return token_of_request(family, packet[_ip_header(family, packet) :])
 
 
 def token_of_request(family: int, message: bytes) -> int | None:
-    """The token in a request of ours that comes back to us."""
+    """Token in a request of ours that an error returns."""
     if len(message) < _HEADER.size or message[0] != _REQUEST[family]:
         return None
     return _token(message[_HEADER.size :])
 
 
 def answers(family: int) -> Iterator[int]:
-    """The types of all messages that can be about a request of ours."""
+    """Types of all messages that can answer a request."""
     yield _REPLY[family]
-    yield from (kind for of, kind in _IN_VAIN if of == family)
+    yield from (kind for of, kind in _ERRORS if of == family)
 
 
 def _ip_header(family: int, packet: bytes) -> int:
@@ -95,7 +95,7 @@ def _ip_header(family: int, packet: bytes) -> int:
 
 
 def without_ip_header(packet: bytes) -> bytes:
-    """A raw IPv4 socket hands over the whole packet."""
+    """Removes the IP header, which a raw IPv4 socket delivers too."""
     return packet[_ip_header(4, packet) :]
 
 
@@ -107,7 +107,7 @@ def _token(payload: bytes) -> int | None:
 
 
 _tokens = itertools.count(secrets.randbits(31) << 32)
-"""Two probers on one machine see each other's replies on raw sockets: neither may take them for its own."""
+"""Starts at random, because two probers on one machine receive each other's replies on raw sockets."""
 
 
 def prepare(target: TargetSpec) -> Callable[[], Conversation]:

@@ -1,4 +1,4 @@
-"""tcp: a connection that opens is all it takes; nothing is sent, and the connection is reset at once."""
+"""tcp: passes when the connection opens; nothing is sent, and the connection is reset at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TcpConversation:
 
 
 def prepare(_target: TargetSpec) -> Callable[[], Conversation]:
-    conversation = TcpConversation()  # it remembers nothing, so one serves all probes
+    conversation = TcpConversation()  # stateless, so one serves all probes
     return lambda: conversation
 
 
