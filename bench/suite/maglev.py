@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from bench.benchmark import Benchmark
-from holdfast.balancer.dataplane.nftables import ruleset as structure
+from holdfast.balancer.dataplane.nftables import ruleset
 from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.dataplane.nftables.elements import Marks, Transaction, empty
 from holdfast.balancer.dataplane.nftables.layout import MARKS, buckets_of
@@ -119,7 +119,7 @@ def _commits(weights: dict[BackendId, int], without: dict[BackendId, int], size:
     marks = {one: MARKS + place for place, one in enumerate(weights, 1)}
     all_of_them = table_of(((one, marks[one], weight) for one, weight in weights.items()), size)
     left = table_of(((one, marks[one], weight) for one, weight in without.items()), size)
-    kernel.restructure(structure.frame(shape) + structure.buckets(shape, [VIP]))
+    kernel.restructure(ruleset.frame(shape) + ruleset.buckets(shape, [VIP]))
     nobody = empty(size)
     full, delta = [], []
     for _ in range(COMMITS):

@@ -108,11 +108,6 @@ async def a_vip_can_be_torn_down_and_rebuilt_in_one_call(dataplane: VipDataplane
     assert await dataplane.read({V4}) == {VipKey(V4): rebuilt, VipKey(V4, ONE): BackendEntry(100)}
 
 
-async def flushing_nobody_ends_nothing(dataplane: VipDataplane) -> None:
-    await made(dataplane, *FULL)
-    assert await dataplane.flush(V4, ONE) == 0
-
-
 async def it_says_what_it_is(dataplane: VipDataplane) -> None:
     said = dataplane.describe()
     assert said.name
@@ -139,7 +134,6 @@ CASES: tuple[Case, ...] = (
     entries_go_with_their_vip,
     deleting_what_is_gone_is_no_error,
     a_vip_can_be_torn_down_and_rebuilt_in_one_call,
-    flushing_nobody_ends_nothing,
     it_says_what_it_is,
     counters_are_of_entries_that_are_there,
 )

@@ -148,10 +148,10 @@ def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, t
     [
         ("10.0.0.1:x", "www", "not ADDRESS:PORT"),
         ("10.0.0.1:99999", "www", "not ADDRESS:PORT"),
-        ("10.0.0.1", "www", "spread by their source port, too: write 10.0.0.1:PORT"),
-        ("[2001:db8::7]:5", "www", "family"),
+        ("10.0.0.1", "www", "also spread by source port: write 10.0.0.1:PORT"),
+        ("[2001:db8::7]:5", "www", "different address families"),
         ("10.0.0.1:5", "192.0.2.50:80", "no frontend has 192.0.2.50:80"),
-        ("10.0.0.1:5", "192.0.2.1:80/sctp", "not a protocol"),
+        ("10.0.0.1:5", "192.0.2.1:80/sctp", "cannot have the protocol"),
     ],
 )
 def test_a_flow_that_cannot_be_told_is_declined_in_a_sentence(
@@ -218,7 +218,7 @@ async def measured(reconciler: VipReconciler) -> dict[str, Counters]:
 def test_a_dataplane_that_cannot_tell_says_so(tmp_path: Path) -> None:
     async def ask() -> None:
         async with keeping(site(), FakeDataplane(), tmp_path) as (reconciler, _):
-            with pytest.raises(Declined, match="fake cannot tell"):
+            with pytest.raises(Declined, match="fake cannot trace flows"):
                 await trace(reconciler, "10.0.0.1:5", "www")
 
     asyncio.run(ask())

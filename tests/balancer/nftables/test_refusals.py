@@ -19,7 +19,10 @@ from holdfast.testing.real.processes import running, tool, wait_until
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
-RESTRUCTURES = "from holdfast.balancer.dataplane.nftables.connection import Kernel; Kernel('holdfast').restructure('')"
+RESTRUCTURES = (
+    "from holdfast.balancer.dataplane.nftables.connection import NftConnection; "
+    "NftConnection('holdfast').restructure('')"
+)
 
 
 @pytest.fixture

@@ -118,67 +118,67 @@ def test_a_bucket_is_in_the_table_and_sticky_ones_do_not_look_at_the_port(
 
 
 def settled(*entries: tuple[BackendId, BackendEntry]) -> TableSnapshot:
-    """A picture in which V4 is served by these."""
-    picture = TableSnapshot(SHAPE)
-    picture.put_frame()
+    """A snapshot in which V4 is served by these."""
+    snapshot = TableSnapshot(SHAPE)
+    snapshot.put_frame()
     placed = {one: PlacedBackend(mark_of(VipKey(V4, one), ()), entry) for one, entry in entries}
-    picture.put(V4, VipContent(VipSettings(), placed))
-    picture.maps.add(layout.buckets_of(V4, 251))
-    picture.put_chains([(V4, VipSettings())])
-    return picture
+    snapshot.put(V4, VipContent(VipSettings(), placed))
+    snapshot.maps.add(layout.buckets_of(V4, 251))
+    snapshot.put_chains([(V4, VipSettings())])
+    return snapshot
 
 
-def planned(picture: TableSnapshot, turn: VipUpdate) -> UpdateSteps:
-    entries = picture.services[V4].entries.items()
+def planned(snapshot: TableSnapshot, update: VipUpdate) -> UpdateSteps:
+    entries = snapshot.contents[V4].entries.items()
     before = table_of(((one, placed.mark, placed.entry.weight) for one, placed in entries), 251)
-    return steps(turn, picture, before, set(picture.marks()))
+    return steps(update, snapshot, before, set(snapshot.marks()))
 
 
 def test_what_is_as_wanted_costs_no_write() -> None:
-    picture = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(0, kill=True)))
-    told = planned(picture, VipUpdate.of(V4, picture.services[V4]))
-    assert not told.first
-    assert not told.then
-    assert list(told.ended) == []
+    snapshot = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(0, kill=True)))
+    found = planned(snapshot, VipUpdate.of(V4, snapshot.contents[V4]))
+    assert not found.first
+    assert not found.then
+    assert list(found.ended) == []
 
 
 def test_flows_are_said_to_be_ended_only_after_they_were() -> None:
-    picture = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(100)))
-    turn = VipUpdate.of(V4, picture.services[V4])
-    assert turn.take(change(VipKey(V4, ONE), BackendEntry(0, kill=True))) is None
-    told = planned(picture, turn)
-    assert b"weight 0\0" in told.first.packed()
-    assert b"ended" not in told.first.packed()
-    assert list(told.ended) == [mark_of(VipKey(V4, ONE), ())]
-    assert b"weight 0 ended\0" in told.then.packed()
-    assert mark_of(VipKey(V4, ONE), ()) not in told.after
+    snapshot = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(100)))
+    update = VipUpdate.of(V4, snapshot.contents[V4])
+    assert update.take(change(VipKey(V4, ONE), BackendEntry(0, kill=True))) is None
+    found = planned(snapshot, update)
+    assert b"weight 0\0" in found.first.packed()
+    assert b"ended" not in found.first.packed()
+    assert list(found.ended) == [mark_of(VipKey(V4, ONE), ())]
+    assert b"weight 0 ended\0" in found.then.packed()
+    assert mark_of(VipKey(V4, ONE), ()) not in found.after
 
 
 def test_an_entry_that_goes_is_removed_only_after_its_flows_were_ended() -> None:
-    picture = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(100)))
-    turn = VipUpdate.of(V4, picture.services[V4])
-    turn.take(change(VipKey(V4, ONE), None))
-    told = planned(picture, turn)
+    snapshot = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(100)))
+    update = VipUpdate.of(V4, snapshot.contents[V4])
+    update.take(change(VipKey(V4, ONE), None))
+    found = planned(snapshot, update)
     where = backend_map(VipKey(V4, ONE)).name.encode()
-    assert where not in told.first.packed()
-    assert where in told.then.packed()
-    assert told.service == VipContent(VipSettings(), {TWO: picture.services[V4].entries[TWO]})
+    assert where not in found.first.packed()
+    assert where in found.then.packed()
+    assert found.content == VipContent(VipSettings(), {TWO: snapshot.contents[V4].entries[TWO]})
 
 
 def test_a_vip_that_goes_ends_all_its_flows() -> None:
-    picture = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(0)))
-    turn = VipUpdate.of(V4, picture.services[V4])
-    turn.take(change(VipKey(V4), None))
-    assert set(planned(picture, turn).ended) == set(picture.marks())
+    snapshot = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(0)))
+    update = VipUpdate.of(V4, snapshot.contents[V4])
+    update.take(change(VipKey(V4), None))
+    assert set(planned(snapshot, update).ended) == set(snapshot.marks())
 
 
 @pytest.mark.parametrize(
     ("key", "word"),
-    [(VipKey(V4, SIX), "not of the family"), (VipKey(Vip.of("192.0.2.9", "tcp", 1), ONE), "no such VIP")],
+    [(VipKey(V4, SIX), "not of the address family"), (VipKey(Vip.of("192.0.2.9", "tcp", 1), ONE), "no such VIP")],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(key: VipKey, word: str) -> None:
-    turn = VipUpdate.of(key.vip, settled((ONE, BackendEntry(1))).services.get(key.vip, VipContent()))
-    assert word in (turn.take(change(key, BackendEntry(1))) or "")
+    update = VipUpdate.of(key.vip, settled((ONE, BackendEntry(1))).contents.get(key.vip, VipContent()))
+    assert word in (update.take(change(key, BackendEntry(1))) or "")
 
 
 @given(st.integers(0, 2**16), st.integers(0, 2**16))

@@ -104,8 +104,8 @@ class Walk:
             vips = [key.vip for key in self.model.objects if key.backend == NO_BACKEND]
             assert {name for name in rules if belongs_to_a_vip(name)} == set(map(chain_of, vips))
             assert {name for name in maps if belongs_to_a_vip(name)} == {buckets_of(vip, SIZE) for vip in vips}
-            assert self.plane._met is not None
-            services = self.plane._met[1].look().services
+            assert self.plane._opened is not None
+            services = self.plane._opened[1].read().contents
             for vip in vips:
                 placed = [(one, each.mark, each.entry.weight) for one, each in services[vip].entries.items()]
                 found = elements.buckets(kernel.elements(buckets_of(vip, SIZE)), SIZE)

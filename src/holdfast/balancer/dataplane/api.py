@@ -1,9 +1,9 @@
-"""Dataplanes: what carries the traffic, behind one small protocol.
+"""Protocol of dataplanes, which carry the traffic.
 
-A dataplane holds VIPs and, under each, entries: backends with a weight and the word whether their established flows may
-live. It outlives the balancer, tells what it holds, and changes exactly what it is told to, in the order it is told. It
-knows nothing of health, pools or warm-up. `holdfast.testing.fakes.dataplane` has one in memory, and the conformance
-suite (`tests/balancer/conformance.py`) that every other must pass as well.
+A dataplane holds VIPs and, under each, entries: backends with a weight, and whether their established flows are killed.
+It outlives the balancer, returns what it holds, and makes exactly the requested changes, in their order. It knows
+nothing of health, pools or warm-up. `holdfast.testing.fakes.dataplane` has one in memory; the conformance suite
+(`tests/balancer/conformance.py`) applies to every dataplane.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from holdfast.reconcile import Change
 
 @dataclass(frozen=True, slots=True)
 class VipDataplaneInfo:
-    """What a dataplane is and what it can do."""
+    """Name and capabilities of a dataplane."""
 
     name: str
     table_size: int
     live: frozenset[str] = frozenset()
-    """The attributes of a VIP that can change without tearing it down (fields of `vip.Settings`)."""
+    """Attributes of a VIP that can change without a rebuild (fields of `VipSettings`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What passed through one entry since it was made."""
+    """Traffic of one entry since it was created."""
 
     packets: int = 0
     bytes: int = 0
     flows: int = 0
-    """Established now."""
+    """Currently established flows."""
     unanswered: int = 0
-    """Of these, flows in which no reply has come by: many of them tell of a way back that avoids us."""
+    """Flows among these without a reply through the balancer; many of them mean that replies take another path."""
 
 
 class Client(NamedTuple):
-    """Where a flow comes from and what it asks for; port 0 where it is not known, or the protocol has none."""
+    """Source, protocol and destination port of a flow; port 0 where it is unknown, or the protocol has none."""
 
     family: int
     address: int
@@ -51,50 +51,46 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowPath:
-    """Where a flow goes, and by what."""
+    """Path of a flow through the table."""
 
     bucket: int
     backend: BackendId | None
-    """Who has that bucket: whom a new flow would get. None: it is refused."""
+    """Backend of the bucket, which gets new flows. None: new flows are refused."""
     share: int
-    """How many buckets that backend has."""
+    """Number of buckets of that backend."""
     established: BackendId | None
-    """Who has the flow, if it is established."""
+    """Backend of the flow, if it is established."""
 
 
 @runtime_checkable
 class FlowTracer(Protocol):
-    """A dataplane that can tell the course of a flow."""
+    """A dataplane that can trace a flow."""
 
     async def flow_path(self, vip: Vip, client: Client) -> FlowPath | None:
-        """The course of a flow to that VIP; None when it holds no such VIP."""
+        """Traces a flow to the VIP; None when the dataplane does not hold the VIP."""
         ...
 
 
 class VipDataplane(Protocol):
-    """Every method raises `Away` while the dataplane cannot be reached; nothing else may come out."""
+    """Every method raises `Away` while the dataplane is unreachable, and no other exception."""
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
-        """What it holds of ours: all of it, or what is under these VIPs. Foreign objects are not ours to see (B18). A
-        VIP that is not as it was made is there, too, and said to be damaged: who does not want it can remove it."""
+        """Reads our objects: all of them, or those of these VIPs. Foreign objects are not returned (B18). A VIP that
+        differs from what was written is returned as damaged, so that it can be repaired or removed."""
         ...
 
     async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
-        """Makes these changes in this order; per change None, or one sentence why not.
+        """Makes these changes in this order. Returns per change None, or one sentence why it failed.
 
-        Idempotent. An entry that was made with `kill`, or that was deleted, has no established flow left when its
-        answer is None; all other flows stay with their backend (B19). Entries go with their VIP.
+        Idempotent. An entry that was created with `kill`, or that was deleted, has no established flow left when its
+        result is None; all other flows stay with their backend (B19). Deleting a VIP deletes its entries.
         """
-        ...
-
-    async def flush(self, vip: Vip, backend: BackendId) -> int:
-        """Kills the established flows of one entry; how many there were."""
         ...
 
     async def counters(self) -> Mapping[VipKey, Counters]: ...
 
     async def lost(self) -> None:
-        """Returns when what was programmed may be gone: a restart, a reconnect. Then everything is compared (B15)."""
+        """Returns when what was programmed may be lost: a restart, a reconnect. Then everything is compared (B15)."""
         ...
 
     def describe(self) -> VipDataplaneInfo: ...

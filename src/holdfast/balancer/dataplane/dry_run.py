@@ -1,4 +1,4 @@
-"""dry-run: a dataplane that carries nothing. It says what it would do, and believes that it has done it."""
+"""dry-run: a dataplane that carries no traffic. It logs each change and keeps the result in memory."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 import structlog
 
 from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
-from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
 from holdfast.reconcile import Change, Op
 
 log = structlog.get_logger(__name__)
 
-_WORDS = {Op.DELETE: "remove", Op.REPLACE: "change", Op.CREATE: "add"}
+_VERBS = {Op.DELETE: "remove", Op.REPLACE: "change", Op.CREATE: "add"}
 
 
 class DryRunDataplane:
-    """What would be programmed, in memory: gone with the process."""
+    """Contents in memory, lost with the process."""
 
     def __init__(self, table_size: int) -> None:
         self._size = table_size
@@ -29,29 +28,25 @@ class DryRunDataplane:
 
     async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
         for change in changes:
-            log.info(f"would {_WORDS[change.op]} {change.key}{_shown(change)}")
+            log.info(f"would {_VERBS[change.op]}", key=str(change.key), value=_shown(change))
             if change.new is None:
-                for key in [key for key in self._objects if _goes_with(key, change.key)]:
+                for key in [key for key in self._objects if _deleted_with(key, change.key)]:
                     del self._objects[key]
             else:
                 self._objects[change.key] = change.new.value
         return [None] * len(changes)
 
-    async def flush(self, vip: Vip, backend: BackendId) -> int:
-        log.info(f"would end the flows of {VipKey(vip, backend)}")
-        return 0
-
     async def counters(self) -> Mapping[VipKey, Counters]:
         return {}
 
     async def lost(self) -> None:
-        await asyncio.Event().wait()  # memory is not lost while its process lives
+        await asyncio.Event().wait()  # memory is not lost while the process runs
 
     def describe(self) -> VipDataplaneInfo:
         return VipDataplaneInfo("dry-run", self._size, frozenset({"sticky"}))
 
 
-def _goes_with(key: VipKey, gone: VipKey) -> bool:
+def _deleted_with(key: VipKey, gone: VipKey) -> bool:
     return key == gone or gone == VipKey(key.vip)
 
 
@@ -60,5 +55,5 @@ def _shown(change: Change[VipKey, Value]) -> str:
         return ""
     value = change.new.value
     if isinstance(value, BackendEntry):
-        return f" with weight {value.weight}" + (", ending its flows" if value.kill else "")
-    return ", all flows of a client to one backend" if value.sticky else ""
+        return f"weight {value.weight}" + (", killing its flows" if value.kill else "")
+    return "sticky" if value.sticky else ""

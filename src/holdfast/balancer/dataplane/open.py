@@ -1,15 +1,15 @@
-"""Which dataplane is configured, and whether it can be had here."""
+"""Opens the configured dataplane, or says why this process cannot use it."""
 
 from __future__ import annotations
 
 from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.dataplane.dry_run import DryRunDataplane
 from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape, refusal_of_nftables
-from holdfast.config.sections.balancer import BalancerDataplaneSettings as Configuration
+from holdfast.config.sections.balancer import BalancerDataplaneSettings
 
 
-def open_dataplane(config: Configuration) -> VipDataplane:
-    """The dataplane that is configured. One that cannot be had says so when it is used, again and again."""
+def open_dataplane(config: BalancerDataplaneSettings) -> VipDataplane:
+    """Opens the configured dataplane. An unreachable one raises `Away` on each use."""
     match config.kind:
         case "nftables":
             return NftablesDataplane(TableShape(config.table, config.table_size, config.snat))
@@ -17,6 +17,6 @@ def open_dataplane(config: Configuration) -> VipDataplane:
             return DryRunDataplane(config.table_size)
 
 
-def refusal(config: Configuration) -> str | None:
-    """One sentence why the configured dataplane cannot be had by this process, if so."""
+def refusal(config: BalancerDataplaneSettings) -> str | None:
+    """Explains in one sentence why this process cannot use the configured dataplane; None when it can."""
     return refusal_of_nftables(config.table) if config.kind == "nftables" else None

@@ -1,8 +1,8 @@
-"""Churn: how many buckets a change moves, known before it is made.
+"""Churn: the number of buckets that a change moves, predicted before it is made.
 
-A bucket that had a backend and gets another one, or none, is moved: new flows that fall into it go elsewhere than their
-predecessors did. Buckets of a table that served nobody are not. Building tables takes a while; where many change at
-once, what an ideal table would move is `estimated` from the weights alone, which is never more than what is moved.
+A bucket is moved when it had a backend and gets another one, or none: new flows in it go to another backend than
+before. Buckets of a table that served nobody are not moved. Building tables takes time; where many change at once, the
+moves of an ideal table are `estimated` from the weights alone, which is never more than the real number.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from holdfast.balancer.maglev import table as maglev
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """Of one VIP, or summed up over several."""
+    """Moved buckets of one VIP, or of several together."""
 
     moved: int = 0
     buckets: int = 0
 
     @property
     def share(self) -> float:
-        """The share of new flows that go elsewhere."""
+        """Share of new flows that go to another backend."""
         return self.moved / self.buckets if self.buckets else 0.0
 
     def __add__(self, other: Churn) -> Churn:
@@ -34,19 +34,19 @@ class Churn:
 
 
 def predicted(before: maglev.Weights, after: maglev.Weights, size: int = maglev.DEFAULT_SIZE) -> Churn:
-    """What it takes to get from one set of weights to another."""
+    """Counts the buckets that move between two sets of weights."""
     if not any(before.values()) or before == after:
         return Churn(0, size)
-    were, old = maglev.table(before, size)
-    are, new = maglev.table(after, size)
-    place = {backend: index for index, backend in enumerate(are)}
-    # The place that each former owner has now, so that tables with different backends can be compared.
-    now = np.asarray([place.get(backend, -2) for backend in were], np.int32)
+    old_backends, old = maglev.table(before, size)
+    new_backends, new = maglev.table(after, size)
+    index_of = {backend: index for index, backend in enumerate(new_backends)}
+    # Maps old indexes to new ones, so that tables with different backends can be compared.
+    now = np.asarray([index_of.get(backend, -2) for backend in old_backends], np.int32)
     return Churn(int(np.count_nonzero(now[old] != new)), size)
 
 
 def estimated(before: maglev.Weights, after: maglev.Weights, size: int = maglev.DEFAULT_SIZE) -> Churn:
-    """What a table that moves nobody needlessly would move."""
+    """Estimates the moves of a table without needless moves."""
     total, later = sum(before.values()), sum(after.values())
     if not total:
         return Churn(0, size)

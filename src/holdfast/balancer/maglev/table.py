@@ -1,13 +1,13 @@
-"""Maglev: from backends and weights to a table of buckets, the same on every machine that has the same backends.
+"""Maglev: builds the table of buckets from backends and weights, the same on every machine with the same backends.
 
-Each backend walks the buckets in an order of its own, made of its identity alone (address and port, IPv6 whole, B13),
-and takes the next free one when its turn comes. Turns are dealt by weight against a quantum that never changes (B12):
-a weight of 100 takes a turn in every round, one of 25 in every fourth, whatever the others have. So a changed weight
-moves its own share and little else, the order of the input does not matter, and everybody has a turn in the first
-round: a weight above zero means at least one bucket.
+Each backend walks the buckets in an order of its own, which follows from its identity alone (address and port, all of
+an IPv6 address, B13), and takes the next free bucket when its turn comes. Turns are dealt by weight against a constant
+quantum (B12): a weight of 100 takes a turn in every round, one of 25 in every fourth, whatever the other weights are.
+So a changed weight moves its own share and little else, the order of the input does not matter, and every backend has a
+turn in the first round: a weight above zero means at least one bucket.
 
-The walk is plain Python over lists, which costs less than vectors while buckets are easily found; the last few buckets,
-where a walk would be long, are found by calculating at which step each backend would come upon them.
+The walk is plain Python over lists, which costs less than vectors while free buckets are found quickly; for the last
+buckets, where a walk would be long, the step at which each backend would reach them is computed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 QUANTUM = 100
-"""The weight that takes a turn in every round: the largest that can be configured."""
+"""Weight that takes a turn in every round: the largest that can be configured."""
 
 DEFAULT_SIZE = 65537
 _PAIRS = 50_000  # (backend, bucket) pairs that cost less to calculate than to walk
 
 
 class BackendId(NamedTuple):
-    """What a backend is to every balancer: family, address as a number, port. Its order is the order of people."""
+    """Identity of a backend on every balancer: family, address as a number, port. Sorts numerically."""
 
     family: int
     address: int
@@ -37,30 +37,32 @@ class BackendId(NamedTuple):
 
 
 Table = NDArray[np.int32]
-"""Per bucket the place of its backend among the sorted identities of weight above zero; -1 in an empty table."""
+"""Per bucket the index of its backend among the sorted identities of weight above zero; -1 in an empty table."""
 
 Weights = Mapping[BackendId, int]
 
 
 class TooManyBackends(ValueError):
-    """More backends than buckets: not each can have one."""
+    """More backends than buckets."""
 
 
 def table(weights: Weights, size: int = DEFAULT_SIZE) -> tuple[tuple[BackendId, ...], Table]:
-    """The serving backends in their order, and the table that names them by place. Read-only: it may be shared."""
+    """Returns the serving backends in order, and the table with their indexes. Read-only, because it may be shared."""
     serving = _in_order(weights)
     return tuple(backend for backend, _ in serving), _built(serving, size)
 
 
 def _in_order(weights: Weights) -> tuple[tuple[BackendId, int], ...]:
-    """Who serves, in numeric order: it decides who goes first in each round (B2)."""
+    """Serving backends in numeric order, which decides the order of turns in each round (protection: B2)."""
     return tuple(sorted((backend, weight) for backend, weight in weights.items() if weight > 0))
 
 
 @lru_cache(maxsize=64)
 def _built(weights: tuple[tuple[BackendId, int], ...], size: int) -> Table:
     if len(weights) > size:
-        raise TooManyBackends(f"{len(weights):,} backends do not fit a table of {size:,} buckets: choose a larger one")
+        raise TooManyBackends(
+            f"{len(weights):,} backends do not fit a table of {size:,} buckets: choose a larger table_size"
+        )
     if not weights:
         empty = np.full(size, -1, np.int32)
         empty.flags.writeable = False
@@ -72,14 +74,14 @@ def _built(weights: tuple[tuple[BackendId, int], ...], size: int) -> Table:
 
 
 def walk(backend: BackendId, size: int) -> tuple[int, int]:
-    """Where this backend's walk through the buckets begins, and how wide its steps are."""
+    """Start and step width of a backend's walk through the buckets (protection: B13)."""
     packed = bytes([backend.family]) + backend.address.to_bytes(16, "big") + backend.port.to_bytes(2, "big")
     digest = hashlib.blake2b(packed, digest_size=16, person=b"holdfast-maglev").digest()
     return int.from_bytes(digest[:8], "big") % size, int.from_bytes(digest[8:], "big") % (size - 1) + 1
 
 
 def _turns(weights: list[int], size: int) -> list[int]:
-    """Whose turn it is, `size` times: the n-th turn of a backend is in round n × quantum / weight, from 0 on."""
+    """Order of turns, `size` of them: the n-th turn of a backend is in round n × quantum / weight (protection: B12)."""
     shares = np.asarray(weights, np.int64)
     rounds = -(-size * QUANTUM // int(shares.sum())) + 1
     counts = rounds * shares // QUANTUM + 1
@@ -95,7 +97,7 @@ def _filled(walks: list[tuple[int, int]], turns: list[int], size: int) -> Table:
     at = [start for start, _ in walks]
     steps = [step for _, step in walks]
     owners = [-1] * size
-    taken = [False] * size  # a list: the interpreter looks into one faster than into bytes
+    taken = [False] * size  # a list: indexing it is faster than indexing bytes
     tail = min(size // 16, max(math.isqrt(_PAIRS), _PAIRS // len(walks)))
     for who in turns[: size - tail]:
         bucket, step = at[who], steps[who]
@@ -112,7 +114,7 @@ def _filled(walks: list[tuple[int, int]], turns: list[int], size: int) -> Table:
 
 
 def _fill_tail(built: Table, walks: list[tuple[int, int]], turns: list[int], size: int) -> None:
-    """The same walk for the last buckets: a backend comes upon bucket b at step (b - start) / width, modulo size."""
+    """Continues the walk for the last buckets: a backend reaches bucket b at step (b - start) / width, modulo size."""
     free = np.nonzero(built < 0)[0]
     if not free.size:
         return
@@ -120,9 +122,9 @@ def _fill_tail(built: Table, walks: list[tuple[int, int]], turns: list[int], siz
     who_turns = sorted(set(turns))
     start = np.asarray([walks[who][0] for who in who_turns], np.int64)
     inverse = np.asarray([pow(walks[who][1], -1, size) for who in who_turns], np.int64)
-    met = (free[None, :] - start[:, None]) % size * inverse[:, None] % size
-    ways = dict(zip(who_turns, map(iter, free[np.argsort(met, axis=1)].tolist()), strict=True))
+    reached = (free[None, :] - start[:, None]) % size * inverse[:, None] % size
+    walks_left = dict(zip(who_turns, map(iter, free[np.argsort(reached, axis=1)].tolist()), strict=True))
     for who in turns:
-        bucket = next(bucket for bucket in ways[who] if bucket in left)
+        bucket = next(bucket for bucket in walks_left[who] if bucket in left)
         left.remove(bucket)
         built[bucket] = who

@@ -57,13 +57,6 @@ class VipsFile(FakeDataplane):
         self._save()
         return answers
 
-    async def flush(self, vip: Vip, backend: BackendId) -> int:
-        self.load()
-        ended = await super().flush(vip, backend)
-        self._kill(VipKey(vip, backend))
-        self._save()
-        return ended
-
     async def counters(self) -> Mapping[VipKey, Counters]:
         self.load()
         return await super().counters()

@@ -40,13 +40,6 @@ class FakeDataplane:
         self._reachable()
         return [self._applied(change) for change in changes]
 
-    async def flush(self, vip: Vip, backend: BackendId) -> int:
-        self._reachable()
-        dead = [flow for flow, to in self.flows.items() if flow[0] == vip and to == backend]
-        for flow in dead:
-            del self.flows[flow]
-        return len(dead)
-
     async def counters(self) -> Mapping[VipKey, Counters]:
         self._reachable()
         established = list(self.flows.items())

@@ -1,6 +1,6 @@
-"""The way into the kernel: one netlink socket for tables and flows, and the `nft` tool for structure. Thin.
+"""Connection to nftables and connection tracking: one netlink socket, and the `nft` tool for structure.
 
-Whoever may not use it is told so in one sentence at the start. Requests for what is not there answer with nothing.
+A process without permission gets one sentence at the start. Requests for an object that does not exist return nothing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _TOOL_DEADLINE = 60.0
 
 
 class NftError(Exception):
-    """The kernel, or the tool, did not do it. The message is one sentence."""
+    """The kernel or the tool refused a request. The message is one sentence."""
 
 
 class NftConnection:
-    """One table of family inet, in the network namespace in which this was made."""
+    """One table of family inet, in the network namespace in which this object was created."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -47,13 +47,15 @@ class NftConnection:
         if self._tool is None:
             raise NftError("the nft tool is not installed: install nftables, or choose another balancer.dataplane")
         self.writes = 0
-        """Transactions that were committed, by us."""
+        """Number of our committed transactions."""
         try:
             self._netlink = Netlink(_NETFILTER)
         except OSError as error:
-            raise NftError(f"the kernel has no netfilter netlink ({error.strerror}): it must support it") from error
+            raise NftError(
+                f"the kernel has no netfilter netlink ({error.strerror}): use a kernel with nftables"
+            ) from error
         try:
-            self.generation()  # whoever may not write may not ask for this either
+            self.generation()  # needs the same permission as a write
         except NftError:
             self._netlink.close()
             raise
@@ -62,16 +64,16 @@ class NftConnection:
         self._netlink.close()
 
     def generation(self) -> int:
-        """A number that changes with every transaction of anybody, in any table."""
+        """Number that changes with every transaction of any program, in any table."""
         for message in self._exchange(wire.request(_GET_GENERATION, 0, _inet())):
             if message.type == _NEW_GENERATION:
                 found: int = struct.unpack(">I", wire.attributes(message.body, 4)[_GENERATION_ID])[0]
                 return found
             _raise_if_refused(message)
-        raise NftError("the kernel does not say at which generation its tables are: it must support nftables")
+        raise NftError("the kernel did not return the generation of its tables: use a kernel with nftables")
 
     def owner(self) -> str | None:
-        """The comment of the table; None where there is no table."""
+        """Comment of the table; None when there is no table (protection: B18)."""
         for message in self._exchange(wire.request(_GET_TABLE, 0, _inet() + self._name())):
             if message.type == _NEW_TABLE:
                 return elements.comment_in(bytes(wire.attributes(message.body, 4).get(_TABLE_USERDATA, b"")))
@@ -79,7 +81,7 @@ class NftConnection:
         return None
 
     def rules(self) -> dict[str, tuple[str, ...]]:
-        """Per chain of the table the comments of its rules, in order."""
+        """Comments of the rules per chain, in order."""
         found: dict[str, list[str]] = {}
         for datagram in self._dump(wire.request(_GET_RULE, wire.MessageFlag.DUMP, _inet() + self._name())):
             for message in wire.messages(datagram):
@@ -90,7 +92,7 @@ class NftConnection:
         return {chain: tuple(comments) for chain, comments in found.items()}
 
     def maps(self) -> set[str]:
-        """The names of the table's maps and sets; empty where there is no table."""
+        """Names of the maps and sets; empty when there is no table."""
         found = set()
         for datagram in self._dump(wire.request(_GET_SET, wire.MessageFlag.DUMP, _inet() + self._name())):
             for message in wire.messages(datagram):
@@ -99,21 +101,21 @@ class NftConnection:
         return found
 
     def elements(self, name: str) -> list[bytes]:
-        """The elements of a map, as they came."""
+        """Elements of a map, as undecoded datagrams."""
         return self._dump(elements.listing(self._table, name))
 
     def commit(self, transaction: Transaction) -> None:
-        """All of it, or nothing and `NftError`."""
-        said = self._exchange(transaction.packed())
-        for message in said:
+        """Commits a whole transaction, or raises `NftError`."""
+        answers = self._exchange(transaction.packed())
+        for message in answers:
             _raise_if_refused(message)
-        if not any(message.sequence == transaction.last for message in said):
-            raise NftError("the kernel did not answer whether it made the change")
+        if not any(message.sequence == transaction.last for message in answers):
+            raise NftError("the kernel did not confirm the change")
         self.writes += 1
 
     def restructure(self, text: str) -> None:
-        """Has the tool make these changes of structure, all or none. It does not outlive us: of a text that was cut
-        off by our death it would make what it got, and of a whole one when our successor has looked already."""
+        """Changes the structure with the `nft` tool, all or nothing. The tool ends with this process: it might apply a
+        truncated text, or a complete one after our successor has read the table."""
         assert self._tool is not None
         command = dying_with_us([self._tool, "-f", "-"])
         try:
@@ -121,31 +123,31 @@ class NftConnection:
                 command, input=text, text=True, capture_output=True, timeout=_TOOL_DEADLINE, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NftError(f"{self._tool} could not be run: {error}") from error
+            raise NftError(f"cannot run {self._tool}: {error}") from error
         if done.returncode:
-            raise NftError(f"{self._tool} refuses a change of structure: {_first_line(done.stderr)}")
+            raise NftError(f"{self._tool} refused a change of structure: {_first_line(done.stderr)}")
         self.writes += 1
 
     def count_flows(self, mark: int | None = None) -> Mapping[int, Flows]:
-        """The flows that each mark of ours has now, or this one."""
+        """Counts the current flows of each of our marks, or of one mark."""
         return conntrack.by_mark(self._dump(conntrack.listing(mark)))
 
     def end_flows(self, mark: int) -> None:
         for message in self._exchange(conntrack.ending(mark)):
             _raise_if_refused(message, but=errno.ENOENT)
 
-    def end_unled_flows(self, vips: Set[Vip]) -> None:
-        """Those to VIPs that were begun while nobody led them, and that nobody has answered."""
-        for request in conntrack.endings_of_unled(self._dump(conntrack.listing(0)), vips):
+    def end_undispatched_flows(self, vips: Set[Vip]) -> None:
+        """Ends unanswered flows to these VIPs that began before packets were dispatched to them."""
+        for request in conntrack.ending_undispatched(self._dump(conntrack.listing(0)), vips):
             for message in self._exchange(request):
                 _raise_if_refused(message, but=errno.ENOENT)
 
     def mark_of_flow(self, vip: Vip, client: Client) -> int | None:
-        """The mark of a client's established flow to a VIP."""
-        said = self._exchange(conntrack.finding(vip, client))
-        for message in said:
+        """Mark of a client's established flow to a VIP; None when there is none."""
+        answers = self._exchange(conntrack.finding(vip, client))
+        for message in answers:
             _raise_if_refused(message, but=errno.ENOENT)
-        return conntrack.mark_in(said)
+        return conntrack.mark_in(answers)
 
     def _exchange(self, packed: bytes) -> list[wire.Message]:
         try:
@@ -179,8 +181,8 @@ def _raise_if_refused(message: wire.Message, but: int = 0) -> None:
 def _sentence(number: int, words: str) -> str:
     if number == errno.EPERM:
         return "nftables needs CAP_NET_ADMIN in this network namespace: run as root, or give that capability"
-    return f"the kernel refuses it ({errno.errorcode.get(number, number)}: {words or os.strerror(number)})"
+    return f"the kernel refused it ({errno.errorcode.get(number, number)}: {words or os.strerror(number)})"
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "without a word")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no message")

@@ -1,8 +1,8 @@
-"""Flows as connection tracking knows them: requests to count and to end those of one mark, or of all of ours. Pure.
+"""Requests to connection tracking: count and end the flows of one mark, or of all our marks. Pure.
 
-A flow that was begun while nobody led it (the table was gone, the VIP was not there yet) is not led later either: it
-is known, and only what is new is translated. A client that keeps sending from one port, as UDP's do, would be lost for
-as long as it sends. So what is without a mark and without a reply is forgotten when its VIP is there.
+A flow that began while packets were not dispatched (the table was gone, the VIP did not exist yet) is not dispatched
+later either: it is known, and only new flows are translated. A client that keeps sending from one port, as with UDP,
+would be lost for as long as it sends. So flows without a mark and without a reply are ended when their VIP is created.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _FIXED = np.dtype([*wire.HEADER, ("family", "u1"), ("version", "u1"), ("resource
 
 
 def ending(mark: int) -> bytes:
-    """Ends every flow of this mark, and no other."""
+    """Request that ends every flow of this mark, and no other."""
     return wire.request(_DELETE, wire.MessageFlag.ACK, _any_family() + _marked(mark, _WHOLE))
 
 
 def listing(mark: int | None = None) -> bytes:
-    """The flows of this mark, or of all marks of ours."""
+    """Request for the flows of this mark, or of all our marks."""
     filtered = _marked(MARKS, MARK_MASK) if mark is None else _marked(mark, _WHOLE)
     return wire.request(_GET, wire.MessageFlag.DUMP, _any_family() + filtered)
 
 
 class Flows(NamedTuple):
-    """How many flows a mark has, and in how many of them no reply was seen."""
+    """Number of flows of a mark, and of those without a reply."""
 
     all: int = 0
     unanswered: int = 0
 
 
 def by_mark(datagrams: list[bytes]) -> Mapping[int, Flows]:
-    """The flows of each mark."""
+    """Counts the flows of each mark."""
     total: Counter[int] = Counter()
     unanswered: Counter[int] = Counter()
     for alike in columns(datagrams, _FIXED):
@@ -66,23 +66,23 @@ def _tally(into: Counter[int], marks: NDArray[Any]) -> None:
     into.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
 
 
-def endings_of_unled(datagrams: list[bytes], vips: Set[Vip]) -> Iterator[bytes]:
-    """Ends, of these flows without a mark, those to one of the VIPs in which no reply was seen: one request each."""
+def ending_undispatched(datagrams: list[bytes], vips: Set[Vip]) -> Iterator[bytes]:
+    """Requests that end flows without a mark and without a reply to one of these VIPs, one request per flow."""
     for alike in columns(datagrams, _FIXED):
         if not {_ORIGINAL, _STATUS, _ID} <= alike.attributes.keys():
             continue
         states = alike.attributes[_STATUS].view(">u4")[:, 0]
         for row in np.flatnonzero(states & _SEEN_REPLY == 0).tolist():
-            way, number = (alike.attributes[kind][row].tobytes() for kind in (_ORIGINAL, _ID))
-            if any(vip in vips for vip in _met(way)):
+            original, number = (alike.attributes[kind][row].tobytes() for kind in (_ORIGINAL, _ID))
+            if any(vip in vips for vip in _possible_vips(original)):
                 family = struct.pack(">BBH", alike.fixed["family"][row], 0, 0)
-                which = wire.attribute(_ORIGINAL | _NESTED, way) + wire.attribute(_ID, number)
+                which = wire.attribute(_ORIGINAL | _NESTED, original) + wire.attribute(_ID, number)
                 yield wire.request(_DELETE, wire.MessageFlag.ACK, family + which)
 
 
-def _met(way: bytes) -> Iterator[Vip]:
-    """The VIPs that a flow of these addresses and ports could be of."""
-    parts = wire.attributes(memoryview(way), 0)
+def _possible_vips(original: bytes) -> Iterator[Vip]:
+    """VIPs that a flow with these addresses and ports may belong to."""
+    parts = wire.attributes(memoryview(original), 0)
     addresses, ports = wire.attributes(parts[1], 0), wire.attributes(parts[2], 0)
     family, to = (4, addresses[2]) if 2 in addresses else (6, addresses[4])
     protocol, port = ports[1][0], int.from_bytes(ports.get(3, b""), "big")
@@ -91,7 +91,7 @@ def _met(way: bytes) -> Iterator[Vip]:
 
 
 def finding(vip: Vip, client: Client) -> bytes:
-    """The one flow of this client to the VIP, if there is one."""
+    """Request for the flow of this client to the VIP."""
     four = vip.family == 4
     width, source, to = (4, 1, 2) if four else (16, 3, 4)
     addresses = wire.attribute(source, client.address.to_bytes(width, "big"))
@@ -104,7 +104,7 @@ def finding(vip: Vip, client: Client) -> bytes:
 
 
 def mark_in(messages: Iterable[wire.Message]) -> int | None:
-    """The mark of the flow that was found."""
+    """Mark of the flow in the answer; None without a flow."""
     for message in messages:
         if message.type == _NEW and (found := wire.attributes(message.body, 4).get(_MARK)) is not None:
             mark: int = struct.unpack(">I", found)[0]

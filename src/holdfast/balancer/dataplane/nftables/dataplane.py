@@ -1,11 +1,11 @@
-"""VIPs on the kernel: the dataplane that any Linux has.
+"""nftables dataplane: VIPs in a table of the Linux kernel.
 
-The kernel is the only memory: what is held is read from the table. So a restart finds everything and writes nothing,
-and a table that was deleted or edited behind our back is noticed within a second (B15); single buckets, with one of
-the next full comparisons. Only our own table is ever named in a request (B18).
+The kernel holds the only copy: the contents are read from the table. So a restart finds everything and writes nothing,
+and a table that another program deleted or edited is noticed within a second (B15); single buckets, in one of the next
+full comparisons. Requests name no table but our own (B18).
 
-Structure (a VIP's chain and its map) is made before clients are led to it, and removed after they no longer are. All
-that concerns one VIP's elements, a thousand buckets among them, is one transaction.
+The structure of a VIP (its chain and its map) is created before packets are dispatched to it, and removed afterwards.
+All elements of one VIP, a thousand buckets among them, change in one transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import structlog
 
 from holdfast.balancer.dataplane.api import Client, Counters, FlowPath, VipDataplaneInfo
-from holdfast.balancer.dataplane.nftables import ruleset as structure
+from holdfast.balancer.dataplane.nftables import ruleset
 from holdfast.balancer.dataplane.nftables.cache import TableCache
 from holdfast.balancer.dataplane.nftables.connection import NftConnection, NftError
 from holdfast.balancer.dataplane.nftables.conntrack import Flows
@@ -33,243 +33,239 @@ from holdfast.balancer.dataplane.nftables.ruleset import TableShape
 from holdfast.balancer.dataplane.nftables.snapshot import TableSnapshot, VipContent, traffic_in
 from holdfast.balancer.dataplane.nftables.vip_update import UpdateSteps, VipUpdate, steps
 from holdfast.balancer.maglev import table as maglev
-from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import Value, Vip, VipKey, VipSettings
 from holdfast.reconcile import Away, Change
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-_GLANCE = 1.0
-"""Seconds between two looks at the kernel's generation: what a deleted table costs."""
+_POLL_SECONDS = 1.0
+"""Interval between two reads of the kernel's generation; a deleted table goes unnoticed for so long."""
 
 
 class NftablesDataplane:
-    """A table of this shape in the network namespace of this process. The kernel is first met when it is needed."""
+    """A table of this shape in the network namespace of this process. The connection is opened on first use."""
 
     def __init__(self, shape: TableShape) -> None:
         self._shape = shape
         self._lock = threading.Lock()
-        self._met: tuple[NftConnection, TableCache] | None = None
+        self._opened: tuple[NftConnection, TableCache] | None = None
         self._adopting = True
-        self._glance_took = 0.0
+        self._poll_took = 0.0
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
-        def look(_kernel: NftConnection, sight: TableCache) -> dict[VipKey, Value]:
-            # An upgrade may want other rules than those it finds: the first look is at what is served all the same.
+        def contents(_kernel: NftConnection, cache: TableCache) -> dict[VipKey, Value]:
+            # After an upgrade the rules may differ; the first read returns what is served all the same.
             adopting, self._adopting = self._adopting, self._adopting and vips is not None
-            picture = sight.look() if adopting or vips is not None else sight.look_closely()
-            return picture.objects(vips, wrong=sight.wrong, lenient=adopting)
+            snapshot = cache.read() if adopting or vips is not None else cache.read_and_verify()
+            return snapshot.objects(vips, wrong=cache.wrong, lenient=adopting)
 
-        return await self._do(look)
+        return await self._run_in_thread(contents)
 
     async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
-        return await self._do(lambda kernel, sight: _Writing(kernel, sight, self._shape).apply(changes))
-
-    async def flush(self, vip: Vip, backend: BackendId) -> int:
-        def end(kernel: NftConnection, sight: TableCache) -> int:
-            placed = sight.look().services.get(vip, VipContent()).entries.get(backend)
-            if placed is None:
-                return 0
-            ended = kernel.count_flows(placed.mark).get(placed.mark, Flows())
-            kernel.end_flows(placed.mark)
-            return ended.all
-
-        return await self._do(end)
+        return await self._run_in_thread(lambda kernel, cache: _Batch(kernel, cache, self._shape).apply(changes))
 
     async def counters(self) -> Mapping[VipKey, Counters]:
-        def count(kernel: NftConnection, sight: TableCache) -> Mapping[VipKey, Counters]:
-            picture = sight.look()
+        def count(kernel: NftConnection, cache: TableCache) -> Mapping[VipKey, Counters]:
+            snapshot = cache.read()
             traffic, flows = traffic_in(kernel.elements(TRAFFIC)), kernel.count_flows()
             found: dict[VipKey, Counters] = {}
-            for vip, service in picture.services.items():
-                for backend, placed in service.entries.items():
+            for vip, content in snapshot.contents.items():
+                for backend, placed in content.entries.items():
                     passed, now = traffic.get(placed.mark, Counters()), flows.get(placed.mark, Flows())
                     found[VipKey(vip, backend)] = replace(passed, flows=now.all, unanswered=now.unanswered)
             return found
 
-        return await self._do(count)
+        return await self._run_in_thread(count)
 
     async def flow_path(self, vip: Vip, client: Client) -> FlowPath | None:
-        """As the kernel has it, not as it should be."""
+        """Traces a flow as the kernel would handle it, not as desired."""
 
-        def trace(kernel: NftConnection, sight: TableCache) -> FlowPath | None:
-            service = sight.look().services.get(vip)
-            if service is None or service.settings is None:
+        def trace(kernel: NftConnection, cache: TableCache) -> FlowPath | None:
+            content = cache.read().contents.get(vip)
+            if content is None or content.settings is None:
                 return None
-            owners = {placed.mark: backend for backend, placed in service.entries.items()}
-            table, found = sight.buckets(vip), bucket(client, service.settings, self._shape.size)
+            owners = {placed.mark: backend for backend, placed in content.entries.items()}
+            table, found = cache.buckets(vip), bucket(client, content.settings, self._shape.size)
             mark = int(table[found])
             established = kernel.mark_of_flow(vip, client) if client.port and client.to_port else None
             share = int(np.count_nonzero(table == mark)) if mark in owners else 0
             return FlowPath(found, owners.get(mark), share, owners.get(established or 0))
 
-        return await self._do(trace)
+        return await self._run_in_thread(trace)
 
     async def lost(self) -> None:
-        while not await self._is_disturbed():  # noqa: ASYNC110 -- the kernel sets no event of ours
-            # Where others change their tables all the time, looking at ours takes no more than a twentieth of the time.
-            await asyncio.sleep(max(_GLANCE, 20 * self._glance_took))
+        while not await self._was_disturbed():  # noqa: ASYNC110 -- the kernel sets no event of ours
+            # Where other programs write all the time, polling takes at most a twentieth of the time.
+            await asyncio.sleep(max(_POLL_SECONDS, 20 * self._poll_took))
 
     def describe(self) -> VipDataplaneInfo:
         return VipDataplaneInfo("nftables", self._shape.size, frozenset({"sticky", "damaged"}))
 
     @property
     def writes(self) -> int:
-        """Transactions that were committed since the start."""
-        return 0 if self._met is None else self._met[0].writes
+        """Transactions committed since the start."""
+        return 0 if self._opened is None else self._opened[0].writes
 
     def close(self) -> None:
-        if self._met is not None:
-            self._met[0].close()
-            self._met = None
+        if self._opened is not None:
+            self._opened[0].close()
+            self._opened = None
 
-    async def _is_disturbed(self) -> bool:
-        """Whether somebody has changed what the table holds, since this was last asked."""
+    async def _was_disturbed(self) -> bool:
+        """Tells whether another program has changed the contents of the table since the last call."""
 
-        def glance(_kernel: NftConnection, sight: TableCache) -> bool:
+        def poll(_kernel: NftConnection, cache: TableCache) -> bool:
             began = time.monotonic()
-            sight.look()
-            self._glance_took = time.monotonic() - began
-            disturbed, sight.disturbed = sight.disturbed, False
+            cache.read()
+            self._poll_took = time.monotonic() - began
+            disturbed, cache.disturbed = cache.disturbed, False
             return disturbed
 
         try:
-            return await self._do(glance)
+            return await self._run_in_thread(poll)
         except Away as away:
-            log.debug(f"the tables cannot be looked at: {away}")
+            log.debug("cannot read the table", error=str(away))
             return False
 
-    async def _do(self, work: Callable[[NftConnection, TableCache], T]) -> T:
-        """Off the event loop: a large table takes longer than a pulse should wait."""
+    async def _run_in_thread(self, work: Callable[[NftConnection, TableCache], T]) -> T:
+        """Runs work outside of the event loop, because reading a large table would delay the heartbeat."""
 
-        def alone() -> T:
+        def locked() -> T:
             with self._lock:
-                if self._met is None:
+                if self._opened is None:
                     kernel = NftConnection(self._shape.table)
-                    self._met = kernel, TableCache(kernel, self._shape)
-                return work(*self._met)
+                    self._opened = kernel, TableCache(kernel, self._shape)
+                return work(*self._opened)
 
         try:
-            return await asyncio.to_thread(alone)
+            return await asyncio.to_thread(locked)
         except NftError as error:
             raise Away("dataplane", str(error)) from error
 
 
-class _Writing:
+class _Batch:
     """One batch of changes."""
 
-    def __init__(self, kernel: NftConnection, sight: TableCache, shape: TableShape) -> None:
+    def __init__(self, kernel: NftConnection, cache: TableCache, shape: TableShape) -> None:
         self._kernel = kernel
-        self._sight = sight
+        self._cache = cache
         self._shape = shape
 
     def apply(self, changes: Sequence[Change[VipKey, Value]]) -> list[str | None]:
-        turns: dict[Vip, VipUpdate] = {}
+        updates: dict[Vip, VipUpdate] = {}
         errors: list[str | None] = []
-        with self._sight.writing() as picture:
+        with self._cache.writing() as snapshot:
             for change in changes:
                 vip = change.key.vip
-                turn = turns.setdefault(vip, VipUpdate.of(vip, picture.services.get(vip, VipContent())))
-                errors.append(turn.take(change))
-            unled = {vip for vip, turn in turns.items() if turn.settings is not None and not picture.leads_to(vip)}
-            self._prepare(picture, turns.values())
-            failed = self._program(turns.values(), picture)
-            self._finish(picture, turns.keys() - failed.keys())
-            if unled:
-                self._kernel.end_unled_flows(unled)
+                update = updates.setdefault(vip, VipUpdate.of(vip, snapshot.contents.get(vip, VipContent())))
+                errors.append(update.take(change))
+            undispatched = {
+                vip
+                for vip, update in updates.items()
+                if update.settings is not None and not snapshot.dispatches_to(vip)
+            }
+            self._prepare(snapshot, updates.values())
+            failed = self._program(updates.values(), snapshot)
+            self._finish(snapshot, updates.keys() - failed.keys())
+            if undispatched:
+                self._kernel.end_undispatched_flows(undispatched)
         return [error or failed.get(change.key.vip) for change, error in zip(changes, errors, strict=True)]
 
-    def _prepare(self, picture: TableSnapshot, turns: Iterable[VipUpdate]) -> None:
-        """The frame, and what new VIPs need before clients are led to them."""
-        wanted = [(turn.vip, turn.settings) for turn in turns if turn.settings is not None]
-        without_map = [vip for vip, _ in wanted if not picture.has_buckets(vip)]
-        inactive = _inactive(picture, wanted)
-        text = "" if picture.has_frame else self._frame()
-        text += structure.buckets(self._shape, without_map) + structure.chains(self._shape, inactive)
+    def _prepare(self, snapshot: TableSnapshot, updates: Iterable[VipUpdate]) -> None:
+        """Creates the frame, and the structure of new VIPs before packets are dispatched to them."""
+        wanted = [(update.vip, update.settings) for update in updates if update.settings is not None]
+        without_map = [vip for vip, _ in wanted if not snapshot.has_buckets(vip)]
+        inactive = _inactive(snapshot, wanted)
+        text = "" if snapshot.has_frame else self._frame()
+        text += ruleset.buckets(self._shape, without_map) + ruleset.chains(self._shape, inactive)
         if text:
             self._kernel.restructure(text)
-            picture.put_frame()
-            picture.put_chains(inactive)
-            picture.maps |= {buckets_of(vip, self._shape.size) for vip in without_map}
+            snapshot.put_frame()
+            snapshot.put_chains(inactive)
+            snapshot.maps |= {buckets_of(vip, self._shape.size) for vip in without_map}
             for vip in without_map:
-                self._sight.remember(vip, empty(self._shape.size))
-        self._remove_strays(picture)
+                self._cache.set_buckets(vip, empty(self._shape.size))
+        self._remove_strays(snapshot)
 
     def _frame(self) -> str:
-        """B18: a table that is not ours is not made ours by its name."""
+        """Text of the frame; refuses a table of another program with our name (protection: B18)."""
         table = self._shape.table
-        if self._kernel.owner() not in (None, structure.OWNER):
-            raise NftError(f"the table inet {table} is somebody else's: choose another balancer.dataplane.table")
-        return structure.frame(self._shape)
+        if self._kernel.owner() not in (None, ruleset.OWNER):
+            raise NftError(
+                f"the table inet {table} belongs to another program: choose another balancer.dataplane.table"
+            )
+        return ruleset.frame(self._shape)
 
-    def _remove_strays(self, picture: TableSnapshot) -> None:
-        if not picture.strays:
+    def _remove_strays(self, snapshot: TableSnapshot) -> None:
+        if not snapshot.strays:
             return
-        log.warning(f"{len(picture.strays)} elements of the table are not ours, or do not fit: they are removed")
+        log.warning("removing elements that are not ours, or do not fit", count=len(snapshot.strays))
         transaction = Transaction(self._shape.table)
-        for name, element in picture.strays:
+        for name, element in snapshot.strays:
             transaction.delete(name, element)
         self._kernel.commit(transaction)
-        picture.strays.clear()
+        snapshot.strays.clear()
 
-    def _program(self, turns: Collection[VipUpdate], picture: TableSnapshot) -> Mapping[Vip, str]:
-        """The VIPs' elements, then the end of flows that must not live: finding these among millions takes the kernel
-        its time, and no VIP waits for those of another. One sentence for each VIP for which that cannot be done."""
-        used = set(picture.marks())
+    def _program(self, updates: Collection[VipUpdate], snapshot: TableSnapshot) -> Mapping[Vip, str]:
+        """Writes the elements of all VIPs, then kills flows: finding these among millions takes the kernel a while, and
+        no VIP has to wait for those of another. Returns one sentence for each VIP that failed."""
+        used = set(snapshot.marks())
         begun: dict[Vip, UpdateSteps] = {}
         failed: dict[Vip, str] = {}
-        for turn in turns:
-            with self._noting(turn.vip, failed):
-                begun[turn.vip] = self._begin(turn, picture, used)
-        for vip, told in begun.items():
-            with self._noting(vip, failed):
-                self._end(told)
-                picture.put(vip, told.service)
+        for update in updates:
+            with self._collecting_error(update.vip, failed):
+                begun[update.vip] = self._begin(update, snapshot, used)
+        for vip, planned in begun.items():
+            with self._collecting_error(vip, failed):
+                self._end(planned)
+                snapshot.put(vip, planned.content)
         return failed
 
     @contextlib.contextmanager
-    def _noting(self, vip: Vip, failed: dict[Vip, str]) -> Iterator[None]:
-        """An error of one VIP is its own; nothing that is remembered of it counts."""
+    def _collecting_error(self, vip: Vip, failed: dict[Vip, str]) -> Iterator[None]:
+        """Records an error of one VIP, and discards what is cached about it."""
         try:
             yield
         except (NftError, maglev.TooManyBackends) as error:
-            self._sight.remember(vip, None)
-            self._sight.forget()
+            self._cache.set_buckets(vip, None)
+            self._cache.invalidate()
             failed[vip] = str(error)
 
-    def _begin(self, turn: VipUpdate, picture: TableSnapshot, used: set[int]) -> UpdateSteps:
-        gone = turn.settings is None
-        before = empty(self._shape.size) if gone else self._sight.buckets(turn.vip)
-        told = steps(turn, picture, before, used)
-        if told.first:
-            self._kernel.commit(told.first)
-        self._sight.remember(turn.vip, None if gone else told.after)
-        return told
+    def _begin(self, update: VipUpdate, snapshot: TableSnapshot, used: set[int]) -> UpdateSteps:
+        gone = update.settings is None
+        before = empty(self._shape.size) if gone else self._cache.buckets(update.vip)
+        planned = steps(update, snapshot, before, used)
+        if planned.first:
+            self._kernel.commit(planned.first)
+        self._cache.set_buckets(update.vip, None if gone else planned.after)
+        return planned
 
-    def _end(self, told: UpdateSteps) -> None:
-        for mark in told.ended:
+    def _end(self, planned: UpdateSteps) -> None:
+        for mark in planned.ended:
             self._kernel.end_flows(mark)
-        if told.then:
-            self._kernel.commit(told.then)
+        if planned.then:
+            self._kernel.commit(planned.then)
 
-    def _finish(self, picture: TableSnapshot, made: Set[Vip]) -> None:
-        """Changes the chains of VIPs that were made and that clients are led to already, and removes what nobody needs.
-        Other VIPs stay as they are: the buckets that their rules would go over to need not be filled."""
-        served = [(vip, one.settings) for vip in sorted(made) if (one := picture.services.get(vip)) is not None]
+    def _finish(self, snapshot: TableSnapshot, made: Set[Vip]) -> None:
+        """Replaces the chains of updated VIPs to which packets are already dispatched, and removes orphans. Other VIPs
+        stay as they are: the buckets that new rules of theirs would use may not be filled."""
+        served = [(vip, one.settings) for vip in sorted(made) if (one := snapshot.contents.get(vip)) is not None]
         differing = [
-            (vip, settings) for vip, settings in served if settings is not None and not picture.has_chain(vip, settings)
+            (vip, settings)
+            for vip, settings in served
+            if settings is not None and not snapshot.has_chain(vip, settings)
         ]
-        picture.put_chains(differing)
-        chains, maps = picture.orphans()
+        snapshot.put_chains(differing)
+        chains, maps = snapshot.orphans()
         if strangers := [name for name in chains if not belongs_to_a_vip(name)]:
-            log.warning(f"chains of the table are not ours, and are removed: {', '.join(strangers)}")
-        text = structure.chains(self._shape, differing) + structure.removed(self._shape, chains, maps)
+            log.warning("removing chains that are not ours", chains=strangers)
+        text = ruleset.chains(self._shape, differing) + ruleset.removed(self._shape, chains, maps)
         if text:
             self._kernel.restructure(text)
-            picture.remove_orphans()
+            snapshot.remove_orphans()
 
 
-def _inactive(picture: TableSnapshot, wanted: Iterable[tuple[Vip, VipSettings]]) -> list[tuple[Vip, VipSettings]]:
-    """Those of the VIPs that no client is led to: their chains can be made in peace."""
-    return [(vip, settings) for vip, settings in wanted if picture.services.get(vip, VipContent()).settings is None]
+def _inactive(snapshot: TableSnapshot, wanted: Iterable[tuple[Vip, VipSettings]]) -> list[tuple[Vip, VipSettings]]:
+    """VIPs to which no packet is dispatched, so that their chains can be created at any time."""
+    return [(vip, settings) for vip, settings in wanted if snapshot.contents.get(vip, VipContent()).settings is None]

@@ -1,7 +1,7 @@
-"""Elements of maps as netlink messages: many buckets packed at once, the few others one by one. Pure.
+"""Elements of maps as netlink messages: buckets packed in bulk, all others one by one. Pure.
 
-An addition over an element that is there is refused, so a change is a deletion and an addition in the same batch: the
-packet path sees the one or the other, never neither. Nothing here is longer than what the length fields can tell.
+The kernel refuses to add an element that exists, so a change is a delete and an add in the same batch: the packet path
+sees either the old or the new element. Messages are split so that the length fields suffice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from holdfast.netlink import wire
 
 Marks = NDArray[np.uint32]
-"""Per bucket the mark of its backend; 0 for a bucket that has none."""
+"""Mark of the backend per bucket; 0 for a bucket without a backend."""
 
 INET: Final = 1
 _NFTABLES: Final = 10 << 8
@@ -43,7 +43,7 @@ _FULL = np.dtype([*_HEAD, ("bucket", "=u4"), *_TAIL])
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element of a map. Data is that of the map's type, or the name of a chain to go to; sets have none."""
+    """One element of a map. It has data, or the name of a chain to go to; elements of sets have neither."""
 
     key: bytes
     data: bytes = b""
@@ -67,7 +67,7 @@ class Element:
 
 
 class Transaction:
-    """What is to be changed in one table, all at once or not at all."""
+    """Changes of one table, all or nothing."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -83,14 +83,14 @@ class Transaction:
         self._request(DELETE_ELEMENT, name, b"".join(element.packed(key_only=True) for element in elements))
 
     def move(self, name: str, before: Marks, after: Marks) -> None:
-        """Brings a map of buckets from one table to the other; only what differs is touched."""
+        """Changes a bucket map from one table to another; only buckets that differ are touched."""
         differs = np.flatnonzero(before != after)
         self._buckets(DELETE_ELEMENT, name, _bare(differs[before[differs] != 0]))
         gets = differs[after[differs] != 0]
         self._buckets(NEW_ELEMENT, name, _full(gets, after[gets]))
 
     def packed(self) -> bytes:
-        """The batch as it is sent. Requests are numbered from 2; the last one, `last`, asks for an answer."""
+        """Encodes the batch. Requests are numbered from 2; the last one, `last`, asks for an answer."""
         flags = {NEW_ELEMENT: wire.MessageFlag.CREATE | wire.MessageFlag.EXCLUSIVE, DELETE_ELEMENT: 0}
         made = [wire.request(BATCH_BEGIN, 0, _general(0, 10), 1)]
         for number, (kind, body) in enumerate(self._requests, 2):
@@ -113,12 +113,12 @@ class Transaction:
 
 
 def listing(table: str, name: str) -> bytes:
-    """The request for all elements of a map."""
+    """Request for all elements of a map."""
     return wire.request(GET_ELEMENT, wire.MessageFlag.DUMP, _general(INET, 0) + _where(table, name))
 
 
 def elements(datagrams: list[bytes]) -> Iterator[dict[int, memoryview]]:
-    """The attributes of each element of a dump."""
+    """Attributes of each element in a dump."""
     for packed in _lists(datagrams):
         yield from _each(packed)
 
@@ -128,7 +128,7 @@ def key_of(element: dict[int, memoryview]) -> bytes:
 
 
 def data_of(element: dict[int, memoryview]) -> bytes:
-    """The data of an element, or of a verdict the name of the chain."""
+    """Data of an element; the name of the chain for a verdict."""
     data = wire.attributes(element[_DATA], 0)
     if _VERDICT in data:
         verdict = wire.attributes(data[_VERDICT], 0)
@@ -141,7 +141,7 @@ def comment_of(element: dict[int, memoryview]) -> str:
 
 
 def comment_in(userdata: bytes) -> str:
-    """The comment among what user space keeps with an object: type, length, text."""
+    """Comment in the user data of an object, which is a list of type, length, text."""
     at = 0
     while at + 2 <= len(userdata):
         kind, length = userdata[at], userdata[at + 1]
@@ -156,13 +156,13 @@ def empty(size: int) -> Marks:
 
 
 def buckets(datagrams: list[bytes], size: int) -> Marks:
-    """The table that a map of buckets holds. Elements that belong to no bucket are left out."""
+    """Table in a bucket map. Elements that belong to no bucket are left out."""
     found = empty(size)
     for packed in _lists(datagrams):
         whole = len(packed) // _FULL.itemsize * _FULL.itemsize
         rows = np.frombuffer(packed[:whole], _FULL)
         if whole != len(packed) or not np.all(rows["size"] == _FULL.itemsize):
-            rows = _one_by_one(packed)  # somebody's comment is on one of them
+            rows = _one_by_one(packed)  # another program has added a comment to one of them
         rows = rows[rows["bucket"] < size]
         found[rows["bucket"]] = rows["mark"]
     return found

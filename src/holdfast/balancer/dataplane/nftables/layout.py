@@ -1,11 +1,11 @@
-"""Where things lie in our table: which maps there are, what their keys and data look like, how objects are named.
+"""Layout of our table: its maps, the encoding of keys and data, and the names of objects.
 
-A VIP is an element of one of three maps per family, by how much of it is given: port, protocol, or the address alone.
-They are asked in this order, so that the narrower one wins. It leads to the VIP's own chain, which has a map of buckets
-beside it. A backend under a VIP is a mark; two maps per family say which address, or address and port, that is.
+A VIP is an element of one of three maps per family: by port, by protocol, or by the address alone. They are searched in
+this order, so that the most specific VIP wins. The element leads to the chain of the VIP, which has a bucket map. A
+backend under a VIP is a mark; two maps per family hold its address, or its address and port.
 
-The table tells by itself what it holds: an element's comment has what the packet path does not need (weight, whether
-flows were ended). So a balancer that starts reads everything from the kernel, and a person reads it with `nft list`.
+The table describes itself: the comment of an element has what the packet path does not need (the weight, whether flows
+were killed). So a balancer that starts reads everything from the kernel, and a person reads it with `nft list`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import PROTOCOLS, BackendEntry, Vip, VipKey, VipSettings, shown
 
 MARKS = 0x4800_0000
-"""Marks of ours have this in their upper eight bits; buckets, which share the field for a moment, never do."""
+"""Upper eight bits of our marks; numbers of buckets, which use the same field for a moment, never have them."""
 MARK_MASK = 0xFF00_0000
 _ROOM = 0xFF_FFFF
 
 TRAFFIC = "traffic"
-"""The set of all marks of ours; each element counts what passes."""
+"""Set of all our marks; each element counts traffic."""
 
 _WIDTHS = {4: 4, 6: 16}
 _PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
@@ -36,7 +36,7 @@ _ENDED = "ended"
 
 @dataclass(frozen=True, slots=True)
 class VipMap:
-    """A map from VIPs to their chains."""
+    """Map from VIPs to their chains."""
 
     family: int
     has_protocol: bool
@@ -48,7 +48,7 @@ class VipMap:
         return f"vip{self.family}-{what}"
 
     def key(self, vip: Vip) -> bytes:
-        """Each part of a key begins at a multiple of four bytes."""
+        """Encodes a key; each part begins at a multiple of four bytes."""
         made = vip.address.to_bytes(_WIDTHS[self.family], "big")
         if self.has_protocol:
             made += bytes([vip.protocol, 0, 0, 0])
@@ -57,7 +57,7 @@ class VipMap:
         return made
 
     def vip(self, key: bytes) -> Vip:
-        """Raises ValueError for a key that is not of this map."""
+        """Decodes a key. Raises ValueError for a key that is not of this map."""
         width = _WIDTHS[self.family]
         if len(key) != width + 4 * (self.has_protocol + self.has_port):
             raise ValueError("a key of another length")
@@ -81,7 +81,7 @@ def vip_map(vip: Vip) -> VipMap:
 
 @dataclass(frozen=True, slots=True)
 class BackendMap:
-    """A map from marks to where packets go."""
+    """Map from marks to the destination of packets."""
 
     family: int
     has_port: bool
@@ -99,12 +99,12 @@ BACKEND_MAPS = tuple(BackendMap(family, has_port) for family in (4, 6) for has_p
 
 
 def backend_map(key: VipKey) -> BackendMap:
-    """Without a port of its own a backend gets the one that the client used; so does one of a VIP for all protocols."""
+    """Map of an entry. A backend without a port, or under a VIP for all protocols, keeps the destination port."""
     return BackendMap(key.backend.family, bool(key.backend.port) and key.vip.protocol != PROTOCOLS["any"])
 
 
 MAPS = frozenset((TRAFFIC, *(one.name for one in VIP_MAPS), *(one.name for one in BACKEND_MAPS)))
-"""The maps that are always there."""
+"""Maps and sets that always exist."""
 
 
 def is_mark(number: int) -> bool:
@@ -112,10 +112,12 @@ def is_mark(number: int) -> bool:
 
 
 def mark_of(key: VipKey, used: Container[int]) -> int:
-    """The mark of a backend under a VIP, the same whenever it is made again: flows outlive the table that they came by,
-    and whoever ends the flows of a mark must not meet those of another backend. Used ones are passed over."""
-    told = hashlib.blake2b(f"{key.vip} {shown(key.backend)}".encode(), digest_size=4, person=b"holdfast-mark").digest()
-    number = int.from_bytes(told, "big")
+    """Chooses the mark of an entry, the same each time it is created: flows outlive the table, and killing the flows of
+    a mark must not affect those of another backend. Marks in use are skipped."""
+    digest = hashlib.blake2b(
+        f"{key.vip} {shown(key.backend)}".encode(), digest_size=4, person=b"holdfast-mark"
+    ).digest()
+    number = int.from_bytes(digest, "big")
     while (mark := MARKS | number & _ROOM) in used:
         number += 1
     return mark
@@ -123,7 +125,7 @@ def mark_of(key: VipKey, used: Container[int]) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def name_of(vip: Vip) -> str:
-    """The VIP as a name may be: `192.0.2.1-tcp-80`, `2001.db8..1-udp-all`."""
+    """VIP as part of a name: `192.0.2.1-tcp-80`, `2001.db8..1-udp-all`."""
     address = str(IPv4Address(vip.address) if vip.family == 4 else IPv6Address(vip.address)).replace(":", ".")
     return f"{address}-{_PROTOCOL_NAMES[vip.protocol]}-{vip.port or 'all'}"
 
@@ -133,17 +135,17 @@ def chain_of(vip: Vip) -> str:
 
 
 def buckets_of(vip: Vip, size: int) -> str:
-    """A map cannot grow or shrink: a table of another size is another map, filled before the chain goes over to it."""
+    """Name of a bucket map. Another size is another map, which is filled before the chain uses it."""
     return f"buckets-{name_of(vip)}-{size}"
 
 
 def without_size(name: str) -> str:
-    """The name of a map of buckets but for its size."""
+    """Name of a bucket map without its size."""
     return name.rpartition("-")[0]
 
 
 def belongs_to_a_vip(name: str) -> bool:
-    """Whether a chain or map of this name is one of those that come and go with VIPs."""
+    """Tells whether a chain or map of this name belongs to a VIP."""
     return name.startswith(("vip-", "buckets-"))
 
 
@@ -156,7 +158,7 @@ def settings_from(comment: str) -> VipSettings:
 
 
 def entry_comment(key: VipKey, entry: BackendEntry) -> str:
-    """What the comment of a backend's element says: of which VIP, who, and how much."""
+    """Comment of an entry: VIP, backend, weight, and whether its flows were killed."""
     ended = f" {_ENDED}" if entry.kill else ""
     return f"{key.vip} {shown(key.backend)} weight {entry.weight}{ended}"
 
@@ -169,21 +171,21 @@ _ENTRY = re.compile(rf"(\S+) (\S+) weight (\d{{1,3}})( {_ENDED})?").fullmatch
 
 @lru_cache(maxsize=1 << 16)
 def entry_from(comment: str) -> tuple[VipKey, BackendEntry]:
-    """Raises ValueError for what is not a comment of ours."""
+    """Parses the comment of an entry. Raises ValueError for any other text."""
     if (found := _ENTRY(comment)) is None:
         raise ValueError(f"not an entry: {comment!r}")
     return VipKey(vip_from(found[1]), backend_from(found[2])), BackendEntry(int(found[3]), kill=found[4] is not None)
 
 
 def vip_from(text: str) -> Vip:
-    """A VIP as `vip.Vip` shows it: ADDRESS:PORT/PROTOCOL, IPv6 in brackets, `*` for all ports. Raises ValueError."""
+    """Parses a VIP: ADDRESS:PORT/PROTOCOL, IPv6 in brackets, `*` for all ports. Raises ValueError."""
     if (found := _VIP(text)) is None or found[4] not in PROTOCOLS:
         raise ValueError(f"not a VIP: {text!r}")
     return Vip(*_place(found), PROTOCOLS[found[4]], _port(found[3]))
 
 
 def backend_from(text: str) -> BackendId:
-    """Raises ValueError."""
+    """Parses a backend: ADDRESS:PORT. Raises ValueError."""
     if (found := _BACKEND(text)) is None:
         raise ValueError(f"not a backend: {text!r}")
     return BackendId(*_place(found), _port(found[3]))

@@ -1,11 +1,11 @@
-"""The text of our table, as the `nft` tool takes it: the frame, and per VIP a chain and a map of buckets. Pure.
+"""Ruleset of our table, as text for the `nft` tool: the frame, and per VIP a chain and a bucket map. Pure.
 
     prerouting, output ─► vip maps ─► chain of the VIP ─► bucket by jhash ─► mark by bucket ─► dnat by mark
                                                        └► no backend: reset, or unreachable
 
-Only the first packet of a flow comes by here; connection tracking carries the others to the same backend, whatever
-becomes of the table (B19). Every rule has a comment that is a fingerprint of its text, so that a look at the kernel
-tells, also after a restart or an upgrade, whether the rules are the ones that are wanted.
+Only the first packet of a flow takes this path; connection tracking sends the others to the same backend, whatever
+happens to the table (B19). The comment of every rule is a fingerprint of its text, so that a read of the table shows,
+also after a restart or an upgrade, whether the rules are the wanted ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.balancer.vip import PROTOCOLS, Vip, VipSettings
 
 SEED = 0x5EED
 OWNER = "holdfast balancer"
-"""The comment of a table of ours: one without it is somebody else's, whatever its name."""
+"""Comment of our table. A table without it belongs to another program, whatever its name."""
 _ADDRESS = {4: "ip", 6: "ip6"}
 _TYPE = {4: "ipv4_addr", 6: "ipv6_addr"}
 _REFUSE = "refuse"
@@ -45,7 +45,7 @@ _HOOKS = {
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """What decides the text, apart from the VIPs."""
+    """Parameters of the text, apart from the VIPs."""
 
     table: str
     size: int
@@ -53,28 +53,28 @@ class TableShape:
 
 
 Rules = Mapping[str, Sequence[str]]
-"""Per chain its rules, in order."""
+"""Rules per chain, in order."""
 
 
 def frame_rules(shape: TableShape) -> Rules:
-    """The rules that are always there. A VIP is looked up by port first, then by protocol, then by address alone."""
+    """Rules that always exist. A VIP is looked up by port first, then by protocol, then by address alone."""
     dispatch = [_dispatch(each) for each in VIP_MAPS]
     ours = f"ct mark and {MARK_MASK:#x} == {MARKS:#x}"
     return {
-        # Without a backend the flow is nobody's: whoever reads marks shall not see the number of a bucket.
+        # Without a backend the mark is cleared, so that it does not hold the number of a bucket.
         _REFUSE: ["ct mark set 0", "meta l4proto tcp reject with tcp reset", "reject"],
         "prerouting": dispatch,
         "output": dispatch,
-        # By index, not by name: of all rules only this one, and its like for what comes from here, sees every packet.
+        # iif, not iifname: this rule and the next see every packet, and an index compares faster.
         "counted-in": [f'iif != "lo" ct mark @{TRAFFIC}'],
         "counted-out": [f"ct mark @{TRAFFIC}"],
-        # A client on this node may have the VIP itself for its address; replies to that may end at another balancer.
+        # A client on this machine may use the VIP as its source; replies to that may reach another balancer.
         "postrouting": [f"{ours} masquerade" if shape.snat else f"{ours} fib saddr type local masquerade"],
     }
 
 
 def vip_rules(shape: TableShape, vip: Vip, settings: VipSettings) -> Rules:
-    """The rules of one VIP's chain."""
+    """Rules of the chain of one VIP."""
     dnat = f"dnat {_ADDRESS[vip.family]}"
     by_port, by_address = (BackendMap(vip.family, has_port).name for has_port in (True, False))
     rules = [*_hashing(shape, vip, settings), f"ct mark set ct mark map @{buckets_of(vip, shape.size)}"]
@@ -90,7 +90,7 @@ def _hashing(shape: TableShape, vip: Vip, settings: VipSettings) -> list[str]:
         return [f"ct mark set jhash {source} {into}"]
     if vip.protocol != PROTOCOLS["any"]:
         return [f"meta l4proto {vip.protocol} ct mark set jhash {source} . th sport {into}"]
-    # What has no ports is spread by address; then what has them is given its own bucket.
+    # Packets without ports are spread by address; those with ports then get their own bucket.
     return [
         f"ct mark set jhash {source} {into}",
         f"meta l4proto {{ 6, 17 }} ct mark set jhash {source} . th sport {into}",
@@ -104,29 +104,29 @@ def _dispatch(each: VipMap) -> str:
 
 
 def fingerprint(rule: str) -> str:
-    """What the comment of a rule says."""
+    """Comment of a rule."""
     return hashlib.blake2b(rule.encode(), digest_size=6, person=b"holdfast-rule").hexdigest()
 
 
 @lru_cache(maxsize=8)
 def frame_fingerprints(shape: TableShape) -> Mapping[str, tuple[str, ...]]:
-    """What a look at the kernel must find in the chains of the frame, and no other chains beside those of VIPs."""
+    """Expected fingerprints of the frame's chains; there must be no other chains beside those of VIPs."""
     return fingerprints(frame_rules(shape))
 
 
 @lru_cache(maxsize=1 << 14)
 def vip_fingerprints(shape: TableShape, vip: Vip, settings: VipSettings) -> tuple[str, ...]:
-    """What a look at the kernel must find in the chain of a VIP."""
+    """Expected fingerprints in the chain of a VIP."""
     return fingerprints(vip_rules(shape, vip, settings))[chain_of(vip)]
 
 
 def fingerprints(rules: Rules) -> dict[str, tuple[str, ...]]:
-    """Per chain that has rules their comments, in order: what a look at the kernel must find."""
+    """Expected comments per chain with rules, in order."""
     return {chain: tuple(map(fingerprint, found)) for chain, found in rules.items() if found}
 
 
 def frame(shape: TableShape) -> str:
-    """Makes the table, or brings an older one's frame to this text. Maps and their elements stay."""
+    """Creates the table, or updates the frame of an older one. Maps and their elements stay (protection: B18)."""
     lines = [f'add table inet {shape.table} {{ comment "{OWNER}"; }}']
     for vips in VIP_MAPS:
         parts = [_TYPE[vips.family], *["inet_proto"] * vips.has_protocol, *["inet_service"] * vips.has_port]
@@ -142,13 +142,13 @@ def frame(shape: TableShape) -> str:
 
 
 def buckets(shape: TableShape, vips: Iterable[Vip]) -> str:
-    """Makes the bucket maps of these VIPs."""
+    """Creates the bucket maps of these VIPs."""
     end = f"{{ type mark : mark; size {shape.size}; }}"
     return "".join(f"add map inet {shape.table} {buckets_of(vip, shape.size)} {end}\n" for vip in vips)
 
 
 def chains(shape: TableShape, vips: Iterable[tuple[Vip, VipSettings]]) -> str:
-    """Makes the chains of these VIPs, or changes those that are there; their bucket maps exist."""
+    """Creates or replaces the chains of these VIPs, whose bucket maps exist."""
     lines = []
     for vip, settings in vips:
         lines.append(f"add chain inet {shape.table} {chain_of(vip)}")
@@ -165,7 +165,7 @@ def _replaced(shape: TableShape, rules: Rules) -> list[str]:
 
 
 def removed(shape: TableShape, chain_names: Iterable[str], map_names: Iterable[str]) -> str:
-    """Removes chains that nothing leads to any more but each other, then the maps that their rules used."""
+    """Removes chains that are no longer referenced, then the maps that their rules used."""
     chains = list(chain_names)
     lines = [f"{do} chain inet {shape.table} {chain}" for do in ("flush", "delete") for chain in chains]
     lines += [f"delete map inet {shape.table} {each}" for each in map_names]

@@ -1,8 +1,8 @@
-"""What our table holds, made of what the kernel lists. Pure.
+"""Snapshot of our table, built from what the kernel lists. Pure.
 
-Nothing is believed that does not fit together: an element that is not ours to read, an entry whose address is not the
-one that its comment names, a VIP that leads elsewhere than to its own chain. Such elements are strays, and go with the
-next change. A VIP is whole when its rules are the wanted ones and its map of buckets is there.
+Inconsistent elements are not trusted: an element that cannot be decoded, an entry whose address differs from its
+comment, a VIP that leads to another chain than its own. Such elements are strays, and the next change removes them. A
+VIP is whole when its rules are the wanted ones and its bucket map exists.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from holdfast.balancer.dataplane.api import Counters
-from holdfast.balancer.dataplane.nftables import elements
-from holdfast.balancer.dataplane.nftables import ruleset as structure
+from holdfast.balancer.dataplane.nftables import elements, ruleset
 from holdfast.balancer.dataplane.nftables.elements import Element, Marks
 from holdfast.balancer.dataplane.nftables.layout import (
     MAPS,
@@ -44,7 +43,7 @@ _COUNTER_BYTES, _COUNTER_PACKETS = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class PlacedBackend:
-    """A backend under a VIP, and the mark of its flows."""
+    """Entry of a backend, and the mark of its flows."""
 
     mark: int
     entry: BackendEntry
@@ -52,7 +51,7 @@ class PlacedBackend:
 
 @dataclass(slots=True)
 class VipContent:
-    """One VIP. Without settings no packet is led to it: it was being removed."""
+    """Contents of one VIP. Without settings no packet is dispatched to it: it was being removed."""
 
     settings: VipSettings | None = None
     entries: dict[BackendId, PlacedBackend] = field(default_factory=dict)
@@ -60,82 +59,82 @@ class VipContent:
 
 @dataclass(slots=True)
 class TableSnapshot:
-    """The table at one moment."""
+    """Contents of the table at one moment."""
 
     shape: TableShape
     rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Per chain the fingerprints of its rules."""
+    """Fingerprints of the rules per chain."""
     maps: set[str] = field(default_factory=set)
-    services: dict[Vip, VipContent] = field(default_factory=dict)
+    contents: dict[Vip, VipContent] = field(default_factory=dict)
     counted: set[int] = field(default_factory=set)
-    """The marks whose traffic is counted."""
+    """Marks whose traffic is counted."""
     strays: list[tuple[str, Element]] = field(default_factory=list)
 
     @property
     def has_frame(self) -> bool:
         found = {chain: rules for chain, rules in self.rules.items() if not belongs_to_a_vip(chain)}
-        return self.maps >= MAPS and found == structure.frame_fingerprints(self.shape)
+        return self.maps >= MAPS and found == ruleset.frame_fingerprints(self.shape)
 
     def has_chain(self, vip: Vip, settings: VipSettings) -> bool:
-        """Whether the chain of the VIP is as it should be with these settings."""
-        return self.rules.get(chain_of(vip)) == structure.vip_fingerprints(self.shape, vip, settings)
+        """Tells whether the chain of the VIP has the rules for these settings."""
+        return self.rules.get(chain_of(vip)) == ruleset.vip_fingerprints(self.shape, vip, settings)
 
     def has_buckets(self, vip: Vip) -> bool:
         return buckets_of(vip, self.shape.size) in self.maps
 
-    def leads_to(self, vip: Vip) -> bool:
-        """Whether clients are led to the VIP, well or badly."""
-        return self.has_frame and vip in self.services and self.services[vip].settings is not None
+    def dispatches_to(self, vip: Vip) -> bool:
+        """Tells whether packets are dispatched to the VIP, correctly or not."""
+        return self.has_frame and vip in self.contents and self.contents[vip].settings is not None
 
     def is_whole(self, vip: Vip) -> bool:
-        service = self.services[vip]
-        if service.settings is None or not self.has_buckets(vip) or not self.has_chain(vip, service.settings):
+        content = self.contents[vip]
+        if content.settings is None or not self.has_buckets(vip) or not self.has_chain(vip, content.settings):
             return False
-        return all(placed.mark in self.counted for placed in service.entries.values())
+        return all(placed.mark in self.counted for placed in content.entries.values())
 
     def objects(
         self, vips: Iterable[Vip] | None = None, *, wrong: Container[Vip] = (), lenient: bool = False
     ) -> dict[VipKey, Value]:
-        """What is served (of these VIPs). One of wrong buckets, or not whole, is damaged; lenient: as it is found."""
+        """Objects (of these VIPs). A VIP with wrong buckets, or not whole, is damaged; `lenient` ignores the latter."""
         has_frame = self.has_frame
         found: dict[VipKey, Value] = {}
-        for vip in self.services if vips is None else vips:
-            service = self.services.get(vip, VipContent())
-            if service.settings is not None:
+        for vip in self.contents if vips is None else vips:
+            content = self.contents.get(vip, VipContent())
+            if content.settings is not None:
                 is_damaged = vip in wrong or (not lenient and not (has_frame and self.is_whole(vip)))
-                found[VipKey(vip)] = replace(service.settings, damaged=is_damaged)
-            found |= {VipKey(vip, backend): placed.entry for backend, placed in service.entries.items()}
+                found[VipKey(vip)] = replace(content.settings, damaged=is_damaged)
+            found |= {VipKey(vip, backend): placed.entry for backend, placed in content.entries.items()}
         return found
 
     def orphans(self) -> tuple[list[str], list[str]]:
-        """Chains of VIPs that are no more, or of whoever made some in our table: with one too many the frame is never
-        as it should be. Maps of VIPs that are no more, or of another size than the one that the VIP's rules use."""
-        active = [vip for vip, service in self.services.items() if service.settings is not None]
-        chains = {*map(chain_of, active), *structure.frame_fingerprints(self.shape)}
+        """Chains of deleted VIPs and foreign chains, with which the frame would always differ; maps of deleted VIPs,
+        or of another size than the one that the VIP's rules use."""
+        active = [vip for vip, content in self.contents.items() if content.settings is not None]
+        chains = {*map(chain_of, active), *ruleset.frame_fingerprints(self.shape)}
         return (
             sorted(self.rules.keys() - chains),
             sorted(name for name in self.maps - self._used_maps() if belongs_to_a_vip(name)),
         )
 
     def _used_maps(self) -> set[str]:
-        """The maps of buckets that VIPs need. Rules that are not the wanted ones may lead to one of any size."""
+        """Bucket maps in use. Outdated rules of a VIP may use a map of any size."""
         exact, of_any_size = set(), set()
-        for vip, service in self.services.items():
-            if service.settings is not None:
+        for vip, content in self.contents.items():
+            if content.settings is not None:
                 name = buckets_of(vip, self.shape.size)
-                if self.has_chain(vip, service.settings):
+                if self.has_chain(vip, content.settings):
                     exact.add(name)
                 else:
                     of_any_size.add(without_size(name))
         return {name for name in self.maps if name in exact or without_size(name) in of_any_size}
 
     def marks(self) -> Iterator[int]:
-        for service in self.services.values():
-            for placed in service.entries.values():
+        for content in self.contents.values():
+            for placed in content.entries.values():
                 yield placed.mark
 
     def take_vips(self, where: VipMap, datagrams: list[bytes]) -> None:
-        """Takes the elements of a map of VIPs into the picture."""
+        """Adds the elements of a map of VIPs."""
         for element in elements.elements(datagrams):
             key = elements.key_of(element)
             try:
@@ -147,7 +146,7 @@ class TableSnapshot:
                 self.strays.append((where.name, Element(key)))
                 continue
             settings = settings_from(elements.comment_of(element))
-            self.services.setdefault(vip, VipContent()).settings = settings
+            self.contents.setdefault(vip, VipContent()).settings = settings
 
     def take_backends(self, where: BackendMap, datagrams: list[bytes]) -> None:
         for element in elements.elements(datagrams):
@@ -159,7 +158,7 @@ class TableSnapshot:
                 self.strays.append((where.name, Element(raw)))
                 continue
             fits = backend_map(key) == where and where.data(key.backend) == elements.data_of(element)
-            entries = self.services.setdefault(key.vip, VipContent()).entries
+            entries = self.contents.setdefault(key.vip, VipContent()).entries
             if not fits or key.backend in entries or not is_mark(mark):
                 self.strays.append((where.name, Element(raw)))
                 continue
@@ -169,22 +168,22 @@ class TableSnapshot:
         self.counted = {mark_in(elements.key_of(element)) for element in elements.elements(datagrams)}
 
     def put_frame(self) -> None:
-        """The frame was made as it should be."""
-        self.rules |= structure.frame_fingerprints(self.shape)
+        """Notes that the frame was written."""
+        self.rules |= ruleset.frame_fingerprints(self.shape)
         self.maps |= MAPS
 
     def put_chains(self, vips: Iterable[tuple[Vip, VipSettings]]) -> None:
-        self.rules |= {chain_of(vip): structure.vip_fingerprints(self.shape, vip, settings) for vip, settings in vips}
+        self.rules |= {chain_of(vip): ruleset.vip_fingerprints(self.shape, vip, settings) for vip, settings in vips}
 
-    def put(self, vip: Vip, service: VipContent) -> None:
-        """The VIP was brought to this."""
-        self.counted -= {placed.mark for placed in self.services.pop(vip, VipContent()).entries.values()}
-        self.counted |= {placed.mark for placed in service.entries.values()}
-        if service != VipContent():
-            self.services[vip] = service
+    def put(self, vip: Vip, content: VipContent) -> None:
+        """Notes that the VIP was updated."""
+        self.counted -= {placed.mark for placed in self.contents.pop(vip, VipContent()).entries.values()}
+        self.counted |= {placed.mark for placed in content.entries.values()}
+        if content != VipContent():
+            self.contents[vip] = content
 
     def remove_orphans(self) -> None:
-        """What nobody needs is gone."""
+        """Notes that the orphans were removed."""
         chains, maps = self.orphans()
         self.rules = {chain: rules for chain, rules in self.rules.items() if chain not in chains}
         self.maps -= set(maps)
@@ -195,21 +194,21 @@ def mark_key(mark: int) -> bytes:
 
 
 def mark_in(key: bytes) -> int:
-    """The mark that a key stands for; whatever the key is, as somebody may have made the map anew."""
+    """Mark in a key, of any length: another program may have created the map with another type."""
     return int.from_bytes(key, sys.byteorder)
 
 
 def table_of(placed: Iterable[tuple[BackendId, int, int]], size: int) -> Marks:
-    """Per bucket the mark, from backends with their marks and weights."""
+    """Marks per bucket, from backends with their marks and weights."""
     known = {backend: (mark, weight) for backend, mark, weight in placed}
     serving, table = maglev.table({backend: weight for backend, (_, weight) in known.items()}, size)
-    # The last one is what an empty table's -1 points to.
+    # The last item is for the -1 of an empty table.
     marks = np.asarray([*(known[backend][0] for backend in serving), 0], np.uint32)
     return marks[table]
 
 
 def traffic_in(datagrams: list[bytes]) -> Mapping[int, Counters]:
-    """What has passed, by mark."""
+    """Traffic by mark."""
     return dict(map(_counted, elements.elements(datagrams)))
 
 

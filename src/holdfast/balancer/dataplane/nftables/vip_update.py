@@ -1,8 +1,8 @@
-"""One VIP's part of a batch: what becomes of it, and in which two steps the kernel is told. Pure.
+"""Update of one VIP: the new contents, and the two transactions that lead to them. Pure.
 
-First the new state, in which nobody new is sent to a backend that goes; then, after the flows that must not live have
-been ended, the word that they were. Whoever is interrupted between the two finds an entry whose flows were not ended
-yet, and is told again (B6): the table never claims what was not done.
+The first transaction writes the new state, in which no new flow goes to a backend that is removed. Then flows are
+killed, and the second transaction records that they were. After an interruption between the two, the entry does not
+claim that its flows were killed, and the update is repeated (B6).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.reconcile import Change
 
 @dataclass(slots=True)
 class VipUpdate:
-    """What is to become of one VIP. `ended` are the backends whose flows must not live."""
+    """New contents of one VIP. `ended` has the backends whose flows are killed."""
 
     vip: Vip
     settings: VipSettings | None
@@ -41,7 +41,7 @@ class VipUpdate:
         return cls(vip, held.settings, {backend: placed.entry for backend, placed in held.entries.items()}, set())
 
     def take(self, change: Change[VipKey, Value]) -> str | None:
-        """Takes a change into account, or says in one sentence why that cannot be."""
+        """Adds a change. Returns one sentence when it is not possible."""
         backend, new = change.key.backend, None if change.new is None else change.new.value
         if backend == NO_BACKEND:
             return self._take_vip(new)
@@ -63,8 +63,8 @@ class VipUpdate:
         assert isinstance(new, BackendEntry)
         if self.settings is None:
             return "there is no such VIP"
-        if backend.family != self.vip.family:  # B9: one backend of the other family does not wedge its VIP
-            return f"{shown(backend)} is not of the family of {self.vip}: a packet cannot change its family on the way"
+        if backend.family != self.vip.family:  # protection: B9, one such backend must not block its VIP
+            return f"{shown(backend)} is not of the address family of {self.vip}: remove it from this frontend"
         self.entries[backend] = new
         if new.kill:
             self.ended.add(backend)
@@ -73,71 +73,73 @@ class VipUpdate:
 
 @dataclass(frozen=True, slots=True)
 class UpdateSteps:
-    """What the kernel is told for one turn."""
+    """Steps of one update."""
 
     first: Transaction
     ended: Sequence[int]
-    """Marks whose flows are ended in between."""
+    """Marks whose flows are killed in between."""
     then: Transaction
     after: Marks
-    """The table of buckets that the first step leads to."""
-    service: VipContent
-    """What the VIP is after all."""
+    """Bucket table after the first step."""
+    content: VipContent
+    """Contents of the VIP after all steps."""
 
 
-def steps(turn: VipUpdate, picture: TableSnapshot, before: Marks, used: set[int]) -> UpdateSteps:
-    """From what is there to what is wanted; `used` are the marks of all entries, to which new ones are added. Raises
-    `maglev.TooMany`."""
-    return _Steps(turn, picture, used).made(before)
+def steps(update: VipUpdate, snapshot: TableSnapshot, before: Marks, used: set[int]) -> UpdateSteps:
+    """Plans the steps to the new contents. `used` has the marks of all entries; new ones are added to it. Raises
+    `TooManyBackends`."""
+    return _Steps(update, snapshot, used).plan(before)
 
 
-def ended_marks(turn: VipUpdate, marks: Mapping[BackendId, int]) -> list[int]:
-    """Whose flows are ended: those that must not live, and nobody else's (B19)."""
-    return [marks[backend] for backend in sorted(turn.ended) if backend in marks]
+def ended_marks(update: VipUpdate, marks: Mapping[BackendId, int]) -> list[int]:
+    """Marks of the backends in `ended`, and of no others (protection: B19)."""
+    return [marks[backend] for backend in sorted(update.ended) if backend in marks]
 
 
 class _Steps:
-    def __init__(self, turn: VipUpdate, picture: TableSnapshot, used: set[int]) -> None:
-        self._turn = turn
-        self._picture = picture
-        self._held = picture.services.get(turn.vip, VipContent())
+    def __init__(self, update: VipUpdate, snapshot: TableSnapshot, used: set[int]) -> None:
+        self._update = update
+        self._snapshot = snapshot
+        self._held = snapshot.contents.get(update.vip, VipContent())
         self._marks = {backend: placed.mark for backend, placed in self._held.entries.items()}
-        for backend in sorted(turn.entries.keys() - self._marks.keys()):
-            self._marks[backend] = mark_of(VipKey(turn.vip, backend), used)
+        for backend in sorted(update.entries.keys() - self._marks.keys()):
+            self._marks[backend] = mark_of(VipKey(update.vip, backend), used)
             used.add(self._marks[backend])
 
-    def made(self, before: Marks) -> UpdateSteps:
-        turn, shape = self._turn, self._picture.shape
+    def plan(self, before: Marks) -> UpdateSteps:
+        update, shape = self._update, self._snapshot.shape
         first, then = Transaction(shape.table), Transaction(shape.table)
         after = before
-        if turn.settings is not None:
-            after = table_of(((one, self._marks[one], entry.weight) for one, entry in turn.entries.items()), shape.size)
-            first.move(buckets_of(turn.vip, shape.size), before, after)
-        for backend, entry in sorted(turn.entries.items()):
+        if update.settings is not None:
+            after = table_of(
+                ((one, self._marks[one], entry.weight) for one, entry in update.entries.items()), shape.size
+            )
+            first.move(buckets_of(update.vip, shape.size), before, after)
+        for backend, entry in sorted(update.entries.items()):
             held = self._held.entries.get(backend)
-            told_already = held is not None and held.entry == entry
-            alive = entry if told_already else replace(entry, kill=False)
-            self._place(first, backend, alive)
-            if alive != entry:
-                self._write(then, backend, alive, entry)
-        for backend in sorted(self._held.entries.keys() - turn.entries.keys()):
+            unchanged = held is not None and held.entry == entry
+            before_kill = entry if unchanged else replace(entry, kill=False)
+            self._place(first, backend, before_kill)
+            if before_kill != entry:
+                self._write(then, backend, before_kill, entry)
+        for backend in sorted(self._held.entries.keys() - update.entries.keys()):
             self._remove(then, backend)
-        self._lead(first)
-        service = VipContent(
-            turn.settings, {one: PlacedBackend(self._marks[one], entry) for one, entry in turn.entries.items()}
+        self._dispatch(first)
+        content = VipContent(
+            update.settings, {one: PlacedBackend(self._marks[one], entry) for one, entry in update.entries.items()}
         )
-        return UpdateSteps(first, ended_marks(turn, self._marks), then, after, service)
+        return UpdateSteps(first, ended_marks(update, self._marks), then, after, content)
 
     def _place(self, transaction: Transaction, backend: BackendId, entry: BackendEntry) -> None:
         held = self._held.entries.get(backend)
         if held is None or held.entry != entry:
             self._write(transaction, backend, None if held is None else held.entry, entry)
         mark = self._marks[backend]
-        if mark not in self._picture.counted:
+        if mark not in self._snapshot.counted:
             transaction.add(TRAFFIC, Element(mark_key(mark)))
 
     def _write(self, transaction: Transaction, backend: BackendId, old: BackendEntry | None, new: BackendEntry) -> None:
-        key = VipKey(self._turn.vip, backend)
+        key = VipKey(self._update.vip, backend)
         where, mark = backend_map(key), mark_key(self._marks[backend])
         if old is not None:
             transaction.delete(where.name, Element(mark))
@@ -145,13 +147,13 @@ class _Steps:
 
     def _remove(self, transaction: Transaction, backend: BackendId) -> None:
         mark = self._marks[backend]
-        transaction.delete(backend_map(VipKey(self._turn.vip, backend)).name, Element(mark_key(mark)))
-        if mark in self._picture.counted:
+        transaction.delete(backend_map(VipKey(self._update.vip, backend)).name, Element(mark_key(mark)))
+        if mark in self._snapshot.counted:
             transaction.delete(TRAFFIC, Element(mark_key(mark)))
 
-    def _lead(self, transaction: Transaction) -> None:
-        """Clients are led to the VIP's chain, or no longer."""
-        vip, wanted, held = self._turn.vip, self._turn.settings, self._held.settings
+    def _dispatch(self, transaction: Transaction) -> None:
+        """Adds, replaces or removes the element that dispatches packets to the chain of the VIP."""
+        vip, wanted, held = self._update.vip, self._update.settings, self._held.settings
         where = vip_map(vip)
         if wanted == held:
             return
