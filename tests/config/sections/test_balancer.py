@@ -97,7 +97,7 @@ def test_hyphens_and_underscores_are_the_same_field() -> None:
         (
             "{type: http}",
             "{type: http, rise: 0}",
-            "f:3:29: balancer.healthchecks.web.rise: is 0, less than 1: a backend",
+            "f:3:29: balancer.healthchecks.web.rise: is 0, less than 1: a flapping backend",
         ),
         (
             "{type: http}",

@@ -1,4 +1,4 @@
-"""What a balancer serves: backends, and frontends that spread flows over pools of them."""
+"""Sections of the services: backends, and frontends that spread flows over pools of backends."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from typing import Annotated, Literal
 from holdfast.config.schema.field import Address, FieldConflict, FieldDoc, Name
 from holdfast.config.sections.stored import StoredSection, Unsigned, set_canonical_address
 
-_WEIGHT = {"small": "a weight is not negative", "big": "a hundred is the whole share", "least": 0, "most": 100}
+_WEIGHT = {"small": "a weight cannot be negative", "big": "100 is the full share", "least": 0, "most": 100}
 
 
 class Backend(StoredSection, frozen=True, kw_only=True):
     """One server behind frontends."""
 
-    address: Annotated[
-        Address | None, FieldDoc("Its address; `null` when `endpoint` or `host` names where it runs.")
-    ] = None
+    address: Annotated[Address | None, FieldDoc("Address of the backend; `null` when `endpoint` or `host` is set.")] = (
+        None
+    )
     endpoint: Annotated[
-        Name | None, FieldDoc("The endpoint of the fleet whose address it has (with `balancer.source: etcd` only).")
+        Name | None,
+        FieldDoc("Endpoint of the fleet whose address the backend has (with `balancer.source: etcd` only)."),
     ] = None
     host: Annotated[
         Name | None,
         FieldDoc(
-            "The host of the fleet whose address it has, and whose drain applies (with `balancer.source: etcd` only)."
+            "Host of the fleet whose address the backend has; draining the host pauses the backend (with "
+            "`balancer.source: etcd` only)."
         ),
     ] = None
     port: Annotated[
         Unsigned,
         FieldDoc(
-            "Its port; 0 keeps the port that the client used.",
+            "Port of the backend; 0 keeps the port that the client used.",
             small="there is no such port",
             big="there is no such port",
             least=0,
@@ -39,12 +41,12 @@ class Backend(StoredSection, frozen=True, kw_only=True):
     ] = 0
     healthcheck: Annotated[
         tuple[Name, ...],
-        FieldDoc("The checks that must pass, by name: one, or a list. Without any it counts as up.", alone=True),
+        FieldDoc(
+            "Health checks that must pass, by name: one, or a list. Without any, the backend counts as up.", alone=True
+        ),
     ] = ()
-    enabled: Annotated[bool, FieldDoc("Whether it serves at all; `false` also ends the flows that it has.")] = True
-    weight: Annotated[Unsigned, FieldDoc("Its share of new flows where a pool does not say otherwise.", **_WEIGHT)] = (
-        100
-    )
+    enabled: Annotated[bool, FieldDoc("Whether the backend serves; `false` also ends its established flows.")] = True
+    weight: Annotated[Unsigned, FieldDoc("Share of new flows, unless a pool sets another weight.", **_WEIGHT)] = 100
 
     def __post_init__(self) -> None:
         set_canonical_address(self, "address")
@@ -65,27 +67,27 @@ class PoolMember(StoredSection, frozen=True, kw_only=True):
     """One backend in one pool."""
 
     weight: Annotated[
-        Unsigned | None, FieldDoc("Its share of new flows here; `null` for the backend's own.", **_WEIGHT)
+        Unsigned | None, FieldDoc("Share of new flows in this pool; `null` for the weight of the backend.", **_WEIGHT)
     ] = None
 
 
 class Pool(StoredSection, frozen=True, kw_only=True):
     """Backends that serve together."""
 
-    name: Annotated[Name | None, FieldDoc("What people call it.")] = None
-    backends: Annotated[Mapping[str, PoolMember], FieldDoc("The backends, by name.")] = {}
+    name: Annotated[Name | None, FieldDoc("Name of the pool, for people.")] = None
+    backends: Annotated[Mapping[str, PoolMember], FieldDoc("Backends of the pool, by name.")] = {}
 
 
 class Announce(StoredSection, frozen=True, kw_only=True):
-    """Putting the address on a device, for a routing daemon to redistribute."""
+    """Announcement of the address: it is put on a device, for a routing daemon to redistribute."""
 
-    device: Annotated[Name, FieldDoc("The device that gets the address.")] = "lo"
+    device: Annotated[Name, FieldDoc("Device that gets the address.")] = "lo"
     withdraw_delay: Annotated[
         timedelta,
         FieldDoc(
-            "How long the frontend must have been down before the address is taken away.",
+            "Time that the frontend must have been down before its address is withdrawn.",
             small="a short outage of all backends moves every client to another site",
-            big="clients run into a dead frontend for that long",
+            big="clients reach a frontend that is down for that long",
             least=timedelta(0),
             most=timedelta(hours=1),
         ),
@@ -93,34 +95,38 @@ class Announce(StoredSection, frozen=True, kw_only=True):
 
 
 class Frontend(StoredSection, frozen=True, kw_only=True):
-    """One address that clients use."""
+    """One virtual address that clients use."""
 
     address: Annotated[Address, FieldDoc("The virtual address. All its backends are of the same family.")]
     protocol: Annotated[
-        Literal["tcp", "udp", "any"], FieldDoc("Which protocol; `any` takes all, and needs port 0.")
+        Literal["tcp", "udp", "any"], FieldDoc("Protocol; `any` matches all protocols, and needs port 0.")
     ] = "tcp"
     port: Annotated[
         Unsigned,
         FieldDoc(
-            "Which port; 0 for all.",
+            "Port; 0 for all ports.",
             small="there is no such port",
             big="there is no such port",
             least=0,
             most=65_535,
         ),
     ] = 0
-    pools: Annotated[tuple[Pool, ...], FieldDoc("Who serves: the first pool that can. The others stand by.")] = ()
-    description: Annotated[str | None, FieldDoc("For people.")] = None
+    pools: Annotated[
+        tuple[Pool, ...],
+        FieldDoc("Pools of backends. The first pool with a healthy backend serves; the others are on standby."),
+    ] = ()
+    description: Annotated[str | None, FieldDoc("Description, for people.")] = None
     flush_on_down: Annotated[
-        bool, FieldDoc("Whether flows of a backend that went down are ended, so that clients come back to another one.")
+        bool,
+        FieldDoc("Whether the flows of a backend that goes down are ended, so that clients reconnect to another one."),
     ] = True
     src_ip_sticky: Annotated[bool, FieldDoc("Whether all flows of one client address go to one backend.")] = False
     slow_start: Annotated[
         timedelta,
         FieldDoc(
-            "How long a backend that came up takes to its full weight, in ten steps; `0s` for at once.",
+            "Time in which a backend that came up gets its full weight, in ten steps; `0s` for at once.",
             small="a cold backend gets its full share at once",
-            big="every step moves flows, and the others carry more for that long",
+            big="every step moves flows, and the other backends carry more load for that long",
             least=timedelta(0),
             most=timedelta(hours=1),
         ),
@@ -128,28 +134,28 @@ class Frontend(StoredSection, frozen=True, kw_only=True):
     panic_threshold: Annotated[
         Unsigned,
         FieldDoc(
-            "Percent of a pool's weight that must be healthy for it to serve. When no pool has that, the first one "
-            "serves with all its backends, dead or alive. 0 switches it off.",
-            small="a prober that sees nothing empties the frontend",
-            big="a few dead backends make all of them count as alive",
+            "Percent of a pool's weight that must be healthy for it to serve. When no pool reaches it, the first pool "
+            "serves with all its backends, whatever their health. 0 disables it.",
+            small="a prober without connectivity takes all backends out of the frontend",
+            big="a few backends that are down make all of them serve",
             least=0,
             most=100,
         ),
     ] = 0
-    announce: Annotated[Announce | None, FieldDoc("Where the address is announced; `null` for nowhere.")] = None
+    announce: Annotated[Announce | None, FieldDoc("Announcement of the address; `null` for none.")] = None
 
     def __post_init__(self) -> None:
         set_canonical_address(self, "address")
 
     def members(self) -> Iterator[tuple[int, str, PoolMember]]:
-        """Every backend with the number of its pool."""
+        """Yields every backend with the index of its pool."""
         for index, pool in enumerate(self.pools):
             for name, member in pool.backends.items():
                 yield index, name, member
 
     def conflicts(self) -> Iterator[FieldConflict]:
         if self.protocol == "any" and self.port:
-            yield FieldConflict(("port", "protocol"), "needs a protocol that has ports: write protocol: tcp or udp")
+            yield FieldConflict(("port", "protocol"), "needs a protocol with ports: write protocol: tcp or udp")
         first: dict[str, int] = {}
         for index, name, _ in self.members():
             if name in first:

@@ -1,4 +1,4 @@
-"""How a backend is probed, and how many results in a row change the verdict on it."""
+"""Health checks: how a backend is probed, and how many results in a row change its state."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ Statuses = Annotated[str, ScalarKind("HTTP status code or range, such as `200` o
 
 
 class HealthCheck(StoredSection, frozen=True, kw_only=True):
-    """One way to find out whether a backend serves."""
+    """One health check of backends."""
 
     type: Annotated[
-        Literal["icmp", "tcp", "http", "https"], FieldDoc("What is done: a ping, a connection, or a request.")
+        Literal["icmp", "tcp", "http", "https"],
+        FieldDoc("Kind of probe: a ping, a TCP connection, or an HTTP request."),
     ]
     port: Annotated[
         Unsigned | None,
         FieldDoc(
-            "The port to probe; `null` for the backend's own.",
+            "Port to probe; `null` for the port of the backend.",
             small="there is no such port",
             big="there is no such port",
             least=1,
@@ -48,9 +49,9 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
     interval: Annotated[
         timedelta,
         FieldDoc(
-            "From the start of one probe to the start of the next, while the backend is fully up.",
-            small="probing costs the backend more than serving",
-            big="a dead backend gets new flows for `fall` times that long",
+            "Time from the start of one probe to the start of the next, while the backend is up without failures.",
+            small="probes put noticeable load on the backend",
+            big="a failed backend gets new flows for `fall` times that long",
             least=_seconds(0.01),
             most=_seconds(3_600),
         ),
@@ -58,9 +59,9 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
     fast_interval: Annotated[
         timedelta | None,
         FieldDoc(
-            "The interval while a verdict is open: unknown, or some results against it. `null` for `interval`.",
-            small="a backend in trouble is probed harder than one that is not",
-            big="the verdict takes that much longer",
+            "Interval while the state is unknown or about to change. `null` for `interval`.",
+            small="an overloaded backend gets even more probes",
+            big="a change of state takes that much longer",
             least=_seconds(0.01),
             most=_seconds(3_600),
         ),
@@ -68,9 +69,9 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
     down_interval: Annotated[
         timedelta | None,
         FieldDoc(
-            "The interval while the backend is fully down. `null` for `interval`.",
-            small="dead backends cost as much as living ones",
-            big="a backend that is back stands idle for `rise` times that long",
+            "Interval while the backend is down without passes. `null` for `interval`.",
+            small="backends that are down cost as many probes as those that are up",
+            big="a recovered backend stays unused for `rise` times that long",
             least=_seconds(0.01),
             most=_seconds(3_600),
         ),
@@ -78,9 +79,9 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
     timeout: Annotated[
         timedelta,
         FieldDoc(
-            "How long a probe may take, from its start to its verdict.",
-            small="a backend under load is taken for a dead one",
-            big="one that hangs is found out that much later",
+            "Longest duration of a probe.",
+            small="a backend under load counts as failed",
+            big="a hanging backend is detected that much later",
             least=_seconds(0.01),
             most=_seconds(300),
         ),
@@ -88,9 +89,9 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
     rise: Annotated[
         Unsigned,
         FieldDoc(
-            "Passes in a row that bring a backend up.",
-            small="a backend that flaps is let back in at its first good moment",
-            big="a recovered backend stands idle",
+            "Number of passes in a row that bring a backend up.",
+            small="a flapping backend serves again after its first pass",
+            big="a recovered backend stays unused",
             least=1,
             most=1_000,
         ),
@@ -98,9 +99,9 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
     fall: Annotated[
         Unsigned,
         FieldDoc(
-            "Failures in a row that take a backend down.",
-            small="one lost packet takes a backend out",
-            big="a dead backend goes on getting new flows",
+            "Number of failures in a row that take a backend down.",
+            small="one lost packet takes a backend down",
+            big="a failed backend keeps getting new flows",
             least=1,
             most=1_000,
         ),
@@ -108,40 +109,40 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
     jitter: Annotated[
         Unsigned,
         FieldDoc(
-            "Percent of the interval by which each probe is moved at random, to either side.",
-            small="the probes of many balancers fall into step and arrive at once",
-            big="the interval is hardly one any more",
+            "Percent of the interval by which each probe is randomly moved, in both directions.",
+            small="the probes of many balancers synchronise and arrive at once",
+            big="the interval between probes varies widely",
             least=0,
             most=50,
         ),
     ] = 10
-    source: Annotated[Address | None, FieldDoc("Address to probe from; `null`: the kernel chooses.")] = None
-    path: Annotated[str, FieldDoc("What an HTTP request asks for.")] = "/"
-    host: Annotated[str | None, FieldDoc("The Host header; `null` for the backend's address.")] = None
+    source: Annotated[Address | None, FieldDoc("Source address of probes; `null` lets the kernel choose.")] = None
+    path: Annotated[str, FieldDoc("Path of the HTTP request.")] = "/"
+    host: Annotated[str | None, FieldDoc("Host header; `null` for the address of the backend.")] = None
     sni: Annotated[
         str | None,
-        FieldDoc(
-            "The name in the TLS handshake, which the certificate must carry; `null` for `host`, else the address."
-        ),
+        FieldDoc("Name in the TLS handshake, which the certificate must have; `null` for `host`, else the address."),
     ] = None
     status: Annotated[
         tuple[Statuses, ...],
-        FieldDoc("Accepted status codes. A redirect is a status like any other and is not followed.", alone=True),
+        FieldDoc("Accepted status codes. A redirect is a status like any other, and is not followed.", alone=True),
     ] = ("200-299",)
     body: Annotated[
-        Regex | None, FieldDoc("What the first 64 KiB of the body must contain; `null`: it does not matter.")
+        Regex | None, FieldDoc("Pattern that the first 64 KiB of the body must contain; `null` ignores the body.")
     ] = None
-    verify: Annotated[bool, FieldDoc("Whether the certificate must be valid, for that name, by a known authority.")] = (
-        True
-    )
-    ca_file: Annotated[File | None, FieldDoc("Authorities to trust (PEM); `null` for those of this machine.")] = None
+    verify: Annotated[
+        bool, FieldDoc("Whether the certificate must be valid for the name and signed by a trusted authority.")
+    ] = True
+    ca_file: Annotated[
+        File | None, FieldDoc("File of trusted authorities (PEM); `null` for those of this machine.")
+    ] = None
 
     def __post_init__(self) -> None:
         set_canonical_address(self, "source")
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The accepted status codes as numbers, both ends included."""
+        """Accepted status codes as numbers, both ends included."""
         pairs = (text.partition("-") for text in self.status)
         return tuple((int(low), int(high or low)) for low, _, high in pairs)
 
@@ -161,9 +162,9 @@ class HealthCheck(StoredSection, frozen=True, kw_only=True):
         if self.type == "icmp" and self.port is not None:
             yield FieldConflict(("port",), "has no effect on a check of type icmp: remove it")
         if not self.path.startswith("/"):
-            yield FieldConflict(("path",), "does not begin with a slash")
+            yield FieldConflict(("path",), "does not begin with a slash: write one")
         if not self.status:
-            yield FieldConflict(("status",), "is empty: no answer would ever be good")
+            yield FieldConflict(("status",), "is empty, so that no answer would pass: list at least one status")
 
 
 _TYPICAL = HealthCheck(type="http")
