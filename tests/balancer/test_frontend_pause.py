@@ -21,7 +21,7 @@ from holdfast.model.control.scope import Scope, ScopeKind
 from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
-from tests.balancer.site import Site, configuration, simple
+from tests.balancer.harness import Site, configuration, simple
 
 ADA = Who(1000, 1, "ada")
 BOTH, ONE_LEFT = {"b1": 100, "b2": 100}, {"b1": 0, "b2": 100}

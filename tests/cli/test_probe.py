@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast.testing.real.processes import reserved_ports, wait_until
-from tests.balancer.prober import backends
-from tests.balancer.prober.backends import HERE
+from tests.balancer.probing import backends
+from tests.balancer.probing.backends import HERE
 
 COMMAND = [sys.executable, "-m", "holdfast.cli", "probe"]
 CONFIG = """

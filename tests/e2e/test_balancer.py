@@ -129,7 +129,7 @@ def test_a_balancer_that_is_killed_a_hundred_times_is_noticed_by_nobody(here: St
     restarted(here, clients, 20, seed=seed)
 
 
-@fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_keeper:open_at_once")
+@fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_reconciler:open_at_once")
 def test_B1_a_server_that_is_slow_to_show_its_health_keeps_its_flows_over_a_restart(
     here: Stage, clients: Crowd, mended: None
 ) -> None:

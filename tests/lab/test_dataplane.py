@@ -10,7 +10,7 @@ import pytest
 from holdfast.balancer.vip import BackendEntry, VipKey
 from holdfast.lab.fleet.vips_file import VipsFile
 from holdfast.reconcile import Away
-from tests.balancer.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
+from tests.balancer.dataplane.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

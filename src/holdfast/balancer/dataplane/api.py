@@ -3,7 +3,7 @@
 A dataplane holds VIPs and, under each, entries: backends with a weight, and whether their established flows are killed.
 It outlives the balancer, returns what it holds, and makes exactly the requested changes, in their order. It knows
 nothing of health, pools or warm-up. `holdfast.testing.fakes.dataplane` has one in memory; the conformance suite
-(`tests/balancer/conformance.py`) applies to every dataplane.
+(`tests/balancer/dataplane/conformance.py`) applies to every dataplane.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from holdfast.runtime.daemon.vitals import Vitals
 from holdfast.runtime.decision_log import DecisionLog
 from holdfast.runtime.metrics import WorkerMetrics
 from holdfast.testing.real.anycast import SERVERS, address
-from tests.balancer.nftables.traffic import PORT
-from tests.balancer.site import configuration
+from tests.balancer.dataplane.nftables.harness import PORT
+from tests.balancer.harness import configuration
 
 _EVERY = 0.1
 _NO_WARM_UP = Duration(0)

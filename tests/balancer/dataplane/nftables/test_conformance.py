@@ -13,7 +13,7 @@ from holdfast.netlink.netns import inside
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import Namespace, NamespaceNetwork, network
 from holdfast.testing.real.processes import tool
-from tests.balancer.conformance import CASES, Case
+from tests.balancer.dataplane.conformance import CASES, Case
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from holdfast.balancer.dataplane.nftables.snapshot import table_of
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Change
 from holdfast.testing.fakes.dataplane import FakeDataplane
-from tests.balancer.conformance import change, made
-from tests.balancer.nftables.traffic import TABLE, Ground
+from tests.balancer.dataplane.conformance import change, made
+from tests.balancer.dataplane.nftables.harness import TABLE, Ground
 
 SIZE = 251
 VIPS = (

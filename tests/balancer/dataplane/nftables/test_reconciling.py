@@ -20,9 +20,9 @@ from holdfast.cli.doctor.finding import Severity
 from holdfast.runtime.control import Declined
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
-from tests.balancer.conformance import change
-from tests.balancer.nftables.keeping import Truthful, comes_true, compared, keeping, site
-from tests.balancer.nftables.traffic import TABLE, V4, V6, WEB4, WEB6, Ground, by_server, is_served, spread
+from tests.balancer.dataplane.conformance import change
+from tests.balancer.dataplane.nftables.harness import TABLE, V4, V6, WEB4, WEB6, Ground, by_server, is_served, spread
+from tests.balancer.dataplane.nftables.reconciling import Truthful, comes_true, compared, keeping, site
 
 Story = Callable[[NftablesDataplane, VipReconciler, Truthful], Awaitable[None]]
 ALL = {VipKey(V4): VipSettings(), **{VipKey(V4, one): BackendEntry(100) for one in WEB4.values()}}

@@ -13,9 +13,9 @@ from holdfast.balancer.dataplane.nftables.layout import buckets_of
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings
 from holdfast.reconcile import Change
-from tests.balancer.conformance import change, made
-from tests.balancer.nftables.keeping import comes_true, keeping, site
-from tests.balancer.nftables.traffic import PORT, SIZE, TABLE, V4, WEB4, WEB6, Ground, is_served
+from tests.balancer.dataplane.conformance import change, made
+from tests.balancer.dataplane.nftables.harness import PORT, SIZE, TABLE, V4, WEB4, WEB6, Ground, is_served
+from tests.balancer.dataplane.nftables.reconciling import comes_true, keeping, site
 
 
 def served(vip: Vip = V4) -> list[Change[VipKey, Value]]:

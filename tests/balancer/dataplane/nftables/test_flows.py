@@ -19,8 +19,8 @@ from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Away, Change
 from holdfast.testing.fault import fault
-from tests.balancer.conformance import change, made
-from tests.balancer.nftables.traffic import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, by_server, is_served
+from tests.balancer.dataplane.conformance import change, made
+from tests.balancer.dataplane.nftables.harness import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, by_server, is_served
 
 FOREIGN = """
 table inet firewall {
@@ -161,7 +161,7 @@ def buckets(ground: Ground, vip: Vip) -> list[str]:
     return [names[mark] for mark in ground.do(look).tolist()]
 
 
-@fault("B2", without="holdfast.balancer.maglev.table:_in_order", by="tests.balancer.test_maglev:as_they_come")
+@fault("B2", without="holdfast.balancer.maglev.table:_in_order", by="tests.balancer.maglev.test_table:as_they_come")
 def test_B2_the_kernel_has_the_same_table_whatever_the_order_of_calls(ground: Ground) -> None:
     found = set()
     for order in permutations(served()[1:]):
@@ -171,7 +171,7 @@ def test_B2_the_kernel_has_the_same_table_whatever_the_order_of_calls(ground: Gr
     assert len(found) == 1
 
 
-@fault("B13", without="holdfast.balancer.maglev.table:walk", by="tests.balancer.test_maglev:folded")
+@fault("B13", without="holdfast.balancer.maglev.table:walk", by="tests.balancer.maglev.test_table:folded")
 def test_B13_backends_whose_addresses_fold_to_the_same_do_not_trade_places(ground: Ground) -> None:
     one, other = backend("2001:db8::1", 80), backend("0:1::2001:db8", 80)
     third = backend("2001:db8::9", 80)

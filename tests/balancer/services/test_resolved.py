@@ -10,7 +10,7 @@ from holdfast.config.sections.frontend import Announce, Frontend
 from holdfast.model.balancing import FRONTEND
 from holdfast.model.base.region import Region
 from holdfast.model.base.time import seconds
-from tests.balancer.site import simple
+from tests.balancer.harness import simple
 
 WANTED = Announce(device="anycast0", withdraw_delay=seconds(3))
 

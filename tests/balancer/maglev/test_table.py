@@ -68,7 +68,7 @@ def as_they_come(weights: Weights) -> tuple[tuple[BackendId, int], ...]:
     return tuple((backend, weight) for backend, weight in weights.items() if weight > 0)
 
 
-@fault("B2", without="holdfast.balancer.maglev.table:_in_order", by="tests.balancer.test_maglev:as_they_come")
+@fault("B2", without="holdfast.balancer.maglev.table:_in_order", by="tests.balancer.maglev.test_table:as_they_come")
 def test_B2_the_order_of_the_input_does_not_matter() -> None:
     for seed in range(5):
         shuffled = list(fleet(12).items())
@@ -137,7 +137,7 @@ def replicas(weights: list[int], size: int) -> list[int]:
     return (one_round * (1 + size // len(one_round)))[:size]
 
 
-@fault("B12", without="holdfast.balancer.maglev.table:_turns", by="tests.balancer.test_maglev:replicas")
+@fault("B12", without="holdfast.balancer.maglev.table:_turns", by="tests.balancer.maglev.test_table:replicas")
 def test_B12_a_changed_weight_moves_its_own_share_and_little_else() -> None:
     maglev._built.cache_clear()
     before = fleet(20, weight=51)
@@ -154,7 +154,7 @@ def folded(backend: BackendId, size: int) -> tuple[int, int]:
     return low % size, low % (size - 1) + 1
 
 
-@fault("B13", without="holdfast.balancer.maglev.table:walk", by="tests.balancer.test_maglev:folded")
+@fault("B13", without="holdfast.balancer.maglev.table:walk", by="tests.balancer.maglev.test_table:folded")
 def test_B13_ipv6_addresses_that_fold_to_the_same_word_walk_differently() -> None:
     one = BackendId(6, (0x20010DB8 << 96) | 1, 80)
     other = BackendId(6, (1 << 96) | 0x20010DB8, 80)
@@ -163,7 +163,7 @@ def test_B13_ipv6_addresses_that_fold_to_the_same_word_walk_differently() -> Non
 
 def test_every_process_builds_the_same_table() -> None:
     program = (
-        "from tests.balancer.test_maglev import fleet, table; import hashlib\n"
+        "from tests.balancer.maglev.test_table import fleet, table; import hashlib\n"
         "print(hashlib.sha256(table(fleet(7), 65537)[1].astype('<i4').tobytes()).hexdigest())"
     )
     runs = {

@@ -8,8 +8,8 @@ from pathlib import Path
 from holdfast.balancer.commands.announce_status import announce_input
 from holdfast.balancer.health import HealthState
 from holdfast.testing import World, simulate
-from tests.balancer.site import Site, configuration
-from tests.balancer.test_keeper import apply_intents
+from tests.balancer.harness import Site, configuration
+from tests.balancer.test_reconciler import apply_intents
 
 CONFIG = configuration(
     """\

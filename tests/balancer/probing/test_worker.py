@@ -25,10 +25,10 @@ from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import run, tool
-from tests.balancer.prober import backends
-from tests.balancer.prober.backends import HERE, Authority
-from tests.balancer.prober.probing import PATIENT
-from tests.balancer.prober.worker import ProberWorker, prober_worker
+from tests.balancer.probing import backends
+from tests.balancer.probing.backends import HERE, Authority
+from tests.balancer.probing.harness import PATIENT
+from tests.balancer.probing.prober_worker import ProberWorker, prober_worker
 
 TENTH = seconds(0.1)
 

@@ -28,7 +28,7 @@ from holdfast.testing import FakeClient, Node, World, simulate
 from holdfast.testing.fakes.dataplane import FakeDataplane
 from holdfast.testing.fault import fault
 from holdfast.testing.sim.nodes import WALL_START
-from tests.balancer.site import Truth, TruthfulProber
+from tests.balancer.harness import Truth, TruthfulProber
 
 REGION = Region("")
 

@@ -78,7 +78,7 @@ def any_up(pool: list[PoolCandidate], panic_below: float) -> bool:
     return any(member.state is S.UP for member in pool)
 
 
-@fault("B8", without="holdfast.balancer.desired.pools:_is_fit", by="tests.balancer.test_pools:any_up")
+@fault("B8", without="holdfast.balancer.desired.pools:_is_fit", by="tests.balancer.desired.test_pools:any_up")
 def test_B8_an_up_backend_of_weight_zero_does_not_keep_a_dead_pool_active() -> None:
     found = serving(
         [[PoolCandidate("drained", 0, S.UP), PoolCandidate("dead", 100, S.DOWN)], [PoolCandidate("spare", 100, S.UP)]]
@@ -114,7 +114,7 @@ def never(member: PoolCandidate) -> bool:
     return False
 
 
-@fault("B14", without="holdfast.balancer.desired.pools:_can_panic", by="tests.balancer.test_pools:never")
+@fault("B14", without="holdfast.balancer.desired.pools:_can_panic", by="tests.balancer.desired.test_pools:never")
 def test_B14_when_everything_looks_dead_the_panic_threshold_keeps_serving_and_kills_no_flow() -> None:
     found = serving(pools("dddd"), panic_below=0.5)
     assert found.state is S.UP

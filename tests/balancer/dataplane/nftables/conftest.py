@@ -10,7 +10,7 @@ from holdfast.balancer.dataplane.nftables import TableShape
 from holdfast.balancer.maglev import table as maglev
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.anycast import AnycastSite
-from tests.balancer.nftables.traffic import SIZE, TABLE, Ground, stage
+from tests.balancer.dataplane.nftables.harness import SIZE, TABLE, Ground, stage
 
 
 @pytest.fixture(scope="module")

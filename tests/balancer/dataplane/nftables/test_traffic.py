@@ -10,8 +10,8 @@ from holdfast.balancer.dataplane.nftables import TableShape
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Change
 from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
-from tests.balancer.conformance import change
-from tests.balancer.nftables.traffic import (
+from tests.balancer.dataplane.conformance import change
+from tests.balancer.dataplane.nftables.harness import (
     PORT,
     SIZE,
     TABLE,

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.balancer.commands.announce_status import announce_input
 from holdfast.balancer.vip import VipKey
 from holdfast.testing import World, simulate
-from tests.balancer.site import Site, simple
+from tests.balancer.harness import Site, simple
 
 ANNOUNCED = "announce: {device: lo, withdraw_delay: 10s}"
 Story = Callable[[Site], Coroutine[Any, Any, None]]

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.testing.real.anycast import AnycastSite
 from holdfast.testing.real.processes import Process, folder, wait_until
-from tests.balancer.nftables.traffic import V4, Ground
+from tests.balancer.dataplane.nftables.harness import V4, Ground
 
 T = TypeVar("T")
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")

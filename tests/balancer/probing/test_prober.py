@@ -14,9 +14,9 @@ from holdfast.balancer.probing.messages import ProbeCode, ProbeInterval, ProbeRe
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
-from tests.balancer.prober import backends
-from tests.balancer.prober.backends import HERE
-from tests.balancer.prober.probing import NOW, PATIENT, Hand, hand
+from tests.balancer.probing import backends
+from tests.balancer.probing.backends import HERE
+from tests.balancer.probing.harness import NOW, PATIENT, Hand, hand
 
 TENTH = seconds(0.1)
 HOUR = seconds(3_600)

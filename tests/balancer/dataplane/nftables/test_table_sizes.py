@@ -8,8 +8,8 @@ from holdfast.balancer.dataplane.nftables import NftablesDataplane, TableShape
 from holdfast.balancer.dataplane.nftables.connection import NftConnection
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey, VipSettings, backend
 from holdfast.reconcile import Change
-from tests.balancer.conformance import change
-from tests.balancer.nftables.traffic import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, is_served
+from tests.balancer.dataplane.conformance import change
+from tests.balancer.dataplane.nftables.harness import SIZE, TABLE, V4, V6, WEB4, WEB6, Ground, is_served
 
 OTHER = 251
 

@@ -26,7 +26,7 @@ from holdfast.reconcile import Change
 from holdfast.testing.real.anycast import SERVERS, AnycastSite, address
 from holdfast.testing.real.netns import Namespace, network
 from holdfast.testing.real.processes import tool, wait_until
-from tests.balancer.conformance import change, made
+from tests.balancer.dataplane.conformance import change, made
 
 T = TypeVar("T")
 PORT = 8080

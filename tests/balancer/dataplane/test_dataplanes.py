@@ -11,7 +11,7 @@ from holdfast.balancer.dataplane.api import VipDataplane
 from holdfast.balancer.dataplane.dry_run import DryRunDataplane
 from holdfast.balancer.vip import BackendEntry, VipKey
 from holdfast.testing.fakes.dataplane import FakeDataplane
-from tests.balancer.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
+from tests.balancer.dataplane.conformance import CASES, FULL, ONE, TWO, V4, Case, change, made
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

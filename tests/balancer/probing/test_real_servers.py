@@ -18,9 +18,9 @@ from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import reserved_ports
-from tests.balancer.prober import backends
-from tests.balancer.prober.backends import HERE, Authority
-from tests.balancer.prober.probing import PATIENT, hand, probe
+from tests.balancer.probing import backends
+from tests.balancer.probing.backends import HERE, Authority
+from tests.balancer.probing.harness import PATIENT, hand, probe
 
 IMPATIENT = seconds(1)
 TENTH = seconds(0.1)
@@ -86,7 +86,7 @@ def test_tcp_a_socket_that_reaches_itself_has_reached_nobody(namespaces: Namespa
     home = namespaces.namespace("self")
     home.run("sysctl", "-qw", f"net.ipv4.ip_local_port_range={port} {port}")
     script = f"""
-from tests.balancer.prober.probing import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, hand, probe
 print(probe("127.0.0.1", {port}, type="tcp").code.value)
 """
     assert home.run(*_python(script)).strip() == "L4CON"
@@ -95,7 +95,7 @@ print(probe("127.0.0.1", {port}, type="tcp").code.value)
 def test_no_route_is_our_fault_and_does_not_count(namespaces: NamespaceNetwork) -> None:
     island = namespaces.namespace("island")
     script = """
-from tests.balancer.prober.probing import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, hand, probe
 for type in ("tcp", "icmp"):
     result = probe("192.0.2.1", 80, type=type)
     print(result.code.value, result.passed, result.failed)
@@ -108,7 +108,7 @@ def test_an_address_that_nobody_has_fails(namespaces: NamespaceNetwork) -> None:
     namespaces.cable(here, there, "10.9.0.1/24", "10.9.0.2/24")
     script = """
 from holdfast.model.base.time import seconds
-from tests.balancer.prober.probing import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, hand, probe
 for type in ("tcp", "icmp"):
     print(probe("10.9.0.77", 80, type=type, timeout=seconds(0.5)).passed)
     print(probe("10.9.0.2", 80, type=type).code.value)
@@ -148,7 +148,7 @@ def test_icmp_a_router_that_gives_up_is_heard(namespaces: NamespaceNetwork) -> N
     router.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0")
     router.run("ip", "route", "add", "unreachable", "192.0.2.0/24")
     script = """
-from tests.balancer.prober.probing import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, hand, probe
 result = probe("192.0.2.1", 0, type="icmp")
 print(result.code.value, result.detail)
 """
@@ -165,7 +165,7 @@ def test_icmp_over_raw_and_over_ping_sockets(namespaces: NamespaceNetwork, group
     home = namespaces.namespace("home")
     home.run("sysctl", "-qw", f"net.ipv4.ping_group_range={groups}")
     script = f"""
-from tests.balancer.prober.probing import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, hand, probe
 print(probe({address!r}, 0, type="icmp").code.value)
 """
     assert home.run(*_python(script)).strip() == "L3OK"
@@ -175,7 +175,7 @@ def test_icmp_that_is_not_allowed_says_what_would_allow_it(namespaces: Namespace
     home = namespaces.namespace("home")
     script = """
 import os
-from tests.balancer.prober.probing import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, hand, probe
 os.setgid(65534)
 os.setuid(65534)
 result = probe("127.0.0.1", 0, type="icmp")

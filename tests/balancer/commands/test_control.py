@@ -18,7 +18,7 @@ from holdfast.runtime.control import Declined, Request, Who
 from holdfast.runtime.decision_log import DecisionLog, history
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
-from tests.balancer.site import Site, simple
+from tests.balancer.harness import Site, simple
 
 ADA = Who(1000, 1, "ada")
 

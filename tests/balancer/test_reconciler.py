@@ -26,7 +26,7 @@ from holdfast.reconcile import Op
 from holdfast.testing import World, simulate
 from holdfast.testing.fault import fault
 from holdfast.testing.sim.nodes import WALL_START
-from tests.balancer.site import Site, configuration, simple
+from tests.balancer.harness import Site, configuration, simple
 
 VIP = Vip.of("192.0.2.1", "tcp", 80)
 Story = Callable[[World, Site], Coroutine[Any, Any, None]]
@@ -70,7 +70,7 @@ def open_at_once(warm: WarmUp, frontend: str | None, now: Instant) -> None:
     return None
 
 
-@fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_keeper:open_at_once")
+@fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_reconciler:open_at_once")
 def test_B1_a_restart_while_a_backend_is_slow_to_answer_zeroes_nobody(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2, 3)
@@ -198,7 +198,9 @@ def first_user(balancer: Any, backends: Any) -> set[str]:
 
 
 @fault(
-    "B17", without="holdfast.balancer.desired.state:BalancerState._users", by="tests.balancer.test_keeper:first_user"
+    "B17",
+    without="holdfast.balancer.desired.state:BalancerState._users",
+    by="tests.balancer.test_reconciler:first_user",
 )
 def test_B17_a_backend_shared_by_frontends_is_updated_in_all_of_them(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
@@ -214,7 +216,7 @@ def fresh_start(old: Any, new: Any, health: Any, serving: Any, now: Instant) -> 
     return {name: machine.fresh(one.checks, now) for name, one in new.backends.items()}
 
 
-@fault("B5", without="holdfast.balancer.desired.state:carry_over", by="tests.balancer.test_keeper:fresh_start")
+@fault("B5", without="holdfast.balancer.desired.state:carry_over", by="tests.balancer.test_reconciler:fresh_start")
 def test_B5_a_reload_keeps_states_intents_and_the_warm_up(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, 3))
@@ -254,7 +256,7 @@ def weight_alone(wanted: Any, held: Any) -> bool:
     return bool(wanted == held)
 
 
-@fault("B6", without="holdfast.balancer.reconciler:_same", by="tests.balancer.test_keeper:weight_alone")
+@fault("B6", without="holdfast.balancer.reconciler:_same", by="tests.balancer.test_reconciler:weight_alone")
 def test_B6_a_backend_that_is_at_zero_already_is_flushed_when_it_is_disabled(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))
@@ -288,7 +290,7 @@ def in_place(vips: Any, change: Any) -> bool:
     return True
 
 
-@fault("B9", without="holdfast.balancer.target:VipTarget._is_live", by="tests.balancer.test_keeper:in_place")
+@fault("B9", without="holdfast.balancer.target:VipTarget._is_live", by="tests.balancer.test_reconciler:in_place")
 def test_B9_what_cannot_change_live_is_torn_down_and_rebuilt(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))
@@ -319,7 +321,9 @@ def released_again(warm: WarmUp, known: Any, now: Instant) -> Any:
     return warm, {}
 
 
-@fault("B11", without="holdfast.balancer.warm_up:WarmUp.released_now", by="tests.balancer.test_keeper:released_again")
+@fault(
+    "B11", without="holdfast.balancer.warm_up:WarmUp.released_now", by="tests.balancer.test_reconciler:released_again"
+)
 def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         site.start(simple(1, 2))
@@ -332,7 +336,7 @@ def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync
     play(story, tmp_path)
 
 
-@fault("B14", without="holdfast.balancer.desired.state:_event", by="tests.balancer.test_keeper:never_late")
+@fault("B14", without="holdfast.balancer.desired.state:_event", by="tests.balancer.test_reconciler:never_late")
 def test_B14_failures_of_a_late_prober_take_nobody_down(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))
@@ -354,7 +358,7 @@ async def nobody_notices(reconciler: Any) -> None:
 @fault(
     "B15",
     without="holdfast.balancer.reconciler:VipReconciler._watch_dataplane",
-    by="tests.balancer.test_keeper:nobody_notices",
+    by="tests.balancer.test_reconciler:nobody_notices",
 )
 def test_B15_a_dataplane_that_comes_back_empty_is_programmed_at_once(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
@@ -389,7 +393,7 @@ def test_a_dataplane_that_comes_back_empty_during_warm_up_waits_like_everything(
     play(story, tmp_path)
 
 
-@fault("B16", without="holdfast.balancer.reconciler:_still_there", by="tests.balancer.test_keeper:as_touched")
+@fault("B16", without="holdfast.balancer.reconciler:_still_there", by="tests.balancer.test_reconciler:as_touched")
 def test_B16_a_frontend_that_is_removed_between_event_and_handling_is_tolerated(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2, frontends=2, check=", fall: 1"))
@@ -487,7 +491,7 @@ def from_the_beginning(balancer: Any, frontend: Any, name: str, now: Instant) ->
 @fault(
     "B23",
     without="holdfast.balancer.desired.state:BalancerState._resumed",
-    by="tests.balancer.test_keeper:from_the_beginning",
+    by="tests.balancer.test_reconciler:from_the_beginning",
 )
 def test_B23_a_restart_goes_on_with_slow_start_and_begins_none(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.balancer.health import HealthState
 from holdfast.balancer.peers.digest import Digests, of_health, of_struct, of_table
 from holdfast.balancer.vip import BackendEntry, Value, VipKey, VipSettings
-from tests.balancer.conformance import ONE, TWO, V4
+from tests.balancer.dataplane.conformance import ONE, TWO, V4
 
 OBJECTS: list[tuple[VipKey, Value]] = [
     (VipKey(V4), VipSettings()),

@@ -19,7 +19,7 @@ from holdfast.balancer.dataplane.nftables.vip_update import UpdateSteps, VipUpda
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import BackendEntry, Vip, VipKey, VipSettings, backend
 from holdfast.netlink import wire
-from tests.balancer.conformance import ONE, SIX, TWO, V4, change
+from tests.balancer.dataplane.conformance import ONE, SIX, TWO, V4, change
 
 SHAPE = TableShape("holdfast", 251)
 
