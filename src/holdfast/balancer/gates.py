@@ -62,7 +62,7 @@ class HealthGate:
     silent_since: Instant | None = None
     """The last report of a prober that is silent; None while it reports."""
     has_results: bool = False
-    """Whether the prober has delivered any result since the start."""
+    """True once the prober has delivered a result since the start."""
     since: Instant = NEVER
     programmed: Programmed = lambda _key: None
 
@@ -79,7 +79,7 @@ class HealthGate:
         return None
 
     def _restores(self, change: Change[VipKey, Value]) -> bool:
-        """Tells whether the change only restores what was programmed and somebody took away (protection: B15)."""
+        """Tells whether the change only restores what another program removed (protection: B15)."""
         was = self.programmed(change.key)
         found, wanted = (None if side is None else side.value for side in (change.old, change.new))
         if was is None or wanted is None or found == was:

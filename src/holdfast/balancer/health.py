@@ -55,12 +55,12 @@ class HealthThresholds:
 
 @dataclass(frozen=True, slots=True)
 class CheckCount:
-    """One check of a backend: its verdict (unknown, up or down) and how many results in a row speak against it."""
+    """One check of a backend: its verdict (unknown, up or down) and the number of results in a row against it."""
 
     verdict: HealthState = HealthState.UNKNOWN
     against: int = 0
     careful: bool = False
-    """Whether one failure must not turn an unknown verdict into down, because it may be serving traffic (B25)."""
+    """One failure must not turn an unknown verdict into down, because the backend may be serving traffic (B25)."""
 
     @property
     def pace(self) -> ProbeInterval:
@@ -104,9 +104,9 @@ def fresh(checks: Iterable[str], now: Instant, *, serving: bool = False) -> Heal
 
 def rechecked(health: Health, checks: Iterable[str], changed: Iterable[str]) -> Health:
     """Health after a change of the checks: the state stays until the new checks have a verdict (B5)."""
-    anew = set(changed)
+    restarted = set(changed)
     careful = health.state is HealthState.UP
-    kept = {check: count for check, count in health.counts.items() if check not in anew}
+    kept = {check: count for check, count in health.counts.items() if check not in restarted}
     return replace(health, counts={check: kept.get(check, CheckCount(careful=careful)) for check in checks})
 
 
@@ -162,7 +162,7 @@ def _to(state: HealthState) -> Callable[[Health, Signal, Instant], Health]:
     return lambda health, signal, now: Health(state, health.counts, now, signal.why)
 
 
-def _anew(health: Health, signal: Signal, now: Instant) -> Health:
+def _restarted(health: Health, signal: Signal, now: Instant) -> Health:
     """Ends an operator's hold: the health from before it is too old to count."""
     return fresh(health.counts, now)
 
@@ -182,8 +182,8 @@ TRANSITIONS: Mapping[tuple[HealthState, HealthEvent], Callable[[Health, Signal, 
         (state, HealthEvent.DISABLE): _to(HealthState.DISABLED)
         for state in (HealthState.UNKNOWN, HealthState.UP, HealthState.DOWN, HealthState.PAUSED)
     },
-    (HealthState.PAUSED, HealthEvent.RESUME): _anew,
-    (HealthState.DISABLED, HealthEvent.ENABLE): _anew,
+    (HealthState.PAUSED, HealthEvent.RESUME): _restarted,
+    (HealthState.DISABLED, HealthEvent.ENABLE): _restarted,
     **{
         (state, HealthEvent.REMOVE): _to(HealthState.REMOVED)
         for state in HealthState

@@ -54,10 +54,10 @@ class VipSettings:
     """Attributes of a VIP. The dataplane says which of them can change without a rebuild."""
 
     sticky: bool = False
-    """Whether all flows of a client go to one backend (hash of the source address alone)."""
+    """All flows of a client go to one backend (hash of the source address alone)."""
     damaged: bool = False
-    """Whether the rules of the VIP differ from what this version writes. A damaged VIP is never wanted, so it is
-    repaired or removed."""
+    """The rules of the VIP differ from what this version writes. A damaged VIP is never wanted, so it is repaired or
+    removed."""
 
 
 @dataclass(frozen=True, slots=True)

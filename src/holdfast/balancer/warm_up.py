@@ -23,7 +23,7 @@ class WarmUpReason(Reason):
 
 
 class Trigger(Enum):
-    """Why a frontend was released; shown in the log."""
+    """Reason for the release of a frontend, shown in the log."""
 
     KNOWN = "all its backends are known"
     MAX_DELAY = "the start-up window is over"

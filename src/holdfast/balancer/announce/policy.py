@@ -65,9 +65,9 @@ class FrontendStatus(msgspec.Struct, frozen=True):
     state: HealthState
     programmed: bool
     released: bool = True
-    """Whether the warm-up has released the frontend."""
+    """True once the warm-up has released the frontend."""
     by_operator: bool = False
-    """Whether an operator holds every backend, so that the state does not depend on probes."""
+    """True if an operator holds every backend, so that the state does not depend on probes."""
     paused: str | None = None
     """Operator who paused the frontend, and the reason."""
 
@@ -86,7 +86,7 @@ class AnnounceInput(msgspec.Struct, frozen=True):
     """Revision of the complete configuration; None until there is one."""
     unreadable: tuple[str, ...] = ()
     warming: bool = False
-    """Whether unwanted addresses have to stay because of the warm-up."""
+    """True while unwanted addresses have to stay because of the warm-up."""
     prober_silent_since: Instant | None = None
     """Last report of a prober that is silent; None while it reports."""
     kept_vips: tuple[str, ...] = ()

@@ -9,11 +9,9 @@ import structlog
 
 from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
 from holdfast.balancer.vip import BackendEntry, Value, Vip, VipKey
-from holdfast.reconcile import Change, Op
+from holdfast.reconcile import Change
 
 log = structlog.get_logger(__name__)
-
-_VERBS = {Op.DELETE: "remove", Op.REPLACE: "change", Op.CREATE: "add"}
 
 
 class DryRunDataplane:
@@ -28,7 +26,7 @@ class DryRunDataplane:
 
     async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
         for change in changes:
-            log.info(f"would {_VERBS[change.op]}", key=str(change.key), value=_shown(change))
+            log.info("dry run, change not made", op=change.op.name.lower(), key=str(change.key), value=_shown(change))
             if change.new is None:
                 for key in [key for key in self._objects if _deleted_with(key, change.key)]:
                     del self._objects[key]

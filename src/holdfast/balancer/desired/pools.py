@@ -27,7 +27,7 @@ class PoolCandidate:
     ramped: int | None = None
     """Weight reduced by slow start; None for the full weight."""
     settled: bool = True
-    """Whether it has been in its state for one probe interval; a flush on down waits that long."""
+    """True once it has been in its state for one probe interval; a flush on down waits that long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class FrontendState:
     held: frozenset[BackendId] = frozenset()
     """Backends that an operator paused or disabled."""
     known: bool = True
-    """Whether any backend has a real state. Backends held by an operator say nothing about the others."""
+    """True if any backend has a real state. Backends held by an operator say nothing about the others."""
 
 
 class BalancerState:
@@ -69,7 +69,7 @@ class BalancerState:
         self.paced: dict[str, ProbeInterval] = {}
         """Targets whose pace has changed, until the reconciler sends them to the prober."""
         self.has_results = False
-        """Whether the prober has delivered any result since the start."""
+        """True once the prober has delivered a result since the start."""
         # Until the dataplane has been read, every backend may be one that it serves with (B25).
         self.health: dict[str, Health] = carry_over(Services(), services, {}, lambda _: True, now)
         self._history_length = history

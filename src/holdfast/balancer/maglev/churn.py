@@ -1,7 +1,7 @@
 """Churn: the number of buckets that a change moves, predicted before it is made.
 
 A bucket is moved when it had a backend and gets another one, or none: new flows in it go to another backend than
-before. Buckets of a table that served nobody are not moved. Building tables takes time; where many change at once, the
+before. Buckets of an empty table are not moved. Building tables takes time; where many change at once, the
 moves of an ideal table are `estimated` from the weights alone, which is never more than the real number.
 """
 

@@ -77,7 +77,7 @@ class ProbeResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def failed(self) -> bool:
-        """Whether the result counts against the backend."""
+        """True if the result counts against the backend."""
         return not (self.passed or self.late or self.code is ProbeCode.SOCKERR)
 
 
