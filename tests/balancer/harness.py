@@ -1,4 +1,4 @@
-"""A balancer on virtual time: the shipped reconciler, a dataplane in memory, and a prober that tells a given truth."""
+"""A balancer on virtual time: the real reconciler, a dataplane in memory, and a prober with given results."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class TruthfulProber:
             if self._truth.dead:
                 continue
             now = self._node.clock.now()
-            heard = [one for one in self.assigned.targets if one.id.partition("/")[0] not in self._truth.mute]
-            results = () if self._truth.blind else tuple(map(self._result, heard))
+            answering = [one for one in self.assigned.targets if one.id.partition("/")[0] not in self._truth.mute]
+            results = () if self._truth.blind else tuple(map(self._result, answering))
             yield ProbeReport(now, results, len(self.assigned.targets), trouble=self._truth.blind)
 
     def _result(self, target: TargetSpec) -> ProbeResult:

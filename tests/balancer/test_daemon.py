@@ -111,7 +111,7 @@ def daemon() -> Iterator[Daemon]:
             running.stop()
 
 
-def test_a_backend_that_dies_loses_its_weight_and_a_wish_survives_a_kill(daemon: Daemon) -> None:
+def test_a_failed_backend_loses_its_weight_and_an_intent_survives_a_kill(daemon: Daemon) -> None:
     daemon.comes_to(one=100, two=100)
     daemon.servers.pop(daemon.ports[0]).close()
     daemon.comes_to(one=0, two=100)
@@ -168,7 +168,7 @@ balancer: {{source: etcd, dataplane: {{kind: dry-run}}, startup-min-delay: 500ms
         asyncio.run(put())
 
 
-def test_what_stands_in_a_real_etcd_is_served_and_an_intent_is_kept_there(one_etcd: EtcdCluster) -> None:
+def test_services_in_a_real_etcd_are_served_and_intents_are_stored_there(one_etcd: EtcdCluster) -> None:
     with folder() as base:
         daemon = FromStore(base, one_etcd)
         try:

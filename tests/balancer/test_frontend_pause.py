@@ -1,4 +1,4 @@
-"""A paused frontend stays as it is programmed, whatever its backends do, until it is resumed or its time is over."""
+"""A paused frontend stays as it is programmed until it is resumed or the pause expires."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Operator:
     def start(self) -> None:
         """The balancer starts, also again."""
         self.site.start(simple(1, 2, frontends=2))
-        wishes = BalancerIntentFile(self._folder / "backends.json")
+        intents = BalancerIntentFile(self._folder / "backends.json")
         decisions = DecisionLog(self._folder / "decisions", "balancer.vips")
-        self._commands = BalancerCommands(self.site.reconciler, wishes, self.site.node.clock, decisions)
+        self._commands = BalancerCommands(self.site.reconciler, intents, self.site.node.clock, decisions)
         self._commands.apply_intents()
 
     async def __call__(self, do: str, name: str = "f1", **args: object) -> str:
@@ -78,7 +78,7 @@ def test_only_the_paused_frontend_stays_as_it_is_and_it_follows_when_resumed(tmp
     play(story, tmp_path)
 
 
-def test_a_pause_runs_out(tmp_path: Path) -> None:
+def test_a_pause_expires(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("pause", reason="migration", **{"for": "60s"})
         ask.site.truth.down = {"b1"}
@@ -102,27 +102,27 @@ def test_a_pause_survives_a_restart(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def test_status_and_explain_say_who_paused_it_why_and_what_opens_it(tmp_path: Path) -> None:
+def test_status_and_explain_show_who_paused_it_why_and_how_to_resume(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("pause", reason="migration")
         ask.site.truth.down = {"b1"}
         await asyncio.sleep(10)
         assert "up, paused by ada: “migration”" in ask.status()
-        told = ask.explain()
-        assert "ASKED     paused by ada: “migration”; opens by: holdfast resume frontend f1" in told
-        assert "held by intent: ada: “migration”: an operator paused it" in told
+        shown = ask.explain()
+        assert "ASKED     paused by ada: “migration”; opens by: holdfast resume frontend f1" in shown
+        assert "held by intent: ada: “migration”: an operator paused it" in shown
 
     play(story, tmp_path)
 
 
-def test_who_paused_and_resumed_it_is_in_its_history(tmp_path: Path) -> None:
+def test_the_history_shows_who_paused_and_resumed_it(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("pause", reason="migration")
         await ask("resume")
 
     play(story, tmp_path)
-    told = [one.sentence for one in history(tmp_path / "decisions", key="frontend/f1")]
-    assert told == [
+    shown = [one.sentence for one in history(tmp_path / "decisions", key="frontend/f1")]
+    assert shown == [
         "ada: f1 stays as it is programmed now, whatever its backends do: “migration”",
         "ada: f1 follows its backends again",
     ]
@@ -137,7 +137,7 @@ def test_who_paused_and_resumed_it_is_in_its_history(tmp_path: Path) -> None:
         ("disable", "f1", {"reason": "x"}, "'disable' is not a command for a frontend"),
     ],
 )
-def test_what_makes_no_sense_is_declined(
+def test_invalid_commands_are_declined(
     tmp_path: Path, do: str, name: str, args: dict[str, object], sentence: str
 ) -> None:
     async def story(ask: Operator) -> None:
@@ -147,7 +147,7 @@ def test_what_makes_no_sense_is_declined(
     play(story, tmp_path)
 
 
-def test_a_pause_that_stands_in_the_store_counts() -> None:
+def test_a_pause_in_the_store_takes_effect() -> None:
     scope, now = Scope(ScopeKind.FRONTEND, "f1"), datetime(2026, 1, 1, tzinfo=UTC)
     kept = Intent(what=IntentKind.PAUSE, scope=scope, who="ada", why="migration", since=now)
     assert list(catalog.intents({b"key": kept}, configuration("{}"), catalog.FleetAddresses(), now)) == [kept]

@@ -1,4 +1,4 @@
-"""What probe results and an operator's word make of a backend."""
+"""Health of a backend: probe results and operator commands."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_B10_a_disabled_backend_cannot_be_paused() -> None:
 @pytest.mark.parametrize(
     ("state", "event"), [pair for pair in product(HealthState, HealthEvent) if pair not in TRANSITIONS]
 )
-def test_what_a_state_does_not_know_raises(state: HealthState, event: HealthEvent) -> None:
+def test_an_event_that_a_state_does_not_know_raises(state: HealthState, event: HealthEvent) -> None:
     with pytest.raises(InvalidEvent):
         asked(Health(state), event)
 

@@ -1,4 +1,4 @@
-"""The balancer as a whole, on virtual time: starts, restarts, reloads, a lying world and a dying prober."""
+"""The balancer as a whole on virtual time: starts, restarts, reloads, failing backends and a failing prober."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def open_at_once(warm: WarmUp, frontend: str | None, now: Instant) -> None:
 
 
 @fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_reconciler:open_at_once")
-def test_B1_a_restart_while_a_backend_is_slow_to_answer_zeroes_nobody(tmp_path: Path) -> None:
+def test_B1_a_restart_while_a_backend_is_slow_sets_no_weight_to_zero(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2, 3)
         await settled(site, config)
@@ -97,12 +97,12 @@ def test_a_restart_with_unchanged_health_makes_no_write_at_all(tmp_path: Path, s
         await settled(site, config)
         apply_intents(site, intent(IntentKind.DISABLE, "b3"), intent(IntentKind.WEIGHT, "b4", 30))
         await asyncio.sleep(2)
-        wishes = site.reconciler.balancer.intents
+        intents = site.reconciler.balancer.intents
         for _ in range(3):
             site.node.kill()
             site.dataplane.calls.clear()
             site.start(config)
-            apply_intents(site, *wishes)
+            apply_intents(site, *intents)
             await asyncio.sleep(world.random.uniform(0.1, 90))
             assert site.dataplane.calls == []
         assert site.weights() == {"b1": 100, "b2": 0, "b3": 0, "b4": 30}
@@ -337,7 +337,7 @@ def test_B11_a_frontend_known_early_is_programmed_once_and_before_the_final_sync
 
 
 @fault("B14", without="holdfast.balancer.desired.state:_event", by="tests.balancer.test_reconciler:never_late")
-def test_B14_failures_of_a_late_prober_take_nobody_down(tmp_path: Path) -> None:
+def test_B14_failures_of_a_late_prober_take_no_backend_down(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))
         site.truth.late = True
@@ -432,7 +432,7 @@ def test_B21_a_silent_prober_closes_the_gate_instead_of_freezing_the_states(tmp_
 
 
 @fault("B15", without="holdfast.balancer.gates:HealthGate._restores")
-def test_B15_what_is_lost_while_the_prober_is_silent_is_given_back_at_once(tmp_path: Path) -> None:
+def test_B15_lost_objects_are_restored_at_once_while_the_prober_is_silent(tmp_path: Path) -> None:
     """Also to a backend in the midst of its slow start; but nothing that health alone would have changed."""
 
     async def story(world: World, site: Site) -> None:
@@ -455,7 +455,7 @@ def test_B15_what_is_lost_while_the_prober_is_silent_is_given_back_at_once(tmp_p
     play(story, tmp_path)
 
 
-def test_an_operators_word_passes_although_the_prober_is_silent(tmp_path: Path) -> None:
+def test_an_operator_intent_passes_although_the_prober_is_silent(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         await settled(site, simple(1, 2))
         site.truth.dead = True
@@ -469,7 +469,7 @@ def test_an_operators_word_passes_although_the_prober_is_silent(tmp_path: Path) 
 
 @pytest.mark.parametrize("how", ["dead", "blind"])
 @fault("B22", without="holdfast.balancer.gates:HealthGate.judge")
-def test_B22_without_a_prober_at_the_start_what_was_adopted_stays(tmp_path: Path, how: str) -> None:
+def test_B22_without_a_prober_at_the_start_the_adopted_state_stays(tmp_path: Path, how: str) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2)
         await settled(site, config)
@@ -493,7 +493,7 @@ def from_the_beginning(balancer: Any, frontend: Any, name: str, now: Instant) ->
     without="holdfast.balancer.desired.state:BalancerState._resumed",
     by="tests.balancer.test_reconciler:from_the_beginning",
 )
-def test_B23_a_restart_goes_on_with_slow_start_and_begins_none(tmp_path: Path) -> None:
+def test_B23_a_restart_continues_slow_starts_and_begins_none(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2, extra="slow_start: 100s")
         await settled(site, config)
@@ -517,7 +517,7 @@ def test_B23_a_restart_goes_on_with_slow_start_and_begins_none(tmp_path: Path) -
 
 
 @fault("B25", without="holdfast.balancer.desired.state:BalancerState._is_serving", returns=False)
-def test_B25_one_lost_probe_after_a_restart_flushes_nobody(tmp_path: Path) -> None:
+def test_B25_one_lost_probe_after_a_restart_flushes_no_backend(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         config = simple(1, 2)
         await settled(site, config)
@@ -534,7 +534,7 @@ def test_B25_one_lost_probe_after_a_restart_flushes_nobody(tmp_path: Path) -> No
     play(story, tmp_path)
 
 
-def test_a_refused_change_is_tried_again_and_holds_up_nobody_else(tmp_path: Path) -> None:
+def test_a_refused_change_is_retried_and_delays_no_other(tmp_path: Path) -> None:
     async def story(world: World, site: Site) -> None:
         stubborn = VipKey(Vip.of("192.0.2.1", "tcp", 80))
         site.dataplane.refuse = lambda change: "no room" if change.key == stubborn else None

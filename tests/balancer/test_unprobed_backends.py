@@ -1,4 +1,4 @@
-"""A frontend of which an operator holds one backend, while nothing is known of the others yet."""
+"""A frontend with one backend held by an operator, while the health of the others is unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ frontends:
 )
 
 
-def test_what_was_adopted_stays_and_stays_announced_until_something_is_known(tmp_path: Path) -> None:
+def test_the_adopted_state_stays_announced_until_health_is_known(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         site = Site(world.node("lb"), tmp_path)
         site.start(CONFIG)

@@ -1,4 +1,4 @@
-"""Hands off after a start, in three phases; each frontend let through exactly once."""
+"""Warm-up after a start in three phases; each frontend is released exactly once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_before_min_delay_nothing_is_touched_however_much_is_known() -> None:
     assert reason(warm, None, 4.9) is WarmUpReason.MIN_DELAY
 
 
-def test_between_the_delays_a_frontend_goes_as_soon_as_it_is_known() -> None:
+def test_between_the_delays_a_frontend_is_released_as_soon_as_it_is_known() -> None:
     warm, let = window().released_now({"web": True, "dns": False}, at(6))
     assert let == {"web": Trigger.KNOWN}
     assert reason(warm, "web", 6) is None
@@ -41,7 +41,7 @@ def test_between_the_delays_a_frontend_goes_as_soon_as_it_is_known() -> None:
     assert reason(warm, None, 6) is WarmUpReason.FULL_SYNC
 
 
-def test_at_max_delay_the_rest_goes_with_what_is_known() -> None:
+def test_at_max_delay_the_rest_is_released_with_what_is_known() -> None:
     warm, let = window().released_now({"dns": False}, at(30))
     assert let == {"dns": Trigger.MAX_DELAY}
     assert warm.phase(at(30)) is WarmUpPhase.OVER

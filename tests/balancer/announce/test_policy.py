@@ -1,4 +1,4 @@
-"""Announcing fails static: only down, or gone, withdraws an address, after the delay; all else leaves it as found."""
+"""The announce policy fails static: only a frontend that is down or gone is withdrawn, after its delay."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_frontend_that_is_up_and_programmed_is_announced() -> None:
         (an_input(status(paused="ada: “migration”")), "intent"),
     ],
 )
-def test_an_address_does_not_come_before_its_time(received: AnnounceInput, gate: str) -> None:
+def test_an_address_is_not_announced_while_a_gate_holds_it(received: AnnounceInput, gate: str) -> None:
     policy, now = after(received)
     assert label(adding(policy, now)) == gate
 
@@ -79,7 +79,7 @@ def test_an_address_does_not_come_before_its_time(received: AnnounceInput, gate:
         (an_input(kept_vips=("192.0.2.80",)), "vip_programmed"),
     ],
 )
-def test_an_address_stays_however_long_nobody_can_tell(received: AnnounceInput, gate: str) -> None:
+def test_an_address_stays_while_the_state_of_its_frontend_is_uncertain(received: AnnounceInput, gate: str) -> None:
     policy, now = after(received, received)
     assert policy.wanted() == []
     assert label(withdrawing(policy, now + Duration(days=1))) == gate
@@ -91,7 +91,7 @@ def test_a_frontend_that_is_down_loses_its_address_after_its_delay() -> None:
     assert withdrawing(policy, now + seconds(10)) is None
 
 
-def test_a_frontend_that_was_up_in_between_starts_its_delay_anew() -> None:
+def test_a_frontend_that_was_up_in_between_restarts_its_delay() -> None:
     policy, now = after(an_input(status(HealthState.DOWN)), an_input(status()), an_input(status(HealthState.DOWN)))
     assert label(withdrawing(policy, now + seconds(9.9))) == "withdraw_delay"
 
@@ -107,13 +107,13 @@ def test_the_delay_of_a_frontend_that_is_gone_begins_when_its_vip_may_go() -> No
     assert label(withdrawing(policy, now + seconds(4.9))) == "withdraw_delay"
 
 
-def test_after_a_gap_in_the_news_a_delay_begins_anew() -> None:
+def test_after_a_gap_in_the_inputs_a_delay_starts_again() -> None:
     policy, now = after(an_input(status(HealthState.DOWN)), an_input(status(HealthState.DOWN)), every=60)
     assert label(withdrawing(policy, now + seconds(9.9))) == "withdraw_delay"
     assert withdrawing(policy, now + seconds(10)) is None
 
 
-def test_what_an_operator_took_out_is_withdrawn_although_the_prober_is_silent() -> None:
+def test_a_frontend_held_by_an_operator_is_withdrawn_although_the_prober_is_silent() -> None:
     policy, now = after(an_input(status(HealthState.DOWN, by_operator=True), prober_silent_since=START))
     assert withdrawing(policy, now + seconds(10)) is None
 

@@ -1,4 +1,4 @@
-"""Announced addresses on the real kernel: put there, found again, taken away; what is not ours stays."""
+"""Announced addresses on the real kernel: added, read back and removed; foreign addresses stay."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def machine(request: pytest.FixtureRequest, namespaces: NamespaceNetwork, tmp_pa
     return Machine(namespaces.namespace("lb"), tmp_path / "announced.json", marks=request.param)
 
 
-def test_what_is_announced_is_there_and_is_found_again(machine: Machine) -> None:
+def test_an_announced_address_is_on_its_device_and_is_read_back(machine: Machine) -> None:
     assert machine.change(Op.CREATE, FOUR, SIX) == [None, None]
     assert "192.0.2.80/32" in machine.shown()
     assert "2001:db8::80/128" in machine.shown()
@@ -61,7 +61,7 @@ def test_what_is_announced_is_there_and_is_found_again(machine: Machine) -> None
     assert machine.found() == {FOUR, SIX}
 
 
-def test_what_is_withdrawn_is_gone(machine: Machine) -> None:
+def test_a_withdrawn_address_is_gone(machine: Machine) -> None:
     machine.change(Op.CREATE, FOUR, SIX)
     assert machine.change(Op.DELETE, SIX) == [None]
     assert machine.found() == {FOUR}
@@ -89,7 +89,7 @@ def test_the_address_of_a_device_that_is_gone_is_gone_with_it(machine: Machine) 
     assert machine.change(Op.DELETE, AnnouncedAddress.of("192.0.2.80", "anycast0")) == [None]
 
 
-def test_without_the_right_to_it_is_one_sentence(namespaces: NamespaceNetwork, tmp_path: Path) -> None:
+def test_without_permission_the_error_is_one_sentence(namespaces: NamespaceNetwork, tmp_path: Path) -> None:
     script = (
         "import asyncio, pathlib, sys\n"
         "from holdfast.balancer.announce.policy import AnnouncedAddress\n"

@@ -1,4 +1,4 @@
-"""A VIP that is to go stays in the dataplane until its address is withdrawn; the reconciler on virtual time."""
+"""A VIP is deleted only after its address is withdrawn; the reconciler on virtual time."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_announcer_that_has_been_silent_for_long_is_not_waited_for(tmp_path: 
     play(story, tmp_path)
 
 
-def test_what_the_brake_holds_does_not_begin_to_go(tmp_path: Path) -> None:
+def test_a_vip_held_by_the_brake_stays_announced(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
         everything = [f"192.0.2.{n}" for n in range(1, 7)]
         site.reload(simple(1, 2, frontends=6, extra=ANNOUNCED))
@@ -108,7 +108,7 @@ def test_what_the_brake_holds_does_not_begin_to_go(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def test_what_only_waits_for_its_address_is_not_said_to_stay(tmp_path: Path) -> None:
+def test_a_vip_that_waits_for_its_withdrawal_does_not_count_as_kept(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
         report(site, "192.0.2.3")
         site.reload(simple(1, 2, frontends=2, extra=ANNOUNCED))

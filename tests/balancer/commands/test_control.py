@@ -1,4 +1,4 @@
-"""An operator's commands on backends: what they do, what they refuse, and that they are kept."""
+"""Commands on backends: their effects, refusals, and storage."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Operator:
 
     def __init__(self, site: Site, folder: Path) -> None:
         self.site = site
-        self.wishes = BalancerIntentFile(folder / "intents" / "balancer.backends.json")
+        self.intents = BalancerIntentFile(folder / "intents" / "balancer.backends.json")
         decisions = DecisionLog(folder / "decisions", "balancer.vips")
-        self.commands = BalancerCommands(site.reconciler, self.wishes, site.node.clock, decisions)
+        self.commands = BalancerCommands(site.reconciler, self.intents, site.node.clock, decisions)
         self.commands.apply_intents()
 
     async def __call__(self, do: str, name: str, **args: object) -> str:
@@ -75,15 +75,15 @@ def test_disable_takes_the_place_of_pause_and_enable_ends_it(tmp_path: Path) -> 
     async def story(ask: Operator) -> None:
         await ask("pause", "b1", reason="new disk")
         await ask("disable", "b1", reason="broken disk")
-        assert [intent.what for intent in ask.wishes.all()] == [IntentKind.DISABLE]
+        assert [intent.what for intent in ask.intents.all()] == [IntentKind.DISABLE]
         await ask("enable", "b1")
-        assert ask.wishes.all() == ()
+        assert ask.intents.all() == ()
         assert ask.site.weights() == {"b1": 100, "b2": 100}
 
     play(story, tmp_path)
 
 
-def test_a_weight_goes_before_the_configuration_and_back(tmp_path: Path) -> None:
+def test_an_operator_weight_overrides_the_configuration_until_it_is_reset(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         assert await ask("weight", "b1", weight=10, reason="canary") == "b1 has weight 10"
         assert ask.site.weights() == {"b1": 10, "b2": 100}
@@ -99,7 +99,7 @@ def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path)
         await ask("disable", "b1", reason="broken disk")
         assert await ask.refused("pause", "b1", reason="oops") == "b1: a backend that is disabled cannot be paused"
         assert ask.site.reconciler.balancer.health["b1"].state is HealthState.DISABLED
-        assert [intent.what for intent in ask.wishes.all()] == [IntentKind.DISABLE]
+        assert [intent.what for intent in ask.intents.all()] == [IntentKind.DISABLE]
 
     play(story, tmp_path)
 
@@ -118,15 +118,15 @@ def test_B10_pause_on_a_disabled_backend_is_refused_and_not_kept(tmp_path: Path)
         ("reboot", "b1", {}, "'reboot' is not a command for a backend"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, do: str, name: str, args: dict[str, object], said: str) -> None:
+def test_invalid_commands_are_refused(tmp_path: Path, do: str, name: str, args: dict[str, object], said: str) -> None:
     async def story(ask: Operator) -> None:
         assert (await ask.refused(do, name, **args)).startswith(said)
-        assert ask.wishes.all() == ()
+        assert ask.intents.all() == ()
 
     play(story, tmp_path)
 
 
-def test_a_wish_runs_out(tmp_path: Path) -> None:
+def test_an_intent_expires(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         said = await ask("pause", "b1", reason="new disk", **{"for": "30s"})
         assert "until 00:01:10Z" in said
@@ -139,7 +139,7 @@ def test_a_wish_runs_out(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def test_wishes_survive_a_restart(tmp_path: Path) -> None:
+def test_intents_survive_a_restart(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")
         ask.site.node.kill()
@@ -153,14 +153,14 @@ def test_wishes_survive_a_restart(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def test_a_file_of_wishes_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "wishes.json"
+def test_an_unreadable_intent_file_stops_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "intents.json"
     path.write_text("[{")
     with pytest.raises(RuntimeError, match="repair it, or delete it to drop all intents"):
         BalancerIntentFile(path)
 
 
-def test_what_was_asked_is_remembered_with_who_and_why(tmp_path: Path) -> None:
+def test_an_intent_is_stored_with_operator_and_reason(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")
 
@@ -170,15 +170,15 @@ def test_what_was_asked_is_remembered_with_who_and_why(tmp_path: Path) -> None:
     assert "“broken disk”" in asked[0].sentence
 
 
-def test_explain_tells_the_whole_story_of_a_backend(tmp_path: Path) -> None:
+def test_explain_shows_the_history_of_a_backend(tmp_path: Path) -> None:
     async def story(ask: Operator) -> None:
         await ask("disable", "b1", reason="broken disk")
         view = BalancerViews(ask.site.reconciler, ask.site.node.clock.now())
-        told = view.explain_backend(ask.site.reconciler.balancer.services.backends["b1"])
-        assert told["state"] == "disabled"
-        assert told["why"] == "ada: “broken disk”"
-        assert [(one["old"], one["new"]) for one in told["transitions"]] == [("unknown", "up"), ("up", "disabled")]
-        assert told["entries"][0]["programmed"] == told["entries"][0]["wanted"] == 0
+        shown = view.explain_backend(ask.site.reconciler.balancer.services.backends["b1"])
+        assert shown["state"] == "disabled"
+        assert shown["why"] == "ada: “broken disk”"
+        assert [(one["old"], one["new"]) for one in shown["transitions"]] == [("unknown", "up"), ("up", "disabled")]
+        assert shown["entries"][0]["programmed"] == shown["entries"][0]["wanted"] == 0
 
     play(story, tmp_path)
 

@@ -1,4 +1,4 @@
-"""The dataplanes that need no kernel, held to what every dataplane must do; and the fake's own flows."""
+"""The conformance suite on dataplanes without a kernel, and the flows of the fake."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_down_without_flush_keeps_the_flows_but_disabled_never_does() -> None:
     assert one(S.DISABLED, standby=False, flush_on_down=False) == Share(0, kill=True)
 
 
-def test_slow_start_weighs_less() -> None:
+def test_slow_start_reduces_the_weight() -> None:
     assert one(S.UP, standby=False, ramped=4) == Share(4)
 
 

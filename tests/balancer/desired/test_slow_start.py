@@ -1,4 +1,4 @@
-"""A backend that comes up gets its weight step by step, and a restart goes on where the last process was."""
+"""Slow start: the weight grows in steps, and a restart continues it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_weight_grows_in_ten_steps(second: float, weight: int) -> None:
     assert slow_start.weight(100, BEGAN, LENGTH, BEGAN + seconds(second)) == weight
 
 
-def test_without_a_length_or_a_beginning_there_is_no_ramp() -> None:
+def test_without_a_length_or_a_start_there_is_no_slow_start() -> None:
     assert slow_start.weight(100, BEGAN, seconds(0), BEGAN) == 100
     assert slow_start.weight(100, slow_start.DONE, LENGTH, BEGAN) == 100
 
@@ -43,6 +43,6 @@ def test_a_restart_meets_exactly_the_weight_that_was_programmed(full: int, secon
 
 
 @given(st.integers(0, 100), st.integers(1, 100))
-def test_whatever_weight_is_found_the_ramp_ends(found: int, full: int) -> None:
+def test_a_resumed_slow_start_ends_whatever_weight_is_found(found: int, full: int) -> None:
     began = slow_start.resumed(full, found, LENGTH, BEGAN)
     assert slow_start.weight(full, began, LENGTH, BEGAN + LENGTH) == full

@@ -1,4 +1,4 @@
-"""Tables: even, the same everywhere, and moved no more than they must be."""
+"""Maglev tables: even shares, the same on every machine, and few moves per change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _turns_in(round_: int, weight: int) -> int:
 
 @settings(max_examples=30, deadline=None)
 @given(backends)
-def test_the_short_cuts_give_the_table_of_the_definition(weights: dict[BackendId, int]) -> None:
+def test_the_optimised_table_equals_the_definition(weights: dict[BackendId, int]) -> None:
     equal = table(weights, 251)[1].tolist() == textbook(weights, 251)
     assert equal
 
@@ -99,7 +99,7 @@ def test_a_weight_of_zero_means_none() -> None:
     assert away not in table({**fleet(3), away: 0}, 251)[0]
 
 
-def test_nobody_serving_is_an_empty_table() -> None:
+def test_without_backends_the_table_is_empty() -> None:
     serving, built = table({}, 251)
     assert serving == ()
     assert set(built.tolist()) == {-1}
@@ -175,7 +175,7 @@ def test_every_process_builds_the_same_table() -> None:
     assert len(runs) == 1
 
 
-def test_churn_counts_what_goes_elsewhere_and_not_what_was_served_by_nobody() -> None:
+def test_churn_counts_moved_buckets_and_not_those_of_an_empty_table() -> None:
     one, two = fleet(2)
     assert predicted({}, {one: 100}, 251) == Churn(0, 251)
     assert predicted({one: 100}, {}, 251) == Churn(251, 251)

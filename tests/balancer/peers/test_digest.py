@@ -1,4 +1,4 @@
-"""Digests: equal for equal peers, whatever the order; and they say which input differs."""
+"""Digests are equal for equal peers, whatever the order, and show which input differs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_weight_or_a_setting_makes_another_table() -> None:
     assert len({of_table(OBJECTS), of_table(lighter), of_table(sticky)}) == 3
 
 
-def test_health_does_not_tell_how_an_operator_holds_a_backend() -> None:
+def test_the_health_digest_ignores_how_an_operator_holds_a_backend() -> None:
     assert (
         of_health({"a": HealthState.PAUSED})
         == of_health({"a": HealthState.DISABLED})

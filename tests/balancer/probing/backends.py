@@ -1,4 +1,4 @@
-"""Backends of all kinds, good and bad: nginx, openssl, and sockets that behave as no server should."""
+"""Backends of all kinds: nginx, openssl, and sockets that misbehave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prober to hold in the hand: probes one target, or several, until there are as many results as wanted."""
+"""A prober that a test turns itself, until it has as many results as wanted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PATIENT = seconds(20)
 NOW = SystemClock().now
 
 
-class Hand:
-    """Turns a prober by hand, and keeps what it finds."""
+class ManualProber:
+    """Turns a prober, and collects its results."""
 
     def __init__(self, now: Callable[[], Instant] = NOW) -> None:
         self.results: list[ProbeResult] = []
@@ -50,8 +50,8 @@ class Hand:
 
 
 @contextmanager
-def hand(now: Callable[[], Instant] = NOW) -> Iterator[Hand]:
-    made = Hand(now)
+def manual_prober(now: Callable[[], Instant] = NOW) -> Iterator[ManualProber]:
+    made = ManualProber(now)
     try:
         yield made
     finally:
@@ -61,7 +61,7 @@ def hand(now: Callable[[], Instant] = NOW) -> Iterator[Hand]:
 def probe(address: str, port: int, *, backend_header: str = "", **settings: object) -> ProbeResult:
     """One probe of one target."""
     check = HealthCheck(**{"type": "tcp", "timeout": PATIENT, "interval": Duration(milliseconds=1), **settings})  # type: ignore[arg-type]
-    with hand() as prober:
+    with manual_prober() as prober:
         prober.assign(TargetSpec("backend", address, port, check, backend_header))
         (result,) = prober.collect(1)
     return result

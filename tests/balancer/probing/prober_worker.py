@@ -1,4 +1,4 @@
-"""The prober as the balancer meets it: a worker process of its own, at the other end of a line."""
+"""The prober as a worker process, with a client as the balancer has one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROLE = "balancer"
 
 
 class ProberWorker:
-    """The process, and what it has reported so far."""
+    """The process, and its reports so far."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = RolePaths(ROLE, folder / "run", folder / "state")
@@ -35,7 +35,7 @@ class ProberWorker:
         self.process = Process(
             [sys.executable, "-P", "-m", "holdfast.runtime.daemon.worker", *words], log=folder / "log"
         )
-        self.line = ProberClient(self.paths.socket(PROBES_SOCKET))
+        self.client = ProberClient(self.paths.socket(PROBES_SOCKET))
         self.reports: list[ProbeReport] = []
 
     @property
@@ -44,21 +44,21 @@ class ProberWorker:
 
     @property
     def state(self) -> str:
-        """What it shows on the board."""
+        """Its state on the board."""
         pulse = self._board.cell(PROBER.name, Pulse).read()
         return "" if pulse is None else pulse.state
 
-    def call(self) -> None:
-        """Opens the line, and keeps it open."""
-        self._listening = asyncio.create_task(self._listen())
+    def connect(self) -> None:
+        """Connects, and reconnects when the connection breaks."""
+        self._receiving = asyncio.create_task(self._receive())
 
-    async def hang_up(self) -> None:
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
+    async def disconnect(self) -> None:
+        self._receiving.cancel()
+        await asyncio.gather(self._receiving, return_exceptions=True)
 
-    async def _listen(self) -> None:
-        async with aclosing(self.line.reports()) as heard:
-            async for report in heard:
+    async def _receive(self) -> None:
+        async with aclosing(self.client.reports()) as received:
+            async for report in received:
                 self.reports.append(report)
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -72,12 +72,12 @@ class ProberWorker:
 
 @asynccontextmanager
 async def prober_worker(folder: Path) -> AsyncIterator[ProberWorker]:
-    """A prober that is listened to."""
+    """A running prober with a connected client."""
     worker = ProberWorker(folder)
     worker.process.start()
-    worker.call()
+    worker.connect()
     try:
         yield worker
     finally:
-        await worker.hang_up()
+        await worker.disconnect()
         worker.process.stop()

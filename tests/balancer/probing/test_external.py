@@ -1,4 +1,4 @@
-"""What `holdfast probe` makes of results, and of URLs."""
+"""`holdfast probe`: statistics of results, and parsing of URLs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_errors_are_counted_by_kind_and_a_late_one_proves_nothing() -> None:
     assert seen.last_error == "L7STS as expected"
 
 
-def test_who_answered_is_tallied() -> None:
+def test_answers_are_counted_by_backend() -> None:
     assert observed(passed(1, "a"), passed(1, "b"), passed(1, "a"), passed(1)).answered_by == {"a": 2, "b": 1}
 
 

@@ -1,4 +1,4 @@
-"""The prober as a whole: orders, paces, absences, and thousands of targets at once."""
+"""The prober as a whole: assignments, intervals, stalls, and thousands of targets at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.model.base.time import Duration, Instant, seconds
 from holdfast.testing.fault import fault
 from tests.balancer.probing import backends
 from tests.balancer.probing.backends import HERE
-from tests.balancer.probing.harness import NOW, PATIENT, Hand, hand
+from tests.balancer.probing.harness import NOW, PATIENT, ManualProber, manual_prober
 
 TENTH = seconds(0.1)
 HOUR = seconds(3_600)
@@ -56,16 +56,16 @@ class Backend:
         backends.slow(peer, 0.0)
 
     @contextmanager
-    def probed(self) -> Iterator[Hand]:
+    def probed(self) -> Iterator[ManualProber]:
         """Ten times a second, by this prober."""
-        with backends.server(self.manners) as port, hand(self.now) as prober:
+        with backends.server(self.manners) as port, manual_prober(self.now) as prober:
             prober.assign(web(port, interval=TENTH))
             try:
                 yield prober
             finally:
                 self._may_answer.release(100)  # whoever still waits for an answer
 
-    def answers_once(self, prober: Hand, after: Duration) -> None:
+    def answers_once(self, prober: ManualProber, after: Duration) -> None:
         """Lets time pass until it is probed, and so much more until it answers."""
         prober.turn(0)
         while len(prober.lateness) == len(prober.results):
@@ -115,8 +115,8 @@ def test_B4_a_struggling_backend_gets_one_probe_at_a_time_and_no_flood_afterward
     assert distances(prober.results) == [seconds(0.5)] * 3 + [TENTH] * 3
 
 
-def test_what_did_not_change_keeps_its_cadence_and_its_probe() -> None:
-    with backends.server(backends.mute) as port, hand() as prober:
+def test_an_unchanged_target_keeps_its_schedule_and_its_probe() -> None:
+    with backends.server(backends.mute) as port, manual_prober() as prober:
         kept = web(port, "kept", interval=HOUR)
         prober.assign(kept)
         prober.until(lambda: bool(prober.lateness), "the first probe starts")
@@ -130,8 +130,8 @@ def test_what_did_not_change_keeps_its_cadence_and_its_probe() -> None:
         assert len(prober.lateness) == starts
 
 
-def test_a_target_that_is_gone_is_not_heard_of_again() -> None:
-    with backends.server(backends.mute) as port, hand() as prober:
+def test_a_removed_target_yields_no_more_results() -> None:
+    with backends.server(backends.mute) as port, manual_prober() as prober:
         prober.assign(web(port, interval=Duration(milliseconds=1), timeout=seconds(0.2)))
         prober.until(lambda: bool(prober.lateness), "the first probe starts")
         prober.assign()
@@ -143,7 +143,7 @@ def test_a_target_that_is_gone_is_not_heard_of_again() -> None:
 
 
 def test_a_changed_check_replaces_the_probe_under_way() -> None:
-    with backends.server(backends.mute) as mute, hand() as prober:
+    with backends.server(backends.mute) as mute, manual_prober() as prober:
         prober.assign(web(mute, interval=Duration(milliseconds=1)))
         prober.until(lambda: bool(prober.lateness), "the first probe starts")
         prober.assign(web(mute, type="tcp", interval=Duration(milliseconds=1)))
@@ -151,7 +151,7 @@ def test_a_changed_check_replaces_the_probe_under_way() -> None:
 
 
 def test_a_faster_pace_takes_effect_at_once() -> None:
-    with backends.server(backends.slow) as port, hand() as prober:
+    with backends.server(backends.slow) as port, manual_prober() as prober:
         prober.assign(
             web(port, interval=HOUR, fast_interval=Duration(milliseconds=50)), paces={"web": ProbeInterval.FAST}
         )
@@ -172,14 +172,14 @@ def gone_away(peer: socket.socket) -> None:
 
 
 @fault("B14", without="holdfast.balancer.probing.schedule:ProberStalls.late", returns=False)
-def test_B14_what_failed_while_the_prober_was_away_does_not_count() -> None:
+def test_B14_a_failure_during_a_stall_does_not_count() -> None:
     clock, is_away = MovableClock(), threading.Event()
 
     def manners(peer: socket.socket) -> None:
         is_away.wait(30)
         gone_away(peer)
 
-    with backends.server(manners) as port, hand(clock.now) as prober:
+    with backends.server(manners) as port, manual_prober(clock.now) as prober:
         prober.assign(web(port, interval=HOUR))
         while not prober.lateness:
             prober.prober.turn()
@@ -203,7 +203,7 @@ class StopsInTheMiddle(MovableClock):
         return seen
 
 
-def test_B14_what_failed_while_the_prober_stood_still_in_the_middle_of_its_work_does_not_count() -> None:
+def test_B14_a_failure_during_a_stall_in_the_middle_of_a_turn_does_not_count() -> None:
     clock, asked, may_go = StopsInTheMiddle(), threading.Event(), threading.Event()
 
     def manners(peer: socket.socket) -> None:
@@ -211,7 +211,7 @@ def test_B14_what_failed_while_the_prober_stood_still_in_the_middle_of_its_work_
         asked.set()
         may_go.wait(30)
 
-    with backends.server(manners) as port, hand(clock.now) as prober:
+    with backends.server(manners) as port, manual_prober(clock.now) as prober:
         prober.assign(web(port, interval=HOUR))
         while not asked.is_set():
             prober.prober.turn()
@@ -224,12 +224,12 @@ def test_B14_what_failed_while_the_prober_stood_still_in_the_middle_of_its_work_
 
 
 def test_B14_a_backend_that_is_down_counts_while_the_prober_is_in_time() -> None:
-    with backends.server(gone_away) as port, hand() as prober:
+    with backends.server(gone_away) as port, manual_prober() as prober:
         prober.assign(web(port, interval=TENTH))
         prober.until(lambda: any(result.failed for result in prober.results), "a failure that counts")
 
 
-def test_B14_an_answer_that_came_while_the_prober_was_away_is_an_answer() -> None:
+def test_B14_an_answer_that_arrived_during_a_stall_counts() -> None:
     clock, answered = MovableClock(), threading.Event()
 
     def manners(peer: socket.socket) -> None:
@@ -237,7 +237,7 @@ def test_B14_an_answer_that_came_while_the_prober_was_away_is_an_answer() -> Non
         peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         answered.set()
 
-    with backends.server(manners) as port, hand(clock.now) as prober:
+    with backends.server(manners) as port, manual_prober(clock.now) as prober:
         prober.assign(web(port, interval=HOUR, timeout=seconds(15)))
         while not prober.lateness:
             prober.prober.turn()
@@ -247,9 +247,9 @@ def test_B14_an_answer_that_came_while_the_prober_was_away_is_an_answer() -> Non
     assert result.passed
 
 
-def test_after_an_absence_nothing_is_caught_up_and_targets_stay_spread() -> None:
+def test_after_a_stall_missed_probes_are_not_made_up_for_and_targets_stay_spread() -> None:
     clock = MovableClock()
-    with hand(clock.now) as prober:
+    with manual_prober(clock.now) as prober:
         targets = [TargetSpec(str(index), HERE, 1, HealthCheck(type="tcp", interval=HOUR)) for index in range(100)]
         prober.assign(*targets)
         prober.turn()
@@ -260,7 +260,7 @@ def test_after_an_absence_nothing_is_caught_up_and_targets_stay_spread() -> None
 
 
 def test_thousands_of_targets_each_get_their_turn() -> None:
-    with backends.server(lambda _peer: None) as port, hand() as prober:
+    with backends.server(lambda _peer: None) as port, manual_prober() as prober:
         targets = [
             TargetSpec(
                 str(index),
@@ -276,7 +276,7 @@ def test_thousands_of_targets_each_get_their_turn() -> None:
 
 
 def test_a_flood_from_one_backend_does_not_keep_the_others_waiting() -> None:
-    with backends.server(backends.flood) as loud, backends.server(backends.slow) as quiet, hand() as prober:
+    with backends.server(backends.flood) as loud, backends.server(backends.slow) as quiet, manual_prober() as prober:
         prober.assign(web(loud, "loud", interval=Duration(milliseconds=1)), web(quiet, "quiet", interval=TENTH))
         prober.until(lambda: sum(result.target == "quiet" for result in prober.results) >= 10, "the quiet one is heard")
     assert all(result.passed for result in prober.results if result.target == "quiet")

@@ -1,4 +1,4 @@
-"""Each check against real servers: good ones, and those that are bad in every way we know."""
+"""Each check type against real servers: working ones, and broken ones of every known kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import reserved_ports
 from tests.balancer.probing import backends
 from tests.balancer.probing.backends import HERE, Authority
-from tests.balancer.probing.harness import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, manual_prober, probe
 
 IMPATIENT = seconds(1)
 TENTH = seconds(0.1)
@@ -67,7 +67,7 @@ def test_tcp_a_full_queue_times_out() -> None:
     assert result.latency >= IMPATIENT
 
 
-def test_tcp_the_application_is_not_bothered() -> None:
+def test_tcp_the_application_never_sees_the_connection() -> None:
     """Only a prober that is held up for longer than the kernel delays its acknowledgement (40 ms) is noticed: of twenty
     probes most are not."""
     bothered = 0
@@ -81,12 +81,12 @@ def test_tcp_the_application_is_not_bothered() -> None:
     assert bothered <= 10
 
 
-def test_tcp_a_socket_that_reaches_itself_has_reached_nobody(namespaces: NamespaceNetwork) -> None:
+def test_tcp_a_socket_that_connects_to_itself_fails(namespaces: NamespaceNetwork) -> None:
     port = "40000"
     home = namespaces.namespace("self")
     home.run("sysctl", "-qw", f"net.ipv4.ip_local_port_range={port} {port}")
     script = f"""
-from tests.balancer.probing.harness import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, manual_prober, probe
 print(probe("127.0.0.1", {port}, type="tcp").code.value)
 """
     assert home.run(*_python(script)).strip() == "L4CON"
@@ -95,7 +95,7 @@ print(probe("127.0.0.1", {port}, type="tcp").code.value)
 def test_no_route_is_our_fault_and_does_not_count(namespaces: NamespaceNetwork) -> None:
     island = namespaces.namespace("island")
     script = """
-from tests.balancer.probing.harness import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, manual_prober, probe
 for type in ("tcp", "icmp"):
     result = probe("192.0.2.1", 80, type=type)
     print(result.code.value, result.passed, result.failed)
@@ -103,12 +103,12 @@ for type in ("tcp", "icmp"):
     assert island.run(*_python(script)).split("\n")[:2] == ["SOCKERR False False"] * 2
 
 
-def test_an_address_that_nobody_has_fails(namespaces: NamespaceNetwork) -> None:
+def test_an_unused_address_fails(namespaces: NamespaceNetwork) -> None:
     here, there = namespaces.namespace("here"), namespaces.namespace("there")
     namespaces.cable(here, there, "10.9.0.1/24", "10.9.0.2/24")
     script = """
 from holdfast.model.base.time import seconds
-from tests.balancer.probing.harness import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, manual_prober, probe
 for type in ("tcp", "icmp"):
     print(probe("10.9.0.77", 80, type=type, timeout=seconds(0.5)).passed)
     print(probe("10.9.0.2", 80, type=type).code.value)
@@ -135,20 +135,20 @@ def test_a_source_address_that_we_do_not_have_is_our_fault() -> None:
 
 
 @pytest.mark.parametrize("address", [HERE, "::1", "127.0.0.77"])
-def test_icmp_somebody_answers(address: str) -> None:
+def test_icmp_a_reply_passes(address: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("raw ICMP needs root here")
     assert probe(address, 0, type="icmp").code is ProbeCode.L3OK
 
 
-def test_icmp_a_router_that_gives_up_is_heard(namespaces: NamespaceNetwork) -> None:
+def test_icmp_an_error_of_a_router_is_reported(namespaces: NamespaceNetwork) -> None:
     here, router = namespaces.namespace("here"), namespaces.namespace("router")
     namespaces.cable(here, router, "10.9.0.1/24", "10.9.0.2/24")
     here.run("ip", "route", "add", "default", "via", "10.9.0.2")
     router.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.icmp_ratelimit=0")
     router.run("ip", "route", "add", "unreachable", "192.0.2.0/24")
     script = """
-from tests.balancer.probing.harness import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, manual_prober, probe
 result = probe("192.0.2.1", 0, type="icmp")
 print(result.code.value, result.detail)
 """
@@ -165,7 +165,7 @@ def test_icmp_over_raw_and_over_ping_sockets(namespaces: NamespaceNetwork, group
     home = namespaces.namespace("home")
     home.run("sysctl", "-qw", f"net.ipv4.ping_group_range={groups}")
     script = f"""
-from tests.balancer.probing.harness import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, manual_prober, probe
 print(probe({address!r}, 0, type="icmp").code.value)
 """
     assert home.run(*_python(script)).strip() == "L3OK"
@@ -175,7 +175,7 @@ def test_icmp_that_is_not_allowed_says_what_would_allow_it(namespaces: Namespace
     home = namespaces.namespace("home")
     script = """
 import os
-from tests.balancer.probing.harness import PATIENT, hand, probe
+from tests.balancer.probing.harness import PATIENT, manual_prober, probe
 os.setgid(65534)
 os.setuid(65534)
 result = probe("127.0.0.1", 0, type="icmp")
@@ -222,7 +222,7 @@ def test_B20_a_redirect_passes_only_where_it_is_expected(nginx: tuple[int, int])
     assert probe(HERE, nginx[0], type="http", path="/moved", status=("302",)).passed
 
 
-def test_http_to_a_tls_port_is_an_answer_that_does_not_please(nginx: tuple[int, int]) -> None:
+def test_http_to_a_tls_port_fails(nginx: tuple[int, int]) -> None:
     assert probe(HERE, nginx[1], type="http").code is ProbeCode.L7STS
 
 
@@ -238,12 +238,12 @@ def test_http_to_a_tls_port_is_an_answer_that_does_not_please(nginx: tuple[int, 
         (backends.body_flood, ProbeCode.L7OK),
     ],
 )
-def test_http_servers_without_manners(manners: backends.Manners, expected: ProbeCode) -> None:
+def test_http_broken_servers(manners: backends.Manners, expected: ProbeCode) -> None:
     with backends.server(manners) as port:
         assert probe(HERE, port, type="http").code is expected
 
 
-def test_http_a_flood_is_not_swallowed_in_search_of_a_word() -> None:
+def test_http_a_flood_is_read_only_up_to_the_limit() -> None:
     with backends.server(backends.body_flood) as port:
         result = probe(HERE, port, type="http", body="OK")
     assert result.code is ProbeCode.L7RSP
@@ -252,7 +252,7 @@ def test_http_a_flood_is_not_swallowed_in_search_of_a_word() -> None:
 
 @pytest.mark.parametrize("manners", [backends.mute, backends.trickle])
 @pytest.mark.parametrize(("kind", "expected"), [("http", ProbeCode.L7TOUT), ("https", ProbeCode.L6TOUT)])
-def test_who_never_finishes_an_answer_times_out(manners: backends.Manners, kind: str, expected: ProbeCode) -> None:
+def test_an_unfinished_answer_times_out(manners: backends.Manners, kind: str, expected: ProbeCode) -> None:
     timeout = IMPATIENT
     if (manners, kind) == (backends.trickle, "https"):
         expected, timeout = ProbeCode.L6RSP, PATIENT  # what trickles in is no TLS
@@ -334,7 +334,10 @@ def test_https_new_authorities_count_from_the_next_probe_on(tmp_path: Path) -> N
     authority, trusted = Authority(tmp_path), tmp_path / "trusted.pem"
     trusted.write_bytes(Authority(tmp_path / "old").file.read_bytes())
     check = HealthCheck(type="https", host="www.example.org", ca_file=str(trusted), timeout=PATIENT, interval=TENTH)
-    with or_skip(backends.s_server(tmp_path, *authority.certificate("www.example.org"))) as port, hand() as prober:
+    with (
+        or_skip(backends.s_server(tmp_path, *authority.certificate("www.example.org"))) as port,
+        manual_prober() as prober,
+    ):
         prober.assign(TargetSpec("web", HERE, port, check))
         assert prober.collect(1)[0].code is ProbeCode.L6RSP
         trusted.with_suffix(".new").write_bytes(authority.file.read_bytes())

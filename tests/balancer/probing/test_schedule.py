@@ -1,4 +1,4 @@
-"""Cadence in virtual time: probes that take as long as we say, on a clock that we move."""
+"""Probe schedule in virtual time: probes with a given duration, on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_faster_pace_does_not_wait_for_the_slow_one_to_come_round() -> None:
 
 
 @given(st.integers(0, 10**11), intervals)
-def test_after_an_absence_every_target_keeps_its_place_in_the_interval(away: int, every: int) -> None:
+def test_after_a_stall_every_target_keeps_its_offset_in_the_interval(away: int, every: int) -> None:
     now = START + away
     beat = realigned(START, now, every)
     assert now <= beat
@@ -136,14 +136,14 @@ def test_a_prober_that_wakes_in_time_is_never_late() -> None:
     assert not absences.late(START, START, MS)
 
 
-def test_the_prober_looks_up_often_enough_to_notice_its_own_absence() -> None:
+def test_the_prober_wakes_often_enough_to_notice_its_own_stalls() -> None:
     absences = ProberStalls()
     absences.woke(START)
     assert absences.sleeps(START, None) - START <= TENTH
     assert absences.woke(START + 5 * SECOND) >= 4900 * MS
 
 
-def test_B14_a_probe_under_way_while_the_prober_was_away_is_late_and_the_next_is_not() -> None:
+def test_B14_a_probe_running_during_a_stall_is_late_and_the_next_is_not() -> None:
     absences, bound = ProberStalls(), tolerance(SECOND)
     absences.woke(START)
     absences.sleeps(START, START + 10 * MS)
@@ -161,7 +161,7 @@ def test_B14_a_probe_that_started_too_late_is_late() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=40), st.integers(0, 10_000))
-def test_forgetting_short_absences_forgets_no_lateness(sleeps: list[tuple[int, int]], began: int) -> None:
+def test_dropping_short_stalls_misses_no_lateness(sleeps: list[tuple[int, int]], began: int) -> None:
     absences, every, bound = ProberStalls(), [], 100 * MS
     now = START
     absences.woke(now)

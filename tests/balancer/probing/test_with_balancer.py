@@ -1,4 +1,4 @@
-"""The prober inside a whole balancer: whatever happens to it, no backend pays for it, and somebody takes over."""
+"""The prober inside a whole balancer: its failures take no backend down, and the supervisor replaces it."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def probes(daemon: Daemon) -> float:
 
 def states(daemon: Daemon, backend: str) -> set[str]:
     """All states that a backend has been in."""
-    told = json.loads(daemon.ask("explain", "backend", backend, "-o", "json").stdout)
-    return {one["new"] for one in told["transitions"]}
+    shown = json.loads(daemon.ask("explain", "backend", backend, "-o", "json").stdout)
+    return {one["new"] for one in shown["transitions"]}
 
 
 def test_B21_a_prober_that_is_killed_is_replaced_and_its_successor_sees_what_happens(balancer: Daemon) -> None:
@@ -64,7 +64,7 @@ def test_B21_a_prober_that_is_killed_is_replaced_and_its_successor_sees_what_hap
     assert "down" not in states(balancer, "two")
 
 
-def test_B14_B21_a_prober_that_stands_still_is_noticed_and_no_backend_goes_down(balancer: Daemon) -> None:
+def test_B14_B21_a_stopped_prober_is_noticed_and_no_backend_goes_down(balancer: Daemon) -> None:
     frozen = prober_of(balancer)
     assert frozen is not None
     os.kill(frozen, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""The prober's process: frozen, killed, cut off, ignored, and sent into namespaces that come and go."""
+"""The prober's process: stopped, killed, without a reader, and in namespaces that come and go."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def web(port: int, name: str = "web", **settings: object) -> TargetSpec:
     return TargetSpec(name, HERE, port, check)
 
 
-def test_it_probes_what_it_is_told_and_reports(tmp_path: Path) -> None:
+def test_it_probes_its_assignment_and_reports(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
-        prober.line.assign(Assignment((web(port), web(1, "closed", type="tcp")), {"web": ProbeInterval.FAST}))
+        prober.client.assign(Assignment((web(port), web(1, "closed", type="tcp")), {"web": ProbeInterval.FAST}))
         await prober.until(lambda: len({result.target for result in prober.results}) == 2, "both are reported")
         await prober.until(lambda: prober.state == "probing 2 targets", "the board tells")
         codes = {result.target: result.code for result in prober.results}
@@ -61,7 +61,7 @@ def test_it_probes_what_it_is_told_and_reports(tmp_path: Path) -> None:
 
 def test_it_ends_in_order_in_the_middle_of_its_work(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
-        prober.line.assign(Assignment(tuple(web(port, f"web{index}") for index in range(20))))
+        prober.client.assign(Assignment(tuple(web(port, f"web{index}") for index in range(20))))
         await prober.until(lambda: len(prober.results) > 20, "it works")
         prober.process.stop()
         assert "task failed" not in prober.process.output
@@ -71,7 +71,7 @@ def test_it_ends_in_order_in_the_middle_of_its_work(tmp_path: Path) -> None:
         with_prober(tmp_path, scenario)
 
 
-def test_it_reports_also_when_there_is_nothing_to_say(tmp_path: Path) -> None:
+def test_it_reports_also_without_results(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
         await prober.until(lambda: len(prober.reports) >= 5, "empty reports come")
         await prober.until(lambda: prober.state == "waiting: balancer", "the board tells")
@@ -82,17 +82,17 @@ def test_it_reports_also_when_there_is_nothing_to_say(tmp_path: Path) -> None:
 
 def test_a_paced_order_changes_the_interval(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
-        prober.line.assign(Assignment((web(port, interval=seconds(3_600), fast_interval=TENTH),)))
-        prober.line.pace({"web": ProbeInterval.FAST})
+        prober.client.assign(Assignment((web(port, interval=seconds(3_600), fast_interval=TENTH),)))
+        prober.client.pace({"web": ProbeInterval.FAST})
         await prober.until(lambda: len(prober.results) >= 3, "it is probed at the fast pace")
 
     with backends.server(backends.slow) as port:
         with_prober(tmp_path, scenario)
 
 
-def test_a_balancer_that_starts_anew_gets_what_it_wants_and_the_old_line_is_over(tmp_path: Path) -> None:
+def test_a_restarted_balancer_gets_its_assignment_and_the_old_connection_is_closed(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
-        prober.line.assign(Assignment((web(port),)))
+        prober.client.assign(Assignment((web(port),)))
         await prober.until(lambda: bool(prober.results), "the first balancer hears")
         prober.process.kill()
         before = len(prober.reports)
@@ -103,19 +103,21 @@ def test_a_balancer_that_starts_anew_gets_what_it_wants_and_the_old_line_is_over
         with_prober(tmp_path, scenario)
 
 
-def test_orders_that_are_not_understood_end_the_line_and_not_the_prober(tmp_path: Path) -> None:
+def test_invalid_orders_end_the_connection_and_not_the_prober(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
         path = prober.paths.socket("probes")
-        await prober.until(path.exists, "the line is there")
+        await prober.until(path.exists, "the socket exists")
         for nonsense in (b"\xff\xff\xff\xff", b"\0\0\0\x03abc", frame(prober.reports[0]) if prober.reports else b"\0"):
             reader, writer = await asyncio.open_unix_connection(str(path))
             writer.write(nonsense)
             writer.write_eof()
-            with contextlib.suppress(ConnectionResetError):  # the line ends with some of the nonsense still unread
+            with contextlib.suppress(
+                ConnectionResetError
+            ):  # the connection ends with some of the nonsense still unread
                 while await reader.read(65_536):
                     pass
             writer.close()
-        prober.line.assign(Assignment((web(port),)))
+        prober.client.assign(Assignment((web(port),)))
         await prober.until(lambda: bool(prober.results), "it still takes orders")
         assert prober.process.alive
 
@@ -123,7 +125,7 @@ def test_orders_that_are_not_understood_end_the_line_and_not_the_prober(tmp_path
         with_prober(tmp_path, scenario)
 
 
-def test_while_nobody_listens_the_newest_result_of_each_target_waits(tmp_path: Path) -> None:
+def test_without_a_reader_the_newest_result_of_each_target_waits(tmp_path: Path) -> None:
     asked: list[float] = []
 
     def manners(peer: socket.socket) -> None:
@@ -131,13 +133,13 @@ def test_while_nobody_listens_the_newest_result_of_each_target_waits(tmp_path: P
         backends.slow(peer)
 
     async def scenario(prober: ProberWorker) -> None:
-        prober.line.assign(Assignment((web(port, interval=Duration(milliseconds=50)),)))
+        prober.client.assign(Assignment((web(port, interval=Duration(milliseconds=50)),)))
         await prober.until(lambda: bool(prober.results), "it begins")
-        await prober.hang_up()
+        await prober.disconnect()
         known, probed = len(prober.results), len(asked)
-        await prober.until(lambda: len(asked) > probed + 10, "probing goes on")
-        prober.call()
-        await prober.until(lambda: len(prober.results) > known, "it is heard again")
+        await prober.until(lambda: len(asked) > probed + 10, "probing continues")
+        prober.connect()
+        await prober.until(lambda: len(prober.results) > known, "its results arrive again")
         before, after = prober.results[known - 1 : known + 1]
         assert after.started - before.started > 5 * Duration(milliseconds=50)
 
@@ -178,13 +180,13 @@ def hesitant_tls(authority: Authority) -> Callable[[socket.socket], None]:
 
 
 @fault("B14", without="holdfast.balancer.probing.schedule:ProberStalls.late", returns=False)
-def test_B14_a_prober_that_was_frozen_for_seconds_fails_nobody(tmp_path: Path) -> None:
+def test_B14_a_prober_frozen_for_seconds_reports_no_failures(tmp_path: Path) -> None:
     """Half of the probes are under way when it is stopped, and their servers have given up when it goes on."""
 
     async def scenario(prober: ProberWorker) -> None:
         check = HealthCheck(type="https", verify=False, interval=seconds(0.4), timeout=seconds(2))
         targets = tuple(TargetSpec(f"web{index}", HERE, port, check) for index in range(20))
-        prober.line.assign(Assignment(targets))
+        prober.client.assign(Assignment(targets))
         await prober.until(lambda: len({result.target for result in prober.results}) == 20, "all are probed")
         before = len(prober.results)
         prober.process.pause()
@@ -207,7 +209,7 @@ def test_B14_it_probes_from_inside_a_namespace_and_follows_its_name(
     name = home.system_name
 
     async def scenario(prober: ProberWorker) -> None:
-        prober.line.assign(Assignment((web(8099, type="http"),), namespace=name))
+        prober.client.assign(Assignment((web(8099, type="http"),), namespace=name))
         await prober.until(lambda: any(result.passed for result in prober.results), "it gets an answer in there")
         run([tool("ip"), "netns", "delete", name])
         await prober.until(lambda: name in prober.reports[-1].trouble, "it says that the namespace is gone")
@@ -229,9 +231,9 @@ def test_B14_it_probes_from_inside_a_namespace_and_follows_its_name(
         first.stop()
 
 
-def test_a_namespace_that_is_not_there_is_trouble_and_nobody_is_down(tmp_path: Path) -> None:
+def test_a_missing_namespace_is_reported_as_trouble_and_no_backend_is_down(tmp_path: Path) -> None:
     async def scenario(prober: ProberWorker) -> None:
-        prober.line.assign(Assignment((web(1, type="tcp"),), namespace="nowhere"))
+        prober.client.assign(Assignment((web(1, type="tcp"),), namespace="nowhere"))
         await prober.until(lambda: bool(prober.reports) and bool(prober.reports[-1].trouble), "it says so")
         assert prober.reports[-1].trouble == (
             "network namespace nowhere is unreachable: No such file or directory; ip netns lists those that there are"

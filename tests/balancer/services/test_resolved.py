@@ -1,4 +1,4 @@
-"""What is configured about announcing is what is announced, from a file and from the store."""
+"""Announce settings from a file and from the store."""
 
 from __future__ import annotations
 

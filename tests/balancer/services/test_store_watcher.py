@@ -1,4 +1,4 @@
-"""Frontends from the store: the whole job on virtual time, with a store that is away, foreign, thrown back or odd."""
+"""Services from the store: the whole worker on virtual time, with a store that is unreachable, foreign or restored."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def intent(what: IntentKind, target: ScopeTarget, name: str) -> Intent:
     return Intent(what=what, scope=Scope(target, name), who="ada", why="new disk", since=WALL_START)
 
 
-def test_what_the_store_says_is_served_and_followed(tmp_path: Path) -> None:
+def test_services_in_the_store_are_served_and_watched(tmp_path: Path) -> None:
     async def story(site: StoreSite) -> None:
         await site.fill()
         site.start()
@@ -155,7 +155,7 @@ def test_a_restart_with_the_store_there_makes_no_write(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def test_a_value_that_makes_no_sense_keeps_its_last_good_object(tmp_path: Path) -> None:
+def test_an_unreadable_value_keeps_its_last_good_object(tmp_path: Path) -> None:
     async def story(site: StoreSite) -> None:
         await site.fill()
         site.start()
@@ -168,7 +168,7 @@ def test_a_value_that_makes_no_sense_keeps_its_last_good_object(tmp_path: Path) 
     play(story, tmp_path)
 
 
-def test_while_a_value_was_never_understood_nothing_is_removed(tmp_path: Path) -> None:
+def test_while_an_unreadable_value_has_no_last_good_object_nothing_is_removed(tmp_path: Path) -> None:
     async def story(site: StoreSite) -> None:
         await site.fill(frontends=2)
         site.start()
@@ -234,7 +234,7 @@ def test_an_intent_in_the_store_is_every_balancers(tmp_path: Path) -> None:
     simulate(1, scenario)
 
 
-def test_two_objects_for_one_place_do_not_stop_the_rest(tmp_path: Path) -> None:
+def test_two_frontends_with_one_vip_do_not_stop_the_rest(tmp_path: Path) -> None:
     async def story(site: StoreSite) -> None:
         await site.fill()
         await site.put(FRONTEND, "g1", Frontend(address="192.0.2.1", port=80))
@@ -249,7 +249,7 @@ def test_two_objects_for_one_place_do_not_stop_the_rest(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def test_a_check_that_is_not_there_yet_makes_nobody_up(tmp_path: Path) -> None:
+def test_a_check_that_does_not_exist_yet_brings_no_backend_up(tmp_path: Path) -> None:
     async def story(site: StoreSite) -> None:
         await site.fill()
         await site.put(BACKEND, "b2", Backend(address="10.0.0.2", port=80, healthcheck=("later",)))
@@ -263,7 +263,7 @@ def test_a_check_that_is_not_there_yet_makes_nobody_up(tmp_path: Path) -> None:
     play(story, tmp_path)
 
 
-def test_peers_say_what_they_program_and_which_input_differs(tmp_path: Path) -> None:
+def test_peers_report_what_they_program_and_which_input_differs(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         one, other = (StoreSite(world, world.node(name), tmp_path / name) for name in ("one", "other"))
         await one.fill()

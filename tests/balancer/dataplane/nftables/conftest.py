@@ -1,4 +1,4 @@
-"""The ground that traffic tests stand on: one site per file, a fresh balancer per test."""
+"""Fixtures of the traffic tests: one site per file, a new balancer per test."""
 
 from __future__ import annotations
 

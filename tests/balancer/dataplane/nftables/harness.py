@@ -1,4 +1,4 @@
-"""Real traffic through the kernel: servers that say who they are, clients that keep their connections, one balancer."""
+"""Real traffic through the kernel: servers that name themselves, clients with lasting connections, one balancer."""
 
 from __future__ import annotations
 

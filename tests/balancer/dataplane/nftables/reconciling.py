@@ -1,4 +1,4 @@
-"""The shipped reconciler on the real kernel and the real clock, with a prober that tells a given truth."""
+"""The real reconciler on the real kernel and clock, with a prober with given results."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Truthful:
 async def keeping(
     config: BalancerSettings, dataplane: VipDataplane, folder: Path, *, complete: bool = True
 ) -> AsyncIterator[tuple[VipReconciler, Truthful]]:
-    """A reconciler that runs. `complete`: whether its source has told everything."""
+    """A running reconciler. `complete`: whether its source is complete."""
     clock, prober = SystemClock(), Truthful()
     balancer = BalancerState(resolve_services(config), WarmUp(clock.now(), _NO_WARM_UP, _NO_WARM_UP))
     context = Context(clock, Vitals(clock), DecisionLog(folder, "balancer.vips"), WorkerMetrics())

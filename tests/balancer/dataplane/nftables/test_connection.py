@@ -1,4 +1,4 @@
-"""Whoever cannot use nftables is told so in one sentence, and nothing is tried. And the tool ends with who uses it."""
+"""Without permission or tool, nftables is refused in one sentence; and the tool ends with its balancer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_without_the_capability(namespace: Namespace, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_with_both_there_is_none(namespace: Namespace) -> None:
+def test_with_capability_and_tool_nothing_is_refused(namespace: Namespace) -> None:
     assert inside(namespace.system_name, lambda: refusal_of_nftables("holdfast")) is None
 
 

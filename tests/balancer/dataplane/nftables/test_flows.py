@@ -1,4 +1,4 @@
-"""What outlives what: connections every change of the table, the table every restart, foreign tables us."""
+"""Connections survive changes of the table, the table survives restarts, and foreign tables stay untouched."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def nobody(_kernel: NftConnection) -> None:
 
 
 @fault("B18", without="holdfast.balancer.dataplane.nftables.connection:NftConnection.owner", by=f"{__name__}:nobody")
-def test_B18_a_table_of_that_name_that_is_somebody_elses_is_left_alone(ground: Ground) -> None:
+def test_B18_a_table_of_another_program_with_our_name_is_not_touched(ground: Ground) -> None:
     hook = "type nat hook prerouting priority -100; policy accept;"
     ground.nft(f"table inet {TABLE} {{ chain prerouting {{ {hook} ip daddr 10.9.9.9 accept; }}; }}")
     before = ground.nft("list", "ruleset")
@@ -293,7 +293,7 @@ def test_a_table_of_another_size_takes_over_without_a_gap(ground: Ground) -> Non
     ],
     ids=" ".join,
 )
-def test_what_somebody_did_to_our_table_is_noticed_and_put_right(ground: Ground, tampering: tuple[str, ...]) -> None:
+def test_changes_of_our_table_by_others_are_noticed_and_repaired(ground: Ground, tampering: tuple[str, ...]) -> None:
     ground.make(*served())
     before = ground.read()
 
@@ -310,7 +310,7 @@ def test_what_somebody_did_to_our_table_is_noticed_and_put_right(ground: Ground,
     assert is_served(ground)
 
 
-def test_buckets_that_somebody_changed_are_noticed_by_a_full_look_and_put_right(ground: Ground) -> None:
+def test_changed_buckets_are_noticed_by_a_full_read_and_repaired(ground: Ground) -> None:
     ground.make(*served())
     before = ground.read()
     ground.nft("flush", "map", "inet", TABLE, buckets_of(V4, SIZE))
@@ -333,7 +333,7 @@ def test_elements_that_do_not_fit_are_removed_with_the_next_change(ground: Groun
     assert "192.0.2.77" not in text
 
 
-def test_changes_in_foreign_tables_cost_a_look_and_no_write(ground: Ground) -> None:
+def test_changes_in_foreign_tables_cost_a_read_and_no_write(ground: Ground) -> None:
     ground.make(*served())
     before, writes = ground.read(), ground.plane.writes
     ground.nft("add", "table", "inet", "other")

@@ -111,7 +111,7 @@ def test_an_operator_asks_where_a_flow_goes_and_what_is_wrong_with_the_machine(
     assert "ipv6" not in served
 
 
-def test_the_doctor_has_something_to_say_before_the_first_start(ground: Ground, tmp_path: Path) -> None:
+def test_the_doctor_reports_before_the_first_start(ground: Ground, tmp_path: Path) -> None:
     with not_forwarding(ground):
         from_file, from_etcd = (doctor(ground, tmp_path, config) for config in (CONFIG, FROM_ETCD))
     assert "BAD   forwarding net.ipv4.ip_forward is not 1" in from_file

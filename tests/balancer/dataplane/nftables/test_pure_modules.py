@@ -1,4 +1,4 @@
-"""The parts that think: names and comments that can be read back, steps in the right order, the kernel's hash."""
+"""Pure modules: names and comments that are read back, the order of steps, the kernel's hash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_key_of_a_vip_is_read_back(vip: Vip) -> None:
 
 
 @given(st.sampled_from(VIP_MAPS), st.binary(max_size=40))
-def test_a_key_that_is_nobodys_is_refused_and_not_misread(where: layout.VipMap, key: bytes) -> None:
+def test_a_foreign_key_is_refused(where: layout.VipMap, key: bytes) -> None:
     try:
         vip = where.vip(key)
     except ValueError:
@@ -74,7 +74,7 @@ def test_the_comment_of_an_entry_is_read_back(key: VipKey, entry: BackendEntry) 
         "192.0.2.1:80/tcp 10.0.0.1:99999 weight 1",
     ],
 )
-def test_a_comment_of_somebody_else_is_no_entry(comment: str) -> None:
+def test_a_foreign_comment_is_not_an_entry(comment: str) -> None:
     with pytest.raises(ValueError, match=r"not an entry|not a VIP|not a port|Octet"):
         layout.entry_from(comment)
 
@@ -89,7 +89,7 @@ def test_names_are_what_the_tool_takes_and_of_one_vip(vip: Vip) -> None:
 
 
 @given(KEYS)
-def test_a_mark_is_ours_the_same_every_time_and_nobody_elses(key: VipKey) -> None:
+def test_a_mark_is_stable_and_unique(key: VipKey) -> None:
     first = mark_of(key, ())
     assert layout.is_mark(first)
     assert mark_of(key, ()) == first
@@ -134,7 +134,7 @@ def planned(snapshot: TableSnapshot, update: VipUpdate) -> UpdateSteps:
     return steps(update, snapshot, before, set(snapshot.marks()))
 
 
-def test_what_is_as_wanted_costs_no_write() -> None:
+def test_an_unchanged_update_makes_no_write() -> None:
     snapshot = settled((ONE, BackendEntry(100)), (TWO, BackendEntry(0, kill=True)))
     found = planned(snapshot, VipUpdate.of(V4, snapshot.contents[V4]))
     assert not found.first
@@ -176,7 +176,7 @@ def test_a_vip_that_goes_ends_all_its_flows() -> None:
     ("key", "word"),
     [(VipKey(V4, SIX), "not of the address family"), (VipKey(Vip.of("192.0.2.9", "tcp", 1), ONE), "no such VIP")],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(key: VipKey, word: str) -> None:
+def test_impossible_entries_are_refused_with_a_sentence(key: VipKey, word: str) -> None:
     update = VipUpdate.of(key.vip, settled((ONE, BackendEntry(1))).contents.get(key.vip, VipContent()))
     assert word in (update.take(change(key, BackendEntry(1))) or "")
 

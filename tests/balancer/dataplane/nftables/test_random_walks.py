@@ -115,13 +115,13 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_the_kernel_holds_what_was_told_whatever_happens_between(ground: Ground, seed: int) -> None:
+def test_the_kernel_holds_what_was_written_whatever_happens_in_between(ground: Ground, seed: int) -> None:
     walk_on(ground, seed, steps=40)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 140))
-def test_the_kernel_holds_what_was_told_over_long_walks(ground: Ground, seed: int) -> None:
+def test_the_kernel_holds_what_was_written_over_long_walks(ground: Ground, seed: int) -> None:
     walk_on(ground, seed, steps=400)
 
 

@@ -1,4 +1,4 @@
-"""A whole reconciler on the real kernel: what it makes, leaves, restores, and can explain."""
+"""A whole reconciler on the real kernel: what it writes, keeps, restores, and explains."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def never(_plane: NftablesDataplane) -> None:
 
 
 @fault("B15", without="holdfast.balancer.dataplane.nftables.dataplane:NftablesDataplane.lost", by=f"{__name__}:never")
-def test_B15_a_table_that_was_deleted_behind_our_back_is_restored(ground: Ground, tmp_path: Path) -> None:
+def test_B15_a_table_deleted_by_another_program_is_restored(ground: Ground, tmp_path: Path) -> None:
     async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: reconciler.target.held == ALL)
         await compared(reconciler)
@@ -98,7 +98,7 @@ def test_B15_a_table_that_is_deleted_while_the_prober_is_silent_does_not_wait_fo
 
 
 @fault("B24", without="holdfast.reconcile.sync:SyncGate.judge")
-def test_B24_no_vip_goes_while_the_source_has_not_told_everything(ground: Ground, tmp_path: Path) -> None:
+def test_B24_no_vip_is_deleted_before_the_source_is_complete(ground: Ground, tmp_path: Path) -> None:
     other = Vip.of("192.0.2.99", "tcp", 80)
     ground.make(change(VipKey(other), VipSettings()), change(VipKey(other, WEB4["web-1"]), BackendEntry(100)))
 
@@ -154,7 +154,7 @@ def test_a_flow_is_explained_as_it_goes_and_as_a_new_one_would(ground: Ground, t
         ("10.0.0.1:5", "192.0.2.1:80/sctp", "cannot have the protocol"),
     ],
 )
-def test_a_flow_that_cannot_be_told_is_declined_in_a_sentence(
+def test_a_flow_that_cannot_be_traced_is_declined_in_a_sentence(
     ground: Ground, tmp_path: Path, source: str, to: str, sentence: str
 ) -> None:
     async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
@@ -165,7 +165,7 @@ def test_a_flow_that_cannot_be_told_is_declined_in_a_sentence(
     kept(ground, tmp_path, story)
 
 
-def test_what_passes_and_what_disturbs_can_be_measured(ground: Ground, tmp_path: Path) -> None:
+def test_traffic_and_disturbances_are_measured(ground: Ground, tmp_path: Path) -> None:
     async def story(plane: NftablesDataplane, reconciler: VipReconciler, prober: Truthful) -> None:
         await comes_true(lambda: reconciler.target.held == ALL)
         flows = await asyncio.to_thread(lambda: by_server(ground.connect(V4, 10)))
@@ -215,7 +215,7 @@ async def measured(reconciler: VipReconciler) -> dict[str, Counters]:
     return {backend: passed for (_, backend), passed in reconciler.meter.passed.items()}
 
 
-def test_a_dataplane_that_cannot_tell_says_so(tmp_path: Path) -> None:
+def test_a_dataplane_that_cannot_trace_flows_is_named(tmp_path: Path) -> None:
     async def ask() -> None:
         async with keeping(site(), FakeDataplane(), tmp_path) as (reconciler, _):
             with pytest.raises(Declined, match="fake cannot trace flows"):

@@ -1,4 +1,4 @@
-"""A table of another size: VIPs go over to it one by one, each when its turn comes, and serve all the while."""
+"""Tables of another size: VIPs change one by one, and serve all the while."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def resized(ground: Ground) -> None:
     ground.read()
 
 
-def test_a_vip_goes_over_while_another_may_not_yet(ground: Ground) -> None:
+def test_a_vip_changes_size_while_another_may_not_yet(ground: Ground) -> None:
     ground.make(*served(V4), *served(V6))
     resized(ground)
     ground.make(*served(V4))

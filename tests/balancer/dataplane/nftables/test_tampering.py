@@ -22,7 +22,7 @@ def served(vip: Vip = V4) -> list[Change[VipKey, Value]]:
     return [change(VipKey(vip), VipSettings()), *(change(VipKey(vip, one), BackendEntry(100)) for one in WEB4.values())]
 
 
-def test_a_chain_of_somebody_in_our_table_goes_and_then_there_is_rest(ground: Ground) -> None:
+def test_a_foreign_chain_in_our_table_is_removed_once(ground: Ground) -> None:
     ground.make(*served())
     before = ground.read()
     hooked = "{ type nat hook prerouting priority -99; }"
@@ -36,7 +36,7 @@ def test_a_chain_of_somebody_in_our_table_goes_and_then_there_is_rest(ground: Gr
     assert is_served(ground)
 
 
-def test_a_chain_of_somebody_that_leads_to_a_vip_does_not_keep_the_vip_from_going(ground: Ground) -> None:
+def test_a_foreign_chain_that_refers_to_a_vip_does_not_prevent_its_deletion(ground: Ground) -> None:
     ground.make(*served())
     ground.nft(f"add chain inet {TABLE} zz; add rule inet {TABLE} zz goto vip-192.0.2.1-tcp-80")
     ground.make(change(VipKey(V4), None))
@@ -115,7 +115,7 @@ def test_a_client_that_began_while_the_table_was_gone_is_served_when_it_is_back(
         ground.nft("delete", "table", "inet", "firewall")
 
 
-def test_a_flow_that_somebody_answers_is_not_cut_by_a_new_vip(ground: Ground) -> None:
+def test_an_answered_flow_is_not_ended_by_a_new_vip(ground: Ground) -> None:
     ground.make(*served())
     (flow,) = ground.connect(Vip(4, WEB4["web-1"].address, 17, PORT))
     assert flow.server() == "web-1"

@@ -1,4 +1,4 @@
-"""Clients through VIPs on the real kernel: who answers them, who keeps answering, and who is refused."""
+"""Clients through VIPs on the real kernel: which backend answers, stays, or refuses."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_servers_see_the_client(ground: Ground) -> None:
     assert flow.asked().split()[1] == flow.source[0]
 
 
-def test_what_passes_is_counted_by_backend(ground: Ground) -> None:
+def test_traffic_is_counted_by_backend(ground: Ground) -> None:
     ground.make(*served(V4))
     flows = by_server(ground.connect(V4, 30))
     counted = ground.do(lambda plane: plane.counters())

@@ -1,4 +1,4 @@
-"""The http check on bytes alone: whatever a backend says, however it is cut into pieces."""
+"""The http check on bytes: answers of all kinds, cut into pieces at any place."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_interim_answers_are_skipped_however_many_come() -> None:
     assert code(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 5_000 + EMPTY) is ProbeCode.L7OK
 
 
-def test_who_answered_is_told_when_asked_for() -> None:
+def test_the_backend_header_names_who_answered() -> None:
     found = verdict(HEAD + b"x-backend:  web-7 \r\n\r\n", backend_header="X-Backend")
     assert found is not None
     assert found.answered_by == "web-7"
