@@ -124,10 +124,6 @@ GATES: Mapping[str, GateText] = {
 }
 """In the order of the table."""
 
-_SOON = {"vip": "vip_programmed"}
-"""Label that the balancer is about to rename; delete this then."""
-
-
 def reasons() -> dict[str, list[Reason]]:
     """Finds the reasons of every gate, in the order of the sources."""
     found: dict[str, list[Reason]] = {}
@@ -150,7 +146,7 @@ def _closings(tree: ast.Module, module: ModuleType) -> Iterator[tuple[str, list[
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Closed":
             gate, reason = node.args[:2]
             label = gate.value if isinstance(gate, ast.Constant) else getattr(module, ast.unparse(gate))
-            yield _SOON.get(str(label), str(label)), _members(reason, module)
+            yield str(label), _members(reason, module)
 
 
 def _members(reason: ast.expr, module: ModuleType) -> list[Reason]:
