@@ -124,6 +124,7 @@ GATES: Mapping[str, GateText] = {
 }
 """In the order of the table."""
 
+
 def reasons() -> dict[str, list[Reason]]:
     """Finds the reasons of every gate, in the order of the sources."""
     found: dict[str, list[Reason]] = {}

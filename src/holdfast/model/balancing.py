@@ -6,6 +6,8 @@ in both places.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.healthcheck import HealthCheck
 from holdfast.model.base.keys import named, own
@@ -55,3 +57,10 @@ FRONTEND: Kind[Frontend, str] = Kind(
         Column("DESCRIPTION", lambda _, frontend: frontend.description or "", wide=True),
     ),
 )
+
+SETTINGS_FIELDS: Mapping[str, str] = {
+    HEALTH_CHECK.name: "healthchecks",
+    BACKEND.name: "backends",
+    FRONTEND.name: "frontends",
+}
+"""Field of `BalancerSettings` that holds the objects of a kind, by the name of the kind."""

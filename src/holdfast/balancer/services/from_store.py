@@ -18,7 +18,7 @@ from holdfast.config.loading.section import unfit
 from holdfast.config.sections.balancer import BalancerSettings
 from holdfast.config.sections.frontend import Backend, Frontend
 from holdfast.config.sections.stored import StoredSection
-from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
+from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK, SETTINGS_FIELDS
 from holdfast.model.base.bad import Bad, BadReason, shortened
 from holdfast.model.base.keys import own
 from holdfast.model.base.kind import Kind
@@ -28,11 +28,7 @@ from holdfast.model.calico.host import Host
 from holdfast.model.control.intent import Intent, IntentKind
 from holdfast.model.control.scope import Scope, ScopeKind
 
-_GROUPS: tuple[tuple[Kind[Any, str], str], ...] = (
-    (HEALTH_CHECK, "healthchecks"),
-    (BACKEND, "backends"),
-    (FRONTEND, "frontends"),
-)
+_KINDS: tuple[Kind[Any, str], ...] = (HEALTH_CHECK, BACKEND, FRONTEND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ def prefix(region: Region) -> bytes:
 
 def read(region: Region, key: bytes, value: bytes) -> StoreItem | Bad:
     """Reads one value of the store. Never raises, whatever the bytes."""
-    for kind, group in _GROUPS:
+    for kind in _KINDS:
         name = kind.parse(key, region)
         if isinstance(name, Bad):
             continue
@@ -59,7 +55,9 @@ def read(region: Region, key: bytes, value: bytes) -> StoreItem | Bad:
         if isinstance(found, Bad):
             return found
         wrong = unfit(found)
-        return Bad(key, BadReason.WRONG_SHAPE, shortened(wrong)) if wrong else StoreItem(group, name, found)
+        if wrong:
+            return Bad(key, BadReason.WRONG_SHAPE, shortened(wrong))
+        return StoreItem(SETTINGS_FIELDS[kind.name], name, found)
     return Bad(key, BadReason.STRANGE_KEY, "no object of a balancer has such a key")
 
 
@@ -90,7 +88,7 @@ class FleetAddresses:
 
 def configured(base: BalancerSettings, items: Mapping[bytes, StoreItem]) -> BalancerSettings:
     """Combines the settings of the file with the frontends, backends and health checks of the store."""
-    groups: dict[str, dict[str, StoredSection]] = {group: {} for _, group in _GROUPS}
+    groups: dict[str, dict[str, StoredSection]] = {field: {} for field in SETTINGS_FIELDS.values()}
     for item in items.values():
         groups[item.group][item.name] = item.section
     backends = groups["backends"]

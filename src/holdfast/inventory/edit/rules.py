@@ -21,7 +21,7 @@ from holdfast.inventory.changes import ChangeKind, Edit, EditRefused, WantedObje
 from holdfast.inventory.kinds import SERVING, addresses_of, belongs, host_of, network_named
 from holdfast.inventory.sql.objects import batches, rows_named
 from holdfast.inventory.sql.schema import ADDRESSES, OBJECTS
-from holdfast.model.balancing import BACKEND, FRONTEND, HEALTH_CHECK
+from holdfast.model.balancing import SETTINGS_FIELDS
 from holdfast.model.base.bad import Bad
 from holdfast.model.base.kind import Kind
 from holdfast.model.base.region import Region
@@ -34,8 +34,6 @@ DOCUMENT_LIMIT = 1 << 20
 """Bytes. etcd refuses requests above 1.5 MiB, and a request holds more than the document."""
 KEY_LIMIT = 1_000
 """Bytes. PostgreSQL cannot index much longer ones."""
-_GROUPS: Mapping[str, str] = {HEALTH_CHECK.name: "healthchecks", BACKEND.name: "backends", FRONTEND.name: "frontends"}
-"""The field of the balancer's configuration that holds the objects of a kind."""
 
 
 def refuse_repetition(requests: Sequence[WantedObject]) -> None:
@@ -194,11 +192,11 @@ def _refuse_contradiction(connection: Connection, changes: Sequence[Edit]) -> No
 
 def _conflict(served: Iterator[tuple[Kind[Any, Any], str, Any]]) -> str | None:
     """Checks these objects together, by the rules of a balancer's file. Returns the first conflict, in one sentence."""
-    groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS.values()}
+    groups: dict[str, dict[str, Any]] = {group: {} for group in SETTINGS_FIELDS.values()}
     for kind, name, one in served:
         # Only the machine that announces the address can say whether that is possible.
         found = msgspec.structs.replace(one, announce=None) if isinstance(one, Frontend) else one
-        groups[_GROUPS[kind.name]][name] = found
+        groups[SETTINGS_FIELDS[kind.name]][name] = found
     whole = msgspec.structs.replace(BalancerSettings(source="etcd"), **groups)
     conflict = next(whole.conflicts(), None)
     return None if conflict is None else f"{conflict.fields[0]} {conflict.sentence}"
