@@ -254,6 +254,7 @@ class VipReconciler:
             self.loop.dirty.mark(key for key, _ in self.balancer.desired(services.frontends[name], now).objects)
 
     async def _watch_dataplane(self) -> None:
+        # protection: B15
         while True:
             await self.dataplane.lost()
             sentence = "another program changed or removed what is programmed: everything is compared again"

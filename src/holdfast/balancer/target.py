@@ -95,6 +95,7 @@ class VipTarget:
             yield Change(Op.CREATE, key, None, Owned(held[key], change.new.source, change.new.revision)), change
 
     def _is_live(self, change: ValueChange) -> bool:
+        """Tells whether the dataplane can make this change without a rebuild (protection: B9)."""
         assert change.old is not None
         assert change.new is not None
         old, new = change.old.value, change.new.value

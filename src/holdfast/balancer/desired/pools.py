@@ -68,6 +68,7 @@ def serving(
 
 
 def _is_fit(pool: Sequence[PoolCandidate], panic_below: float) -> bool:
+    """Tells whether a pool can serve: an up backend of weight zero is not enough (protection: B8)."""
     up = sum(member.weight for member in pool if member.state is HealthState.UP)
     of = sum(member.weight for member in pool if member.state not in _HELD_BY_OPERATOR)
     return up > 0 and up >= panic_below * of
@@ -78,6 +79,7 @@ def _serves(member: PoolCandidate, in_active_pool: bool) -> bool:
 
 
 def _can_panic(member: PoolCandidate) -> bool:
+    # protection: B14
     return member.weight > 0 and member.state in (HealthState.UP, HealthState.DOWN, HealthState.UNKNOWN)
 
 

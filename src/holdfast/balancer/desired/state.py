@@ -230,7 +230,7 @@ class BalancerState:
             self._ramps[user, name] = began if frontend.config.slow_start else slow_start.DONE
 
     def _resumed(self, frontend: ResolvedFrontend, name: str, now: Instant) -> Instant:
-        """B23: a restart begins no slow start; one in progress continues from the weight found in the dataplane."""
+        """Continues a slow start from the weight found in the dataplane; a restart begins none (protection: B23)."""
         pool = next(pool for pool in frontend.pools if any(each == name for each, _ in pool))
         found = {each: self._weight_found(frontend, each) for each, _ in pool}
         own = found[name]
@@ -244,6 +244,7 @@ class BalancerState:
         return None if entry is None else entry.weight
 
     def _is_serving(self, backend: ResolvedBackend) -> bool:
+        # protection: B25
         return self._serving is None or backend.identity in self._serving
 
     def _apply_holds(self, now: Instant) -> set[str]:
@@ -270,6 +271,7 @@ class BalancerState:
         return touched
 
     def _users(self, backends: Iterable[str]) -> set[str]:
+        """Frontends that use any of these backends (protection: B17)."""
         users = self.services.users
         return {user for name in backends for user in users.get(name, ())}
 

@@ -126,7 +126,7 @@ def resolve_services(config: BalancerSettings, locate: Locate = lambda one: one.
 def carry_over(
     old: Services, new: Services, health: Mapping[str, Health], serving: Callable[[ResolvedBackend], bool], now: Instant
 ) -> dict[str, Health]:
-    """Health of the new services' backends. `serving` tells whether the dataplane already sends flows to a new one."""
+    """Health of the new services' backends (protection: B5). `serving`: whether a new one already gets flows."""
     carried: dict[str, Health] = {}
     for name, backend_ in new.backends.items():
         before = old.backends.get(name)

@@ -95,6 +95,7 @@ class NftablesDataplane:
         return await self._run_in_thread(trace)
 
     async def lost(self) -> None:
+        # protection: B15
         while not await self._was_disturbed():  # noqa: ASYNC110 -- the kernel sets no event of ours
             # Where other programs write all the time, polling takes at most a twentieth of the time.
             await asyncio.sleep(max(_POLL_SECONDS, 20 * self._poll_took))

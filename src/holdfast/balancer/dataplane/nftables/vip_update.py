@@ -66,7 +66,7 @@ class VipUpdate:
         if backend.family != self.vip.family:  # protection: B9, one such backend must not block its VIP
             return f"{shown(backend)} is not of the address family of {self.vip}: remove it from this frontend"
         self.entries[backend] = new
-        if new.kill:
+        if new.kill:  # protection: B6
             self.ended.add(backend)
         return None
 

@@ -35,6 +35,7 @@ class Expectation(NamedTuple):
     backend_header: re.Pattern[bytes] | None
 
     def accepts(self, status: int) -> bool:
+        # protection: B20, a redirect is not accepted unless its code is listed
         return any(low <= status <= high for low, high in self.statuses)
 
 
