@@ -31,7 +31,7 @@ from holdfast.lab.fleet.fenced_writer import WriterCounts, WriterEntry, writes_p
 from holdfast.lab.scenes.history_check import read_history, violations, writes_after
 from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 from holdfast.testing.real.processes import Unavailable, wait_until
-from holdfast.testing.real.servers import Controller, Controllers, controllers
+from holdfast.testing.real.servers import ServerGroup, ServerProcess, server_group
 
 SERVERS = 3
 GLANCE_S = 0.003
@@ -55,10 +55,10 @@ class Figures(msgspec.Struct, frozen=True):
 class Trials:
     """One fleet, and how soon its successors worked."""
 
-    fleet: Controllers
+    fleet: ServerGroup
     took_to_work: list[float] = field(default_factory=list)
 
-    def handover(self, end: Callable[[Controller], None]) -> float:
+    def handover(self, end: Callable[[ServerProcess], None]) -> float:
         """Ends the leader; the time until another one leads. The fleet is whole again afterwards."""
         self.fleet.wait_all_run()
         term, old = self.fleet.wait_led()
@@ -94,19 +94,19 @@ class Trials:
             time.sleep(GLANCE_S)
 
 
-def term_of(fleet: Controllers) -> int:
-    seat = fleet.seat()
+def term_of(fleet: ServerGroup) -> int:
+    seat = fleet.current_leader()
     return seat[0] if seat else 0
 
 
-def works(fleet: Controllers, term: int) -> bool:
+def works(fleet: ServerGroup, term: int) -> bool:
     """Whether a write under that term has been accepted."""
     entries = [fleet.read(writes_prefix(fleet.region) + one.name.encode()) for one in fleet.members]
     written = [msgspec.json.decode(base64.b64decode(one["value"]), type=WriterEntry) for one in entries if one]
     return any(one.term == term for one in written)
 
 
-def counts(server: Controller) -> WriterCounts:
+def counts(server: ServerProcess) -> WriterCounts:
     return msgspec.convert(server.ask("writer", "counts").result or {}, WriterCounts, strict=False)
 
 
@@ -121,13 +121,13 @@ def timings(ttl: int) -> Mapping[str, str]:
     }
 
 
-def terminate(server: Controller) -> None:
+def terminate(server: ServerProcess) -> None:
     os.kill(server.process.pid, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def trials(cluster: EtcdCluster, ttl: int, *, isolated: bool) -> Iterator[Trials]:
-    made = controllers(cluster, SERVERS, command=member.command, settings=timings(ttl), isolated=isolated)
+    made = server_group(cluster, SERVERS, command=member.command, settings=timings(ttl), isolated=isolated)
     with made as fleet:
         yield Trials(fleet)
 
@@ -143,9 +143,9 @@ def measure(options: Options) -> Figures:
 def _measure(cluster: EtcdCluster, options: Options) -> Figures:
     rounds = range(options.trials)
     with trials(cluster, options.ttl, isolated=True) as far:
-        killed = [far.handover(Controller.kill) for _ in rounds]
+        killed = [far.handover(ServerProcess.kill) for _ in rounds]
     with trials(cluster, options.ttl, isolated=False) as near:
-        killed_here = [near.handover(Controller.kill) for _ in rounds]
+        killed_here = [near.handover(ServerProcess.kill) for _ in rounds]
         stopped = [near.handover(terminate) for _ in rounds]
         late = near.freeze()
     return Figures(killed, killed_here, stopped, late, [*far.took_to_work, *near.took_to_work])

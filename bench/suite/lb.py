@@ -32,7 +32,7 @@ import msgspec
 from bench.benchmark import Benchmark, Unmeasurable
 from bench.wrk import Wrk
 from holdfast.testing.real.anycast import SERVERS, address
-from holdfast.testing.real.balancers import VIP, BalancerProcess, Stage
+from holdfast.testing.real.balancers import VIP, BalancedSite, BalancerProcess
 from holdfast.testing.real.netns import Namespace, network
 from holdfast.testing.real.processes import Process, Unavailable, children, tool, wait_until
 
@@ -106,21 +106,21 @@ def measure(options: Options) -> Figures:
     try:
         with network() as net, contextlib.ExitStack() as held:
             tool("wrk")
-            stage = Stage(net, balancers=1, routers=2, table_size=65537, warm_up="1s", sync="30s", probe="1s")
+            stage = BalancedSite(net, balancers=1, routers=2, table_size=65537, warm_up="1s", sync="30s", probe="1s")
             held.callback(stage.end)
             for one in (stage.client, *stage.site.balancers):
                 one.run("sh", "-c", _PORTS)
             _, router, bare = stage.site.balancers
             stage.site.spread(2, _SHARED)
             _translate(bare, net.home)
-            stage.balancer.comes_to(dict.fromkeys(SERVERS, 100))
+            stage.balancer.wait_weights(dict.fromkeys(SERVERS, 100))
             haproxy = held.enter_context(_haproxy(router, net.home))
             return _figures(stage, _targets(stage, haproxy, net.home), options.seconds / ROUNDS)
     except Unavailable as missing:
         raise Unmeasurable(str(missing)) from missing
 
 
-def _targets(stage: Stage, haproxy: Process | None, home: Path) -> dict[str, Target]:
+def _targets(stage: BalancedSite, haproxy: Process | None, home: Path) -> dict[str, Target]:
     targets = {
         "direct": Target(f"http://{address(SERVERS[0])}/", 2, script=_pinned(home)),
         "spread": Target(f"http://{_SHARED}/", 2),
@@ -132,7 +132,7 @@ def _targets(stage: Stage, haproxy: Process | None, home: Path) -> dict[str, Tar
     return targets
 
 
-def _figures(stage: Stage, targets: Mapping[str, Target], seconds: float) -> Figures:
+def _figures(stage: BalancedSite, targets: Mapping[str, Target], seconds: float) -> Figures:
     costs: dict[str, list[float]] = {name: [] for name in targets}
     own = 0.0
     for _ in range(ROUNDS):
@@ -178,7 +178,7 @@ def _pinned(home: Path) -> Path:
     return script
 
 
-def _cost(stage: Stage, target: Target, seconds: float) -> float:
+def _cost(stage: BalancedSite, target: Target, seconds: float) -> float:
     """Microseconds of CPU per request, of all who take part."""
     stage.site.lead_through(target.through)
     pids = [*(one.process.pid for one in stage.servers.values()), *target.balancing]
@@ -189,7 +189,7 @@ def _cost(stage: Stage, target: Target, seconds: float) -> float:
     return (sum(map(_cpu_s, pids)) - before + load.cpu_s) / load.requests * 1e6
 
 
-def _restarted(stage: Stage, target: Target) -> tuple[int, int]:
+def _restarted(stage: BalancedSite, target: Target) -> tuple[int, int]:
     """Requests that failed, and writes that were made, while the balancer was killed and came back."""
     balancer = stage.balancer
     _until(balancer.is_released, "the balancer has come to rest")

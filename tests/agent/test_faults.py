@@ -14,7 +14,7 @@ from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.fault import fault
 from tests.agent.harness import REGION, Ids, Site, another_store
 from tests.agent.test_reconciler import P1, on_a_site, peer
-from tests.sim.peers import SwallowingIds
+from tests.sim.agent_scenario import SwallowingIds
 
 
 def removals_of(kernel: FakeKernel) -> list[ClaimKey]:

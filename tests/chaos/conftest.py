@@ -1,7 +1,7 @@
 """One etcd of three members for all chaos tests, and one fleet of three servers for those that can share it.
 
 Each test finds both whole. A test whose servers need settings of their own, or run without a protection, starts them
-itself (`tests.chaos.fleet.servers`), in a region of its own.
+itself (`tests.chaos.harness.servers`), in a region of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
-from holdfast.testing.real.servers import Controllers
-from tests.chaos.fleet import assert_faultless, servers, wait_working
+from holdfast.testing.real.servers import ServerGroup
+from tests.chaos.harness import assert_faultless, servers, wait_working
 
 
 @pytest.fixture(scope="package")
@@ -35,13 +35,13 @@ def cluster(started: EtcdCluster) -> Iterator[EtcdCluster]:
 
 
 @pytest.fixture(scope="package")
-def shared(started: EtcdCluster) -> Iterator[Controllers]:
+def shared(started: EtcdCluster) -> Iterator[ServerGroup]:
     with servers(started, 3) as fleet:
         yield fleet
 
 
 @pytest.fixture
-def fleet(cluster: EtcdCluster, shared: Controllers) -> Iterator[Controllers]:
+def fleet(cluster: EtcdCluster, shared: ServerGroup) -> Iterator[ServerGroup]:
     """Three servers, all running, one of them leading. However the test ends, all of their history must be right."""
     for server in shared.members:
         if not server.process.alive:

@@ -12,20 +12,20 @@ import pytest
 from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controllers
-from tests.chaos.fleet import DEADLINE, TTL, counts, servers, wait_working, why_ended
+from holdfast.testing.real.servers import ServerGroup
+from tests.chaos.harness import DEADLINE, TTL, counts, servers, wait_working, why_ended
 
 WATCHFUL = {"runtime.grace_after": "2s", "runtime.heartbeat_after": "3s", "runtime.term_grace": "1s"}
 """Supervisors that notice soon: a frozen elector is replaced after some 5 s instead of some 16 s."""
 
 
-def signal_electors(fleet: Controllers, number: signal.Signals) -> None:
+def signal_electors(fleet: ServerGroup, number: signal.Signals) -> None:
     for server in fleet.members:
         with contextlib.suppress(ProcessLookupError):
             os.kill(server.worker("elector"), number)
 
 
-def test_a_leader_whose_elector_was_killed_is_succeeded_and_gets_a_new_elector(fleet: Controllers) -> None:
+def test_a_leader_whose_elector_was_killed_is_succeeded_and_gets_a_new_elector(fleet: ServerGroup) -> None:
     term, old = wait_working(fleet)
     dead = old.worker("elector")
     os.kill(dead, signal.SIGKILL)
@@ -46,7 +46,7 @@ def test_C1_workers_stop_believing_at_the_deadline_when_their_elector_is_silent(
         assert counts(leader).refused == 0
 
 
-@fault("C32", without="holdfast.runtime.daemon.supervisor:judge", by="tests.chaos.removals:only_exits_count")
+@fault("C32", without="holdfast.runtime.daemon.supervisor:judge", by="tests.chaos.without_protection:only_exits_count")
 def test_C32_a_fleet_whose_electors_all_froze_at_once_is_led_again(cluster: EtcdCluster) -> None:
     with servers(cluster, 2, settings=WATCHFUL) as fleet:
         term, _ = wait_working(fleet)
@@ -56,7 +56,7 @@ def test_C32_a_fleet_whose_electors_all_froze_at_once_is_led_again(cluster: Etcd
         wait_working(fleet, after=term, within=TTL + 17)
 
 
-def test_C32_a_fleet_whose_electors_were_all_killed_at_once_is_led_again(fleet: Controllers) -> None:
+def test_C32_a_fleet_whose_electors_were_all_killed_at_once_is_led_again(fleet: ServerGroup) -> None:
     term, _ = wait_working(fleet)
     signal_electors(fleet, signal.SIGKILL)
     wait_working(fleet, after=term, within=TTL + 17)

@@ -9,8 +9,8 @@ import pytest
 from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster, EtcdMember
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controllers
-from tests.chaos.fleet import TTL, counts, servers, wait_working
+from holdfast.testing.real.servers import ServerGroup
+from tests.chaos.harness import TTL, counts, servers, wait_working
 
 LEADER_OF_ETCD = "leader of etcd"
 FOLLOWER_OF_ETCD = "follower of etcd"
@@ -29,7 +29,7 @@ def first(cluster: EtcdCluster, member: EtcdMember) -> EtcdCluster:
 @pytest.mark.parametrize("which", [LEADER_OF_ETCD, FOLLOWER_OF_ETCD])
 @pytest.mark.parametrize("blow", [EtcdMember.kill, EtcdMember.pause])
 def test_leader_work_goes_on_when_a_member_of_etcd_dies_or_hangs(
-    fleet: Controllers, which: str, blow: Callable[[EtcdMember], None]
+    fleet: ServerGroup, which: str, blow: Callable[[EtcdMember], None]
 ) -> None:
     blow(chosen(fleet.cluster, which))
     # Whoever leads now, the same server or another: it must work, and the history must be without fault.
@@ -40,7 +40,7 @@ def test_leader_work_goes_on_when_a_member_of_etcd_dies_or_hangs(
 @fault(
     "C23",
     without="holdfast.store.transport.endpoints:MemberList.order",
-    by="tests.chaos.removals:always_the_first_member",
+    by="tests.chaos.without_protection:always_the_first_member",
 )
 def test_C23_when_both_leaders_die_at_once_the_fleet_is_led_again_within_twice_the_ttl_and_3_seconds(
     cluster: EtcdCluster,

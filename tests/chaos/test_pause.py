@@ -6,14 +6,14 @@ import os
 import signal
 
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controller, Controllers
-from tests.chaos.fleet import answer, wait_working
+from holdfast.testing.real.servers import ServerGroup, ServerProcess
+from tests.chaos.harness import answer, wait_working
 
 PAUSE_OVER = "pause is over; taking part in elections again"
 
 
 def test_a_paused_server_stays_paused_when_its_elector_is_killed_and_takes_part_again_when_resumed(
-    fleet: Controllers,
+    fleet: ServerGroup,
 ) -> None:
     term, paused = wait_working(fleet)
     assert not paused.ask("elector", "pause", reason="disk swap").error
@@ -29,7 +29,7 @@ def test_a_paused_server_stays_paused_when_its_elector_is_killed_and_takes_part_
     assert paused.ask("elector", "resume").error == f"{paused.name} is not paused"
 
 
-def test_of_two_pauses_the_later_one_counts_however_soon_the_first_would_have_ended(fleet: Controllers) -> None:
+def test_of_two_pauses_the_later_one_counts_however_soon_the_first_would_have_ended(fleet: ServerGroup) -> None:
     _, leader = wait_working(fleet)
     paused, briefly = (server for server in fleet.members if server is not leader)
     assert not paused.ask("elector", "pause", reason="a look", **{"for": "1s"}).error
@@ -44,9 +44,9 @@ def test_of_two_pauses_the_later_one_counts_however_soon_the_first_would_have_en
     assert not paused.ask("elector", "resume").error
 
 
-def phase(server: Controller) -> object:
+def phase(server: ServerProcess) -> object:
     return answer(server, "elector", "about")["phase"]
 
 
-def followers(server: Controller) -> object:
+def followers(server: ServerProcess) -> object:
     return answer(server, "elector", "about")["followers"]

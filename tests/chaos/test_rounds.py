@@ -13,21 +13,21 @@ import pytest
 from holdfast.lab.scenes.history_check import writes_after
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controllers
-from tests.chaos.fleet import assert_faultless, counts, history, servers, wait_working
+from holdfast.testing.real.servers import ServerGroup
+from tests.chaos.harness import assert_faultless, counts, history, servers, wait_working
 
 ROUNDS = 25
 DEFAULTS = {"server.ttl": "15s", "server.renew_every": "2s", "server.renew_deadline": "10s", "server.rpc_timeout": "5s"}
 
 
-def freeze_leader(fleet: Controllers) -> None:
+def freeze_leader(fleet: ServerGroup) -> None:
     term, old = fleet.wait_led()
     old.freeze()
     fleet.wait_led(after=term)
     old.thaw()
 
 
-def freeze_elector(fleet: Controllers) -> None:
+def freeze_elector(fleet: ServerGroup) -> None:
     term, old = fleet.wait_led()
     pid = old.worker("elector")
     os.kill(pid, signal.SIGSTOP)
@@ -35,20 +35,20 @@ def freeze_elector(fleet: Controllers) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-def restart_any_member_of_etcd(fleet: Controllers) -> None:
+def restart_any_member_of_etcd(fleet: ServerGroup) -> None:
     member = random.choice(fleet.cluster.members)
     member.kill()
     member.restart()
 
 
-def pause_any_member_of_etcd(fleet: Controllers) -> None:
+def pause_any_member_of_etcd(fleet: ServerGroup) -> None:
     member = random.choice(fleet.cluster.members)
     member.pause()
     wait_working(fleet)
     member.resume()
 
 
-def kill_both_leaders(fleet: Controllers) -> None:
+def kill_both_leaders(fleet: ServerGroup) -> None:
     term, old = fleet.wait_led()
     member = fleet.cluster.leader()
     old.kill()
@@ -57,7 +57,7 @@ def kill_both_leaders(fleet: Controllers) -> None:
     member.restart()
 
 
-BLOWS: Mapping[str, Callable[[Controllers], None]] = {
+BLOWS: Mapping[str, Callable[[ServerGroup], None]] = {
     "kill the leader": lambda fleet: fleet.leader().kill(),
     "stop the leader": lambda fleet: fleet.leader().stop(),
     "freeze the leader": freeze_leader,
@@ -66,7 +66,7 @@ BLOWS: Mapping[str, Callable[[Controllers], None]] = {
     "restart a member of etcd": restart_any_member_of_etcd,
     "pause a member of etcd": pause_any_member_of_etcd,
     "kill both leaders": kill_both_leaders,
-    "delete the leader key": Controllers.depose,
+    "delete the leader key": ServerGroup.depose,
 }
 
 

@@ -13,11 +13,11 @@ from holdfast.lab.scenes.history_check import writes_after
 from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controller, Controllers, controllers
-from tests.chaos.fleet import counts, history, servers, wait_working, why_ended
+from holdfast.testing.real.servers import ServerGroup, ServerProcess, server_group
+from tests.chaos.harness import counts, history, servers, wait_working, why_ended
 
 
-def test_a_leader_that_was_killed_on_this_machine_is_succeeded_before_its_lease_runs_out(fleet: Controllers) -> None:
+def test_a_leader_that_was_killed_on_this_machine_is_succeeded_before_its_lease_runs_out(fleet: ServerGroup) -> None:
     term, old = wait_working(fleet)
     old.kill()
     newer, new = wait_working(fleet, after=term)
@@ -35,7 +35,7 @@ def test_a_leader_that_was_killed_elsewhere_is_succeeded_when_its_lease_ran_out(
         assert why_ended(fleet, term, before=newer) == "its lease ran out, or its key was deleted"
 
 
-def test_a_leader_that_was_frozen_past_its_lease_has_no_write_accepted_and_says_why(fleet: Controllers) -> None:
+def test_a_leader_that_was_frozen_past_its_lease_has_no_write_accepted_and_says_why(fleet: ServerGroup) -> None:
     term, old = wait_working(fleet)
     before = counts(old)
     old.freeze()
@@ -48,13 +48,13 @@ def test_a_leader_that_was_frozen_past_its_lease_has_no_write_accepted_and_says_
     wait_until(lambda: lost(old, term), "the old leader logs that it lost its leadership")
 
 
-def lost(server: Controller, term: int) -> bool:
+def lost(server: ServerProcess, term: int) -> bool:
     """Whether the server has logged the end of its leadership in that term."""
     lines = [line for line in server.process.output.splitlines() if "leadership lost" in line]
     return any(re.search(rf'"term": {term}\b', line) and f'"server": "{server.name}"' in line for line in lines)
 
 
-def test_a_leader_that_stops_hands_over(fleet: Controllers) -> None:
+def test_a_leader_that_stops_hands_over(fleet: ServerGroup) -> None:
     term, old = wait_working(fleet)
     old.stop()
     newer, new = wait_working(fleet, after=term)
@@ -62,7 +62,7 @@ def test_a_leader_that_stops_hands_over(fleet: Controllers) -> None:
     assert why_ended(fleet, term, before=newer) == "it was stopped"
 
 
-def test_a_leader_that_is_asked_to_steps_down_and_goes_on_as_a_follower(fleet: Controllers) -> None:
+def test_a_leader_that_is_asked_to_steps_down_and_goes_on_as_a_follower(fleet: ServerGroup) -> None:
     term, old = wait_working(fleet)
     assert not old.ask("elector", "step-down", reason="kernel update").error
     newer, new = wait_working(fleet, after=term)
@@ -72,7 +72,7 @@ def test_a_leader_that_is_asked_to_steps_down_and_goes_on_as_a_follower(fleet: C
     assert old.ask("elector", "step-down", reason="again").error.startswith(f"{old.name} does not lead")
 
 
-def test_a_leader_does_not_step_down_without_a_reason(fleet: Controllers) -> None:
+def test_a_leader_does_not_step_down_without_a_reason(fleet: ServerGroup) -> None:
     term, leader = wait_working(fleet)
     assert "a reason is needed" in leader.ask("elector", "step-down").error
     assert fleet.wait_led() == (term, leader)
@@ -81,7 +81,7 @@ def test_a_leader_does_not_step_down_without_a_reason(fleet: Controllers) -> Non
 def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbed(cluster: EtcdCluster) -> None:
     with servers(cluster, ["twin"]) as fleet:
         term, first = wait_working(fleet)
-        with controllers(cluster, ["twin"], command=member.command, region=fleet.region) as others:
+        with server_group(cluster, ["twin"], command=member.command, region=fleet.region) as others:
             (second,) = others.members
             wait_until(lambda: second.says("the name twin is taken by"), "the second is refused")
             accepted = counts(first).accepted
@@ -91,7 +91,9 @@ def test_a_second_server_of_the_same_name_is_refused_and_the_first_is_undisturbe
             assert counts(second).accepted == 0
 
 
-@fault("C2", without="holdfast.store.fenced.store:FencedStore.txn", by="tests.chaos.removals:write_without_fence")
+@fault(
+    "C2", without="holdfast.store.fenced.store:FencedStore.txn", by="tests.chaos.without_protection:write_without_fence"
+)
 def test_C2_a_server_whose_board_says_leader_cannot_write_once_the_store_says_otherwise(cluster: EtcdCluster) -> None:
     # The board is believed for long enough that a busy writer has a write refused before its deadline ends its work.
     with servers(cluster, 2, settings={"server.ttl": "8s", "server.renew_deadline": "6s"}) as fleet:

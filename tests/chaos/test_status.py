@@ -24,8 +24,8 @@ from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controller
-from tests.chaos.fleet import answer, servers
+from holdfast.testing.real.servers import ServerProcess
+from tests.chaos.harness import answer, servers
 
 PORTION = 100
 
@@ -77,7 +77,7 @@ def words(observed: SqlObserved, region: Region) -> dict[bytes, bytes]:
     return {seen.key: seen.doc for seen in observed.read("endpoint", prefix, None, 1_000_000)}
 
 
-def written(server: Controller, worker: str) -> int:
+def written(server: ServerProcess, worker: str) -> int:
     """How many rows that worker has written since it was started."""
     said = answer(server, worker, "metrics")
     found = re.findall(r'holdfast_changes_total\{op="\w+",outcome="applied"\} (\d+)', str(said))
@@ -147,6 +147,6 @@ def test_a_pause_follows_a_takeover_and_is_ended_at_any_server(cluster: EtcdClus
         assert "is not paused" in heir.ask("endpoint-status", "resume").error
 
 
-def held(server: Controller) -> Any:
+def held(server: ServerProcess) -> Any:
     """What holds back how many changes of that server's endpoint-status."""
     return (server.ask("endpoint-status", "held").result or {}).get("gates")

@@ -33,10 +33,10 @@ from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controller, Controllers
-from tests.chaos.acknowledged import lost, violations
-from tests.chaos.fleet import servers
-from tests.chaos.syncs import change
+from holdfast.testing.real.servers import ServerGroup, ServerProcess
+from tests.chaos.harness import servers
+from tests.chaos.inventory_history import lost, violations
+from tests.chaos.killed_syncers import change
 from tests.server.harness import differing
 
 CHAINS = 4
@@ -86,7 +86,7 @@ def chain(cluster: EtcdCluster, postgres: Postgres, rounds: int, seed: int = 19)
 
         def kill() -> int:
             words = [address, cluster.endpoints[0], region.name, str(rounds), str(seed)]
-            command = [sys.executable, "-m", "tests.chaos.syncs", *words]
+            command = [sys.executable, "-m", "tests.chaos.killed_syncers", *words]
             done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=_LONG_S)
             assert done.returncode == 0, done.stderr[-4000:]
             inventory = SqlInventory(engine)
@@ -98,7 +98,9 @@ def chain(cluster: EtcdCluster, postgres: Postgres, rounds: int, seed: int = 19)
         yield kill
 
 
-@fault("C19", without="holdfast.server.syncer.outbox:Outbox.fetch", by="tests.chaos.removals:forgotten_when_read")
+@fault(
+    "C19", without="holdfast.server.syncer.outbox:Outbox.fetch", by="tests.chaos.without_protection:forgotten_when_read"
+)
 def test_C19_syncers_killed_between_commit_and_write_lose_nothing(started: EtcdCluster, postgres: Postgres) -> None:
     with chain(started, postgres, 25) as kill:
         assert kill() > 8, "hardly any of them was killed"
@@ -143,19 +145,19 @@ def test_servers_bring_every_acknowledged_change_to_the_store_while_they_and_the
         old.start()
 
 
-def test_a_server_without_an_inventory_says_what_to_set(fleet: Controllers) -> None:
+def test_a_server_without_an_inventory_says_what_to_set(fleet: ServerGroup) -> None:
     leader = fleet.leader()
     wait_until(lambda: has_syncer(leader), f"{leader.name} has a syncer")
     for command in ("resync", "explain", "pause"):
         assert "set inventory.database" in leader.ask("syncer", command).error
 
 
-def kill_syncer(leader: Controller) -> None:
+def kill_syncer(leader: ServerProcess) -> None:
     wait_until(lambda: has_syncer(leader), f"{leader.name} has a syncer")
     os.kill(leader.worker("syncer"), signal.SIGKILL)
 
 
-def without_database(postgres: Postgres, editor: Editor, fleet: Controllers, dice: random.Random) -> None:
+def without_database(postgres: Postgres, editor: Editor, fleet: ServerGroup, dice: random.Random) -> None:
     """The database is killed and started again. Meanwhile nobody is told that a change was made."""
     postgres.kill()
     try:
@@ -165,7 +167,7 @@ def without_database(postgres: Postgres, editor: Editor, fleet: Controllers, dic
         postgres.start()
 
 
-def resynced(leader: Controller) -> int:
+def resynced(leader: ServerProcess) -> int:
     """How many objects `holdfast resync` finds not as wanted. A leader's syncer begins a moment after its elector."""
     wait_until(lambda: not leader.ask("syncer", "held").error, f"the syncer of {leader.name} leads")
     words = ["resync", "--runtime", str(leader.home / "run"), "-o", "json"]
@@ -174,10 +176,10 @@ def resynced(leader: Controller) -> int:
     return int(json.loads(said.stdout)["differed"])
 
 
-def has_syncer(server: Controller) -> bool:
+def has_syncer(server: ServerProcess) -> bool:
     return not server.ask("syncer", "metrics").error
 
 
-def assert_synced(fleet: Controllers, inventory: SqlInventory) -> None:
+def assert_synced(fleet: ServerGroup, inventory: SqlInventory) -> None:
     wait_until(lambda: inventory.waiting() == 0, "the outbox is empty", within=90)
     assert differing(fleet.region, stored(fleet.cluster, fleet.region), wanted(inventory)) == []

@@ -26,8 +26,8 @@ from holdfast.store.transport.gateway import Connection
 from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controller
-from tests.chaos.fleet import answer, servers
+from holdfast.testing.real.servers import ServerProcess
+from tests.chaos.harness import answer, servers
 from tests.chaos.test_status import home, named
 from tests.server.webhook_server import Hook
 
@@ -106,7 +106,7 @@ def ever_observed(engine: Engine) -> list[tuple[bytes, bytes]]:
         return [(row.key, row.doc) for row in connection.execute(text("SELECT key, doc FROM ever"))]
 
 
-def told(server: Controller) -> tuple[int, int]:
+def told(server: ServerProcess) -> tuple[int, int]:
     """Arrivals that were told, and that the webhook did not take, as `holdfast status` is answered."""
     migrations = answer(server, "endpoint-status", "about").get("migrations", {"told": 0, "failing": 0})
     return migrations["told"], migrations["failing"]

@@ -23,8 +23,8 @@ from holdfast.testing.fakes.inventory import fresh_engine
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Controllers, controllers
-from tests.chaos.fleet import answer
+from holdfast.testing.real.servers import ServerGroup, server_group
+from tests.chaos.harness import answer
 
 ENDPOINTS = 30
 NAME = "holdfast-w7-eth0"
@@ -33,7 +33,7 @@ NAME = "holdfast-w7-eth0"
 class Site:
     """One server, its inventory, and an operator beside it."""
 
-    def __init__(self, fleet: Controllers, engine: Engine, folder: Path) -> None:
+    def __init__(self, fleet: ServerGroup, engine: Engine, folder: Path) -> None:
         self.fleet = fleet
         self.engine = engine
         self.folder = folder
@@ -104,7 +104,7 @@ def site(one_etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = tmp_path_factory.mktemp("site")
     address = f"sqlite:///{folder}/inventory.db"
     settings = {"inventory.database": address, "inventory.poll_every": "500ms", **UNHURRIED}
-    made = controllers(one_etcd, 1, command=member.command, settings=settings)
+    made = server_group(one_etcd, 1, command=member.command, settings=settings)
     with fresh_engine(address) as engine, or_skip(made) as fleet:
         fleet.wait_led()
         site = Site(fleet, engine, folder)

@@ -16,12 +16,13 @@ import pytest
 
 from holdfast.agent.tunnel_mac import link_local, tunnel_mac
 from holdfast.testing.fixtures import or_skip
-from holdfast.testing.real.hosts import HOLDFAST, AgentProcess, Fleet, address, gone, host, workload
+from holdfast.testing.real.daemon import HOLDFAST
+from holdfast.testing.real.hosts import AgentProcess, Fleet, address, gone, host, workload
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.pinger import Pinger
-from tests.e2e.hosts import Monitor, Wanted, fleet, reports, statuses, wait
-from tests.e2e.moving import begin, cancel, changes, migrate, plug
-from tests.e2e.peers import HOSTS, PLACED, Peers
+from tests.e2e.agent_harness import Monitor, Wanted, fleet, reports, statuses, wait
+from tests.e2e.inventory_hosts import HOSTS, PLACED, Peers
+from tests.e2e.live_migration import begin, cancel, changes, migrate, plug
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_an_agent_that_is_killed_and_started_again_changes_nothing_and_no_packet
     before = agent.nexthops()
     monitor = Monitor(agent.namespace, here.segment.net)
     try:
-        with Pinger(here.workload(1), address(3)) as pings, Pinger(here.workload(2), address(1, 6)) as others:
+        with Pinger(here.workloads[1], address(3)) as pings, Pinger(here.workloads[2], address(1, 6)) as others:
             agent.kill()
             agent.start()
             wait(agent.is_at_rest, "the agent has compared everything")
@@ -85,7 +86,7 @@ def test_another_size_of_the_underlay_changes_the_tunnels_in_place_and_no_packet
     agent = here.agents["h1"]
     monitor = Monitor(agent.namespace, here.segment.net)
     try:
-        with Pinger(here.workload(1), address(3)) as pings, Pinger(here.workload(2), address(1, 6)) as others:
+        with Pinger(here.workloads[1], address(3)) as pings, Pinger(here.workloads[2], address(1, 6)) as others:
             for size, linux in ((1450, "{underlay-mtu: 1450}"), (1500, "{}")):
                 agent.kill()
                 agent.configure(encapsulation="always", linux=linux)
@@ -126,7 +127,7 @@ def test_a_host_that_goes_while_the_agent_is_down_is_gone_and_who_has_its_addres
     others, placed = {"h1": 1, "h2": 2, "h4": 3}, {1: "h1", 2: "h2", 3: "h4"}
     Wanted(here.agents["h2"], others, placed, vxlan=True).come()
     wait(lambda: here.reaches(2, 3), "w2 reaches w3 on its new host")
-    with Pinger(here.workload(2), address(3)) as pings:
+    with Pinger(here.workloads[2], address(3)) as pings:
         agent.start()
         Wanted(agent, others, placed, vxlan=True).come()
         wait(lambda: here.reaches(1, 3), "w1 reaches w3 on its new host")
@@ -182,7 +183,7 @@ def test_a_workload_migrates_there_and_back_under_traffic_and_no_packet_is_lost(
         ways = [(who, address(1, family)) for who in (2, 3) for family in (4, 6)]
         try:
             with contextlib.ExitStack() as pinging:
-                pings = [pinging.enter_context(Pinger(here.workload(who), to)) for who, to in ways]
+                pings = [pinging.enter_context(Pinger(here.workloads[who], to)) for who, to in ways]
                 migrate(here, 1, source, target)
                 wait(partial(_has_traffic, pings), "there was traffic all the time")
             assert [one.lost() for one in pings] == [[], [], [], []]

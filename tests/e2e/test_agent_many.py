@@ -14,7 +14,7 @@ from holdfast.testing.real.hosts import REGION, AgentProcess, address
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.pinger import Pinger
 from holdfast.testing.real.processes import children, wait_until
-from tests.e2e.hosts import Monitor, fleet
+from tests.e2e.agent_harness import Monitor, fleet
 
 MANY = 5_000
 PATIENCE_S = 600.0
@@ -46,7 +46,7 @@ def test_an_agent_with_5000_peers_restarts_without_a_change_or_a_lost_packet() -
         wait_until(lambda: len(agent.routes()) == MANY + 2, "all peers are programmed", within=PATIENCE_S)
         monitor = Monitor(agent.namespace, net)
         try:
-            with Pinger(stage.workload(1), address(2)) as pings:
+            with Pinger(stage.workloads[1], address(2)) as pings:
                 agent.kill()
                 agent.start()
                 wait_until(agent.is_at_rest, "the agent has compared everything", within=PATIENCE_S)

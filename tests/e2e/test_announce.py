@@ -21,7 +21,7 @@ from holdfast.netlink.socket import Netlink
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.netns import network
 from holdfast.testing.real.processes import Process, children, wait_until
-from tests.e2e.balancing import ALL, VIP, Stage, stage, wait
+from tests.e2e.balancer_harness import ALL, VIP, BalancedSite, stage, wait
 
 SETTINGS: dict[str, Any] = {
     "warm_up": "200ms",
@@ -36,7 +36,7 @@ _numbers = itertools.count(1)
 class Watcher:
     """Writes down what happens to the addresses of the balancer's namespace."""
 
-    def __init__(self, here: Stage) -> None:
+    def __init__(self, here: BalancedSite) -> None:
         namespace = here.balancer.namespace
         log = here.balancer.home / f"addresses-{next(_numbers)}"
         self._process = Process(namespace.command("ip", "monitor", "address"), log=log)
@@ -58,13 +58,13 @@ class Watcher:
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Stage]:
+def site() -> Iterator[BalancedSite]:
     with or_skip(network()) as net, stage(net, **SETTINGS) as made:
         yield made
 
 
 @pytest.fixture
-def here(site: Stage) -> Stage:
+def here(site: BalancedSite) -> BalancedSite:
     wait(site.balancer.is_released, "the balancer has come to rest")
     site.wait_served()
     wait(lambda: announced(site) == set(VIP.values()), "all VIPs are announced")
@@ -72,7 +72,7 @@ def here(site: Stage) -> Stage:
 
 
 @pytest.fixture
-def watcher(here: Stage) -> Iterator[Watcher]:
+def watcher(here: BalancedSite) -> Iterator[Watcher]:
     made = Watcher(here)
     try:
         wait_until(made.hears, "the watcher hears")
@@ -81,12 +81,12 @@ def watcher(here: Stage) -> Iterator[Watcher]:
         made.stop()
 
 
-def announced(here: Stage) -> set[str]:
+def announced(here: BalancedSite) -> set[str]:
     shown = here.balancer.namespace.run("ip", "-oneline", "address", "show", "dev", "lo")
     return {line.split()[3].partition("/")[0] for line in shown.splitlines()} & set(VIP.values())
 
 
-def test_a_vip_that_is_served_is_announced_with_our_mark(here: Stage) -> None:
+def test_a_vip_that_is_served_is_announced_with_our_mark(here: BalancedSite) -> None:
     marks = {text(one.address): one.protocol for one in inside(here.balancer.namespace.system_name, addresses)}
     assert {vip: marks.get(vip) for vip in VIP.values()} == dict.fromkeys(VIP.values(), MARK)
 
@@ -96,7 +96,7 @@ def addresses() -> Sequence[ifaddr.InterfaceAddress]:
         return ifaddr.dump(kernel)
 
 
-def test_kill_stop_and_start_leave_every_address_as_it_is(here: Stage, watcher: Watcher) -> None:
+def test_kill_stop_and_start_leave_every_address_as_it_is(here: BalancedSite, watcher: Watcher) -> None:
     here.balancer.kill()
     here.balancer.start()
     wait(here.balancer.is_released, "the balancer has come to rest")
@@ -107,7 +107,7 @@ def test_kill_stop_and_start_leave_every_address_as_it_is(here: Stage, watcher: 
     assert announced(here) == set(VIP.values())
 
 
-def test_health_that_nobody_knows_leaves_every_address_as_it_is(here: Stage, watcher: Watcher) -> None:
+def test_health_that_nobody_knows_leaves_every_address_as_it_is(here: BalancedSite, watcher: Watcher) -> None:
     here.balancer.kill()
     for server in here.servers.values():
         server.process.pause()
@@ -120,7 +120,7 @@ def test_health_that_nobody_knows_leaves_every_address_as_it_is(here: Stage, wat
             server.process.resume()
 
 
-def test_a_silent_prober_leaves_every_address_as_it_is(here: Stage, watcher: Watcher) -> None:
+def test_a_silent_prober_leaves_every_address_as_it_is(here: BalancedSite, watcher: Watcher) -> None:
     prober = here.balancer.worker_pid("prober")
     os.kill(prober, signal.SIGSTOP)
     try:
@@ -134,31 +134,31 @@ def test_a_silent_prober_leaves_every_address_as_it_is(here: Stage, watcher: Wat
         os.kill(prober, signal.SIGCONT)
 
 
-def test_a_frontend_whose_servers_are_all_dead_is_withdrawn_and_comes_back(here: Stage) -> None:
+def test_a_frontend_whose_servers_are_all_dead_is_withdrawn_and_comes_back(here: BalancedSite) -> None:
     for server in here.servers.values():
         server.kill()
     wait(lambda: announced(here) == set(), "no VIP is announced")
-    wait(lambda: "is not announced on lo" in here.balancer.said("explain", "frontend", "www-v4"), "explain tells")
+    wait(lambda: "is not announced on lo" in here.balancer.cli("explain", "frontend", "www-v4"), "explain tells")
     for server in here.servers.values():
         server.start()
     wait(lambda: announced(here) == set(VIP.values()), "all VIPs are announced")
 
 
-def test_while_announcing_is_paused_nothing_is_withdrawn(here: Stage) -> None:
-    here.balancer.said("pause", "announce", "--reason", "BGP maintenance")
+def test_while_announcing_is_paused_nothing_is_withdrawn(here: BalancedSite) -> None:
+    here.balancer.cli("pause", "announce", "--reason", "BGP maintenance")
     try:
         for server in here.servers.values():
             server.kill()
         wait(lambda: here.balancer.worker_state("announce") == "held: intent", "the announcer holds back")
-        wait(lambda: "BGP maintenance" in here.balancer.said("explain", "frontend", "www-v4"), "explain tells why")
+        wait(lambda: "BGP maintenance" in here.balancer.cli("explain", "frontend", "www-v4"), "explain tells why")
         assert announced(here) == set(VIP.values())
     finally:
-        here.balancer.said("resume", "announce")
+        here.balancer.cli("resume", "announce")
         for server in here.servers.values():
             server.start()
 
 
-def test_a_frontend_that_is_gone_loses_its_address_before_its_vip(here: Stage) -> None:
+def test_a_frontend_that_is_gone_loses_its_address_before_its_vip(here: BalancedSite) -> None:
     order: list[tuple[bool, bool]] = []
 
     def is_over() -> bool:
@@ -176,20 +176,20 @@ def test_a_frontend_that_is_gone_loses_its_address_before_its_vip(here: Stage) -
     finally:
         here.balancer.configure(**SETTINGS)
         here.balancer.reload()
-        here.balancer.comes_to(ALL, 6)
+        here.balancer.wait_weights(ALL, 6)
 
 
-def test_an_address_that_somebody_took_away_comes_back(here: Stage) -> None:
+def test_an_address_that_somebody_took_away_comes_back(here: BalancedSite) -> None:
     here.balancer.namespace.run("ip", "address", "del", "192.0.2.80/32", "dev", "lo")
     wait(lambda: announced(here) == set(VIP.values()), "all VIPs are announced")
 
 
-def test_the_workers_of_a_balancer_tell_why_an_address_is_there(here: Stage) -> None:
-    said = here.balancer.said("history", "192.0.2.80/32 dev lo")
+def test_the_workers_of_a_balancer_tell_why_an_address_is_there(here: BalancedSite) -> None:
+    said = here.balancer.cli("history", "192.0.2.80/32 dev lo")
     assert "created 192.0.2.80/32 dev lo" in said
 
 
-def test_a_killed_announcer_leaves_every_address_as_it_is(here: Stage, watcher: Watcher) -> None:
+def test_a_killed_announcer_leaves_every_address_as_it_is(here: BalancedSite, watcher: Watcher) -> None:
     pid = here.balancer.worker_pid("announce")
     os.kill(pid, signal.SIGKILL)
     here.balancer.worker_pid("announce", after=pid)

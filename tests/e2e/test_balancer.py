@@ -12,10 +12,9 @@ import pytest
 from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.anycast import SERVERS, address
-from holdfast.testing.real.crowd import Crowd, crowd
-from holdfast.testing.real.flows import FlowCounts
+from holdfast.testing.real.flows import Clients, FlowCounts, run_clients
 from holdfast.testing.real.netns import network
-from tests.e2e.balancing import ALL, VIP, Stage, stage, wait
+from tests.e2e.balancer_harness import ALL, VIP, BalancedSite, stage, wait
 
 FOREIGN = """\
 table inet firewall {
@@ -29,7 +28,7 @@ table ip holdfast-like {
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Stage]:
+def site() -> Iterator[BalancedSite]:
     with or_skip(network()) as net, stage(net, warm_up="200ms") as made:
         script = net.home / "foreign.nft"
         script.write_text(FOREIGN)
@@ -38,21 +37,21 @@ def site() -> Iterator[Stage]:
 
 
 @pytest.fixture
-def here(site: Stage) -> Stage:
+def here(site: BalancedSite) -> BalancedSite:
     wait(site.balancer.is_released, "the balancer has come to rest")
     site.wait_served()
     return site
 
 
 @pytest.fixture
-def clients(here: Stage) -> Iterator[Crowd]:
-    with crowd(here.client, VIP[4], 80) as made:
+def clients(here: BalancedSite) -> Iterator[Clients]:
+    with run_clients(here.client, VIP[4], 80) as made:
         made.after(50)
         yield made
 
 
 @pytest.fixture
-def mended(here: Stage) -> Iterator[None]:
+def mended(here: BalancedSite) -> Iterator[None]:
     """Afterwards the balancer runs as it ships, whatever was removed from it meanwhile."""
     yield
     here.balancer.kill()
@@ -70,24 +69,26 @@ def broken(before: FlowCounts, after: FlowCounts) -> set[str]:
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_a_vip_spreads_its_clients_over_all_servers(here: Stage, family: int) -> None:
-    with crowd(here.client, VIP[family], 80, requests=1, pause=0) as clients:
+def test_a_vip_spreads_its_clients_over_all_servers(here: BalancedSite, family: int) -> None:
+    with run_clients(here.client, VIP[family], 80, requests=1, pause=0) as clients:
         counts = clients.after(300)
     assert failures(FlowCounts(), counts) == []
     assert set(counts.opened) == set(SERVERS)
     assert min(counts.opened.values()) > 50
 
 
-def tracked(here: Stage, server: str) -> int:
+def tracked(here: BalancedSite, server: str) -> int:
     """Flows of clients to that server that the kernel knows of."""
     about = ["--orig-dst", VIP[4], "--reply-src", address(server)]
     return len(here.balancer.namespace.run("conntrack", "-L", *about).splitlines())
 
 
-def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(here: Stage, clients: Crowd) -> None:
+def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(
+    here: BalancedSite, clients: Clients
+) -> None:
     before = clients.counts()
     here.servers["web-2"].kill()
-    here.balancer.comes_to({**ALL, "web-2": 0})
+    here.balancer.wait_weights({**ALL, "web-2": 0})
     settled = clients.renewed()
     assert broken(before, settled) <= {"web-2"}
     without = clients.after(300)
@@ -96,13 +97,13 @@ def test_a_killed_server_is_taken_out_and_the_others_clients_do_not_notice(here:
     wait(lambda: tracked(here, "web-2") == 0, "the kernel has forgotten the dead server's flows")
     assert tracked(here, "web-1") > 0
     here.servers["web-2"].start()
-    here.balancer.comes_to(ALL)
+    here.balancer.wait_weights(ALL)
     back = clients.after(300)
     assert failures(without, back) == []
     assert back.opened["web-2"] > settled.opened.get("web-2", 0)  # it may have been killed before it had any
 
 
-def restarted(here: Stage, clients: Crowd, rounds: int, seed: int) -> None:
+def restarted(here: BalancedSite, clients: Clients, rounds: int, seed: int) -> None:
     """Kills the balancer at any moment, that often; sometimes it was let come to rest before."""
     chance = random.Random(seed)
     generation, table, before = here.balancer.generation(), here.balancer.table(), clients.counts()
@@ -119,19 +120,21 @@ def restarted(here: Stage, clients: Crowd, rounds: int, seed: int) -> None:
     assert here.balancer.table() == table
 
 
-def test_B1_a_balancer_that_is_killed_twenty_times_is_noticed_by_nobody(here: Stage, clients: Crowd) -> None:
+def test_B1_a_balancer_that_is_killed_twenty_times_is_noticed_by_nobody(here: BalancedSite, clients: Clients) -> None:
     restarted(here, clients, 20, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
-def test_a_balancer_that_is_killed_a_hundred_times_is_noticed_by_nobody(here: Stage, clients: Crowd, seed: int) -> None:
+def test_a_balancer_that_is_killed_a_hundred_times_is_noticed_by_nobody(
+    here: BalancedSite, clients: Clients, seed: int
+) -> None:
     restarted(here, clients, 20, seed=seed)
 
 
 @fault("B1", without="holdfast.balancer.warm_up:WarmUp.judge", by="tests.balancer.test_reconciler:open_at_once")
 def test_B1_a_server_that_is_slow_to_show_its_health_keeps_its_flows_over_a_restart(
-    here: Stage, clients: Crowd, mended: None
+    here: BalancedSite, clients: Clients, mended: None
 ) -> None:
     server = here.site.servers["web-3"]
     generation, before = here.balancer.generation(), clients.counts()
@@ -151,7 +154,7 @@ def test_B1_a_server_that_is_slow_to_show_its_health_keeps_its_flows_over_a_rest
         here.wait_served()
 
 
-def test_B15_a_table_that_is_deleted_behind_our_back_comes_back(here: Stage, clients: Crowd) -> None:
+def test_B15_a_table_that_is_deleted_behind_our_back_comes_back(here: BalancedSite, clients: Clients) -> None:
     before = here.balancer.buckets()
     here.balancer.namespace.run("nft", "delete", "table", "inet", "holdfast")
     wait(lambda: "inet holdfast" in here.balancer.namespace.run("nft", "list tables"), "the table is back")
@@ -161,22 +164,22 @@ def test_B15_a_table_that_is_deleted_behind_our_back_comes_back(here: Stage, cli
     assert here.balancer.buckets() == before
 
 
-def test_a_reload_under_load_moves_new_flows_and_breaks_none(here: Stage, clients: Crowd) -> None:
+def test_a_reload_under_load_moves_new_flows_and_breaks_none(here: BalancedSite, clients: Clients) -> None:
     before = clients.counts()
     here.balancer.configure(warm_up="200ms", weights={"web-1": 0})
     here.balancer.reload()
-    here.balancer.comes_to({**ALL, "web-1": 0})
+    here.balancer.wait_weights({**ALL, "web-1": 0})
     moved = clients.renewed()
     later = clients.after(300)
     assert failures(before, later) == []
     assert later.opened.get("web-1") == moved.opened.get("web-1")
     here.balancer.configure(warm_up="200ms")
     here.balancer.reload()
-    here.balancer.comes_to(ALL)
+    here.balancer.wait_weights(ALL)
     assert failures(before, clients.after(100)) == []
 
 
-def test_B18_tables_of_others_are_as_they_were(here: Stage) -> None:
+def test_B18_tables_of_others_are_as_they_were(here: BalancedSite) -> None:
     """Last in this file: all that came before has happened beside them."""
     shown = here.balancer.namespace.run("nft", "list ruleset")
     assert "tcp dport 12345 drop" in shown

@@ -8,34 +8,34 @@ import pytest
 
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.anycast import SERVERS
-from holdfast.testing.real.crowd import crowd
+from holdfast.testing.real.flows import run_clients
 from holdfast.testing.real.netns import network
-from tests.e2e.balancing import VIP, Stage, stage, wait
+from tests.e2e.balancer_harness import VIP, BalancedSite, stage, wait
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Stage]:
+def site() -> Iterator[BalancedSite]:
     with or_skip(network()) as net, stage(net, balancers=2, warm_up="200ms") as made:
         yield made
 
 
 @pytest.fixture
-def here(site: Stage) -> Stage:
+def here(site: BalancedSite) -> BalancedSite:
     site.wait_served()
     return site
 
 
-def are_equal(here: Stage, *, gone: str = "") -> bool:
+def are_equal(here: BalancedSite, *, gone: str = "") -> bool:
     """Whether both have come to the same table, without that server, by their own word and by the kernel's."""
     for balancer in here.balancers:
         for family in VIP:
-            balancer.comes_to({name: 100 * (name != gone) for name in SERVERS}, family)
+            balancer.wait_weights({name: 100 * (name != gone) for name in SERVERS}, family)
     one, other = here.balancers
     wait(lambda: one.digests() == other.digests() != {}, "the digests are equal")
     return one.buckets() == other.buckets()
 
 
-def test_B2_two_balancers_program_equal_tables_also_after_a_server_has_died(here: Stage) -> None:
+def test_B2_two_balancers_program_equal_tables_also_after_a_server_has_died(here: BalancedSite) -> None:
     assert are_equal(here)
     here.servers["web-2"].kill()
     assert are_equal(here, gone="web-2")
@@ -43,8 +43,8 @@ def test_B2_two_balancers_program_equal_tables_also_after_a_server_has_died(here
     assert are_equal(here)
 
 
-def test_clients_that_are_led_to_the_other_balancer_are_served_there(here: Stage) -> None:
-    with crowd(here.client, VIP[4], 80, requests=1) as clients:
+def test_clients_that_are_led_to_the_other_balancer_are_served_there(here: BalancedSite) -> None:
+    with run_clients(here.client, VIP[4], 80, requests=1) as clients:
         first = clients.after(100)
         here.site.lead_through(2)
         # What was under way had its beginning there and its replies still come by there, out of step: it may be lost.

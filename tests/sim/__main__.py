@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from tests.sim.bugs import BUGS
-from tests.sim.reign import reign
+from tests.sim.election_bugs import BUGS
+from tests.sim.election_scenario import election_scenario
 from tests.sim.seeds import Seeds
 
-ELECTION = Seeds("python -m tests.sim", "election", reign, BUGS, lambda one: {"terms": one.terms, "writes": one.writes})
+ELECTION = Seeds(
+    "python -m tests.sim", "election", election_scenario, BUGS, lambda one: {"terms": one.terms, "writes": one.writes}
+)
 replay = ELECTION.replay
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from tests.sim.peers import node_life
-from tests.sim.peers_bugs import BUGS
+from tests.sim.agent_bugs import BUGS
+from tests.sim.agent_scenario import agent_scenario
 from tests.sim.seeds import Seeds
 
 AGENT = Seeds(
     "python -m tests.sim.agent",
     "agent",
-    node_life,
+    agent_scenario,
     BUGS,
     lambda one: {"lives": one.lives, "edits": one.edits, "removals": one.removals},
 )

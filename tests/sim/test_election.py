@@ -1,4 +1,4 @@
-"""The election keeps its promises under every seed: tests/sim/judge.py says which."""
+"""The election keeps its promises under every seed: tests/sim/election_invariants.py says which."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.testing import World, simulate
 from tests.sim.__main__ import replay
-from tests.sim.reign import Reigns, reign
+from tests.sim.election_scenario import ElectionResult, election_scenario
 
 SEEDS = 300
 AT_ONCE = 20
@@ -27,24 +27,24 @@ def test_no_seed_breaks_a_promise_long_version(first: int) -> None:
 
 
 def test_a_seed_replays_step_by_step() -> None:
-    first, second = simulate(3, reign), simulate(3, reign)
+    first, second = simulate(3, election_scenario), simulate(3, election_scenario)
     assert first.trace.text == second.trace.text
     assert first.value == second.value
 
 
-def keep(seed: int) -> Reigns:
+def keep(seed: int) -> ElectionResult:
     try:
-        return simulate(seed, reign).value
+        return simulate(seed, election_scenario).value
     except Exception as error:
         error.add_note(f"replay it with: {replay(seed)}")
         raise
 
 
 def test_a_failing_seed_names_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(world: World) -> Reigns:
+    async def fail(world: World) -> ElectionResult:
         raise AssertionError("two leaders")
 
-    monkeypatch.setitem(globals(), "reign", fail)
+    monkeypatch.setitem(globals(), "election_scenario", fail)
     with pytest.raises(AssertionError, match="two leaders") as failed:
         keep(7)
     assert "replay it with: python -m tests.sim --seeds 1 --first 7" in failed.value.__notes__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import simulate
-from tests.sim.observing import HOSTS, OBJECTS, Observed, observed_reign
+from tests.sim.status_scenario import HOSTS, OBJECTS, StatusResult, status_scenario
 
 SEEDS = 6
 AT_ONCE = 3
@@ -26,8 +26,8 @@ def test_status_converges_long_version(first: int) -> None:
     assert len([keep(seed) for seed in range(first, first + 50)]) == 50
 
 
-def keep(seed: int) -> Observed:
-    came_to = simulate(seed, observed_reign).value
+def keep(seed: int) -> StatusResult:
+    came_to = simulate(seed, status_scenario).value
     assert came_to.peak <= MOST
     assert came_to.after_takeover == 0
     return came_to

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import simulate
-from tests.sim.syncing import Synced, sync_reign
+from tests.sim.syncer_scenario import SyncerResult, syncer_scenario
 
 SEEDS = 30
 AT_ONCE = 10
@@ -25,5 +25,5 @@ def test_no_seed_leaves_them_different_long_version(first: int) -> None:
     assert len([keep(seed) for seed in range(first, first + 50)]) == 50
 
 
-def keep(seed: int) -> Synced:
-    return simulate(seed, sync_reign).value
+def keep(seed: int) -> SyncerResult:
+    return simulate(seed, syncer_scenario).value

@@ -14,7 +14,8 @@ from holdfast.model.base.time import Duration
 from holdfast.store.api import Compacted, Delete, Put, StoreAway
 from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
-from holdfast.testing.real.etcd import EtcdCluster, Unavailable, etcd_cluster
+from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
+from holdfast.testing.real.processes import Unavailable
 from tests.store.following import Follower, opened, until
 from tests.store.proxy import Proxy
 

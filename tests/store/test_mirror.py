@@ -27,7 +27,7 @@ from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
 from holdfast.testing.store import watch as watching
 from holdfast.testing.store.client import FakeClient
-from holdfast.testing.store.link import Fate, fair_weather
+from holdfast.testing.store.link import Fate, always_answered
 from tests.store.following import opened, until
 from tests.store.proxy import Proxy
 
@@ -390,12 +390,12 @@ def test_C14_a_list_that_breaks_between_two_parts_changes_nothing_and_begins_ane
         reader.link.mute_watches()
         await write(b"new")
         reader.handed_out.clear()
-        reader.link.weather = lambda method: Fate.REFUSED if method == "list" and reader.handed_out else Fate.ANSWERED
+        reader.link.fate_of = lambda method: Fate.REFUSED if method == "list" and reader.handed_out else Fate.ANSWERED
         reader.link.lose_continuity()
         await until(lambda: len(reader.handed_out) > 0)
         await writer.delete(PREFIX + b"000")
         assert mirror.objects == shown
-        reader.link.weather = fair_weather
+        reader.link.fate_of = always_answered
         await until(lambda: mirror.lists == 2)
         assert mirror.objects == dict.fromkeys(sorted(shown)[1:], "new")
         assert len([seen for seen in reader.handed_out if isinstance(seen, Snapshot) and seen.first]) == 2

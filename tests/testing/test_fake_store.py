@@ -94,7 +94,7 @@ async def test_a_fate_meets_only_the_calls_it_was_asked_for(world: World) -> Non
 @simulated
 async def test_weather_decides_about_every_call(world: World) -> None:
     store = world.node("a").store()
-    store.link.weather = lambda method: Fate.REFUSED if method == "put" else Fate.ANSWERED
+    store.link.fate_of = lambda method: Fate.REFUSED if method == "put" else Fate.ANSWERED
     await away(store.put(b"k", b"v"))
     assert await store.get(b"k") is None
 

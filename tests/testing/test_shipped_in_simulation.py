@@ -11,7 +11,7 @@ from holdfast.model.base.time import seconds
 from holdfast.store.lease import LeaseKeeper
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.testing import Node, World, simulate
-from holdfast.testing.sim.storm import FAULTS, storm, suspend
+from holdfast.testing.sim.faults import FAULTS, inject_faults, suspend
 
 SEEDS = range(25)
 
@@ -41,7 +41,7 @@ async def mirrored(world: World) -> None:
     for name in ("a", "b"):
         start(world.node(name))
     writing = asyncio.create_task(write())
-    await storm(world, ["a", "b"], lasting=seconds(90), revive=start)
+    await inject_faults(world, ["a", "b"], lasting=seconds(90), revive=start)
     await writing
     held = {entry.key: entry.value for entry in world.store.keys.range(b"k/", b"k0")}
     for mirror in mirrors.values():
@@ -73,5 +73,5 @@ async def kept(world: World) -> None:
     world.node("judge").run(judge())
     # A machine that was suspended cannot know it: there the fence is the safety, not the lease.
     honest = [fault for fault in FAULTS.values() if fault is not suspend]
-    await storm(world, ["a", "b"], lasting=seconds(300), revive=start, faults=honest)
+    await inject_faults(world, ["a", "b"], lasting=seconds(300), revive=start, faults=honest)
     await world.until(lambda: all(keeper.held() for keeper in keepers.values()), within=seconds(60))

@@ -165,7 +165,7 @@ def calls(site: Site) -> Counter[str]:
         made[method] += 1
         return Fate.ANSWERED
 
-    site.clients["region"].link.weather = weather
+    site.clients["region"].link.fate_of = weather
     return made
 
 

@@ -31,7 +31,7 @@ from holdfast.store.api import Delete, Put
 from holdfast.testing import FakeStore
 from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.harness import ME, REGION, Fleet, host
-from tests.sim.truth import Object, wants
+from tests.sim.expected_state import Object, wants
 
 FLEET = Fleet(FakeStore())
 HOSTS, WORKLOADS, NUMBERS = ["a", "b", "c"], ["v", "w"], [1, 2, 3]

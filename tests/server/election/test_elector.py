@@ -17,7 +17,7 @@ from holdfast.model.control.leader_history import LeaderHistory as History
 from holdfast.server.election.leadership import Leading
 from holdfast.server.election.machine import ElectionPhase, LossReason
 from holdfast.testing import Fate, World, simulate
-from tests.sim.judge import Judge
+from tests.sim.election_invariants import ElectionInvariants
 from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer
 
 TIMINGS = Timings()
@@ -29,7 +29,7 @@ class Duo:
     def __init__(self, world: World) -> None:
         self.world = world
         self.a, self.b = (SimServer(world, name, Host(world, f"host-{name}"), "pid", TIMINGS) for name in "ab")
-        self.judge = Judge(world, [self.a, self.b])
+        self.judge = ElectionInvariants(world, [self.a, self.b])
 
     async def begin(self) -> None:
         self.a.start()
@@ -98,7 +98,7 @@ def test_a_reign_is_in_the_history_once_although_it_could_not_be_written_down_at
             unlucky_now = called == method and leads(two.b) and unlucky
             return unlucky.pop() if unlucky_now else Fate.ANSWERED
 
-        two.b.electing.clients[0].link.weather = weather
+        two.b.electing.clients[0].link.fate_of = weather
         two.a.elector.leave(LossReason.STEPPED_DOWN, seconds(300))
         await two.led_by(two.b, within=0.5)
         await asyncio.sleep(30)
@@ -180,7 +180,7 @@ def test_a_follower_does_not_look_because_of_every_renewal() -> None:
             looks.append(method)
             return Fate.ANSWERED
 
-        link.weather = count
+        link.fate_of = count
         await asyncio.sleep(60)
         assert looks.count("get") <= 13, "three looks in a TTL, whatever is written meanwhile"
 
@@ -209,7 +209,7 @@ def test_what_is_to_be_done_does_not_pile_up_while_the_store_is_away() -> None:
 def test_a_duplicate_neither_leads_nor_ends_the_pause_of_its_namesake() -> None:
     async def scenario(world: World) -> None:
         a, b = (SimServer(world, n, Host(world, f"host-{n}"), "pid", TIMINGS, called="same") for n in "ab")
-        Judge(world, [a, b])
+        ElectionInvariants(world, [a, b])
         a.start()
         await world.until(lambda: leads(a), within=seconds(5))
         b.start()

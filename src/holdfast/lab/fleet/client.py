@@ -47,7 +47,7 @@ class TableConnector:
             raise NoAnswer("no backend of the VIP has a weight")
         return await connected(HOME, backend.port)
 
-    def goes_on(self, flow: int) -> bool:
+    def is_open(self, flow: int) -> bool:
         self._dataplane.load()
         return (VIP, flow) in self._dataplane.flows
 
@@ -88,11 +88,4 @@ async def use(worker: Worker, way: Connector, is_served: Callable[[], Awaitable[
         if await worker.stopped(_LOOK):
             return
     worker.vitals.state = f"uses {VIP}"
-    flows = [asyncio.create_task(traffic.use(), name=f"flow {number}") for number in range(FLOWS)]
-    stop = asyncio.create_task(worker.stopping.wait())
-    await asyncio.wait([*flows, stop], return_when=asyncio.FIRST_COMPLETED)
-    for task in (*flows, stop):
-        task.cancel()
-    for ended in await asyncio.gather(*flows, return_exceptions=True):
-        if not isinstance(ended, asyncio.CancelledError):
-            raise RuntimeError("the client cannot go on") from ended
+    await traffic.run(FLOWS, worker.stopping.wait())

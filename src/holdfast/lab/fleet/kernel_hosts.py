@@ -15,12 +15,9 @@ from pathlib import Path
 
 from holdfast.lab.fleet.inventory import WORKLOADS
 from holdfast.testing.real.netns import Namespace, NamespaceNetwork
-from holdfast.testing.real.processes import run, tool
+from holdfast.testing.real.segment import HostSegment, route_by_gateway
 
 COUNT = 3
-_SEGMENT = "segment"
-_GATEWAY = "169.254.1.1"
-_FORWARDS = "echo 1 >/proc/sys/net/ipv4/ip_forward"
 
 
 def name(number: int) -> str:
@@ -32,33 +29,17 @@ def workload_address(number: int, place: int = 1) -> str:
 
 
 def wire(net: NamespaceNetwork) -> None:
-    """Makes the namespaces of the hosts and of their workloads."""
-    segment = net.namespace(_SEGMENT)
-    segment.batch(["link add bridge0 type bridge", "link set bridge0 up"])
+    """Make the namespaces of the hosts and of their workloads."""
+    segment = HostSegment(net)
     for number in range(1, COUNT + 1):
-        host = net.namespace(name(number))
-        host.run("sh", "-c", _FORWARDS)
-        _cable(host, "eth0", segment, f"to-{number:02}")
-        segment.batch([f"link set to-{number:02} master bridge0", f"link set to-{number:02} up"])
-        host.batch([f"address add 192.0.2.{number}/24 dev eth0", "link set eth0 up"])
-        _plug(net.namespace(f"{name(number)}-w"), host, number)
-
-
-def _plug(workloads: Namespace, host: Namespace, number: int) -> None:
-    for place, workload in enumerate(WORKLOADS, 1):
-        tap, device = f"tap-{workload}-{number:02}", f"eth{place}"
-        _cable(host, tap, workloads, device)
-        host.batch([f"address add {_GATEWAY}/32 dev {tap}", f"link set {tap} up"])
-        own = [f"address add {workload_address(number, place)}/32 dev {device}", f"link set {device} up"]
-        workloads.batch(own)
-    workloads.batch([f"route add {_GATEWAY} dev eth1", f"route add default via {_GATEWAY}"])
-
-
-def _cable(one: Namespace, device: str, other: Namespace, end: str) -> None:
-    ends = ["netns", one.system_name, "type", "veth", "peer", "name", end, "netns", other.system_name]
-    run([tool("ip"), "link", "add", device, *ends])
+        host = segment.attach(name(number), f"192.0.2.{number}/24")
+        workloads = net.namespace(f"{name(number)}-w")
+        for place, workload in enumerate(WORKLOADS, 1):
+            address = f"{workload_address(number, place)}/32"
+            segment.plug(host, f"tap-{workload}-{number:02}", workloads, f"eth{place}", address)
+        route_by_gateway(workloads, "eth1", 4)
 
 
 def namespace(known: Mapping[str, str], of: str) -> Namespace:
-    """One of them, in a lab that runs."""
+    """Return one of the namespaces of a running lab."""
     return Namespace(of, known[of], Path("/"))

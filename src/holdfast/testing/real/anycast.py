@@ -8,10 +8,10 @@
     client ───────────┤          ├── web-2  10.3.0.2  fd00:3::2
                       └── lb-2 ──┴── web-3  10.3.0.3  fd00:3::3
 
-Each balancer has a cable to the client and one to every server. A server has the same address for all of them and
-answers each client through the balancer that it came by, as replies have to be seen by who translated the request. The
-client reaches servers and VIPs (192.0.2.0/24, 2001:db8::/32) through one balancer; `lead_through` picks another, as
-routing does when a site withdraws. Nothing listens and nothing balances here: that is the test's part.
+Each balancer has a cable to the client and one to every server. A server has one address for all balancers and sends
+each reply through the balancer that the request came by, because that one translated it. The client reaches servers and
+VIPs (192.0.2.0/24, 2001:db8::/32) through one balancer; `lead_through` picks another, as routing does when a site
+withdraws. Only the wiring: nothing listens and nothing balances here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 SERVERS = ("web-1", "web-2", "web-3")
 VIPS = ("192.0.2.0/24", "2001:db8::/32")
 _DIRECT = ("10.3.0.0/24", "fd00:3::/64")
-_FORWARDS = "for way in ipv4/ip_forward ipv6/conf/all/forwarding; do echo 1 >/proc/sys/net/$way; done"
 
 
 def address(server: str, family: int = 4) -> str:
-    """Where that server is reached."""
+    """Return the address of that server."""
     number = SERVERS.index(server) + 1
     return f"10.3.0.{number}" if family == 4 else f"fd00:3::{number}"
 
@@ -40,15 +39,14 @@ class AnycastSite:
         self.client = net.namespace("client")
         self.servers = {name: net.namespace(name) for name in SERVERS}
         for name, server in self.servers.items():
-            own = (f"{address(name)}/32", f"{address(name, 6)}/128")
-            server.batch([f"address add {one} dev lo" for one in own])
+            server.bring_up("lo", f"{address(name)}/32", f"{address(name, 6)}/128")
         self.balancers = [self._balancer(number) for number in range(1, balancers + 1)]
         self.lead_through(1)
 
     def _balancer(self, number: int) -> Namespace:
-        """A balancer between the client and every server, all of them with their ways to each other."""
+        """Add a balancer between the client and every server, with routes in both directions."""
         made = self._net.namespace(f"lb-{number}")
-        made.run("sh", "-c", _FORWARDS)
+        made.forward()
         self._cable(made, self.client, f"1.{number}")
         for place, (name, server) in enumerate(self.servers.items(), 1):
             segment = f"2.{10 * number + place}"
@@ -58,28 +56,28 @@ class AnycastSite:
         return made
 
     def lead_through(self, balancer: int) -> None:
-        """From now on the client's new connections go by that balancer (1, 2, …)."""
+        """Route the client's new connections through that balancer (1, 2, …)."""
         self.client.batch(_routes([*VIPS, *_DIRECT], f"1.{balancer}", 1))
 
     def spread(self, balancer: int, shared: str) -> None:
-        """Gives all servers that IPv4 address too, and has that balancer's namespace spread connections to it over them
-        by routing alone: what balancing costs beyond that is the balancer's."""
+        """Give all servers a shared IPv4 address, and make that balancer's namespace spread connections to it over them
+        by routing alone: the baseline for the cost of balancing."""
         made = self.balancers[balancer - 1]
         hops = [f"nexthop via 10.2.{10 * balancer + place}.2" for place in range(1, len(SERVERS) + 1)]
-        made.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/fib_multipath_hash_policy")  # by ports, too
+        made.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/fib_multipath_hash_policy")  # hash ports, too
         made.batch([f"route add {shared}/32 {' '.join(hops)}"])
         for server in self.servers.values():
-            server.batch([f"address add {shared}/32 dev lo"])
+            server.bring_up("lo", f"{shared}/32")
 
     def _cable(self, balancer: Namespace, other: Namespace, segment: str) -> None:
-        """Joins the two; the balancer is .1 there, the other one .2."""
+        """Connect the two; the balancer is .1, the other one .2."""
         device = self._net.cable(balancer, other, f"10.{segment}.1/24", f"10.{segment}.2/24")
-        for place, namespace in ((1, balancer), (2, other)):
-            namespace.batch([f"address add {_six(segment, place)}/64 dev {device} nodad"])
+        balancer.bring_up(device, f"{_six(segment, 1)}/64")
+        other.bring_up(device, f"{_six(segment, 2)}/64")
 
 
 def _routes(prefixes: Sequence[str], segment: str, place: int) -> Sequence[str]:
-    """Leads these by that end of a cable."""
+    """Return the `ip` commands that route these prefixes to that end of a cable."""
     via = {False: f"10.{segment}.{place}", True: _six(segment, place)}
     return [f"route replace {prefix} via {via[':' in prefix]}" for prefix in prefixes]
 

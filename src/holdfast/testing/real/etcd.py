@@ -3,8 +3,8 @@
     with etcd_cluster(3) as cluster:
         cluster.leader().pause()
 
-Loopback only, data in memory where possible. A member counts as ready only when it says that it is the one that was
-started here: any etcd on that port would answer.
+Loopback only, data in memory where possible. A member counts as ready only when it answers with the name that it was
+started with: any etcd on that port would answer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.real.processes import Process, Unavailable, folder, reserved_ports, tool, wait_until
+from holdfast.testing.real.processes import Process, folder, reserved_ports, tool, wait_until
 
 _PATIENCE = 60.0
 
 
 class EtcdMember:
-    """One etcd process with its own data folder and ports, which it keeps over restarts."""
+    """One etcd process with its own data folder and ports, the same over restarts."""
 
     def __init__(self, name: str, home: Path, ports: tuple[int, int]) -> None:
         self.name = name
@@ -53,17 +53,17 @@ class EtcdMember:
         self.process.resume()
 
     def restart(self) -> None:
-        """Starts it again (after stopping it, if it runs) and waits until it serves."""
+        """Stop it if it runs, start it again and wait until it serves."""
         self.process.stop()
         self.start()
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Waits until this very member serves linearizable reads."""
+        """Wait until this very member serves linearizable reads."""
         wait_until(self._serves, f"etcd member {self.name} serves", within=_PATIENCE)
 
     def ask(self, path: str, body: dict[str, object]) -> dict[str, Any]:
-        """One call of the JSON gateway. Raises `OSError` when the member does not answer."""
+        """Make one call of the JSON gateway. Raises `OSError` when the member does not answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -100,14 +100,14 @@ class EtcdCluster:
             member.wait_ready()
 
     def leader(self) -> EtcdMember:
-        """The member that leads now, by its own word."""
+        """Wait until exactly one member says that it leads, and return it."""
         found: list[EtcdMember] = []
 
-        def look() -> bool:
+        def has_one_leader() -> bool:
             found[:] = [member for member in self.members if _leads(member)]
             return len(found) == 1
 
-        wait_until(look, "one etcd member leads", within=_PATIENCE)
+        wait_until(has_one_leader, "one etcd member leads", within=_PATIENCE)
         return found[0]
 
 
@@ -122,13 +122,28 @@ def _leads(member: EtcdMember) -> bool:
 
 
 def etcd_binary() -> str:
-    """The etcd to run: the one that make found, or the one on PATH."""
+    """Return the etcd to run: the one that make found, or the one on PATH."""
     return os.environ.get("HOLDFAST_ETCD") or tool("etcd", str(Path.cwd() / ".tools/usr/bin/etcd"))
+
+
+def etcd_command(
+    name: str, data: Path, url: str, peer_url: str, *, cluster: str = "", token: str = "", options: Sequence[str] = ()
+) -> Sequence[str]:
+    """Return the command line of one member; without `cluster` it is the only one."""
+    # Elections among paused and killed members must be quick, but not so quick that a busy machine causes them.
+    heartbeat, election = ("50", "500") if "," in cluster else ("10", "100")
+    return [
+        *(etcd_binary(), "--name", name, "--data-dir", str(data)),
+        *("--listen-client-urls", url, "--advertise-client-urls", url),
+        *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
+        *("--initial-cluster", cluster or f"{name}={peer_url}", "--initial-cluster-token", token or name),
+        *("--heartbeat-interval", heartbeat, "--election-timeout", election, *options),
+    ]
 
 
 @contextlib.contextmanager
 def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[EtcdCluster]:
-    """A running etcd of `size` members; `options` are further flags for each. Gone with the block."""
+    """Run an etcd of `size` members until the block ends; `options` are further flags for each."""
     etcd_binary()
     with folder() as home, reserved_ports(2 * size) as ports:
         members = _members(home, ports, options)
@@ -147,17 +162,9 @@ def etcd_cluster(size: int = 1, *, options: Sequence[str] = ()) -> Iterator[Etcd
 def _members(home: Path, ports: Sequence[int], options: Sequence[str]) -> Sequence[EtcdMember]:
     pairs = list(zip(ports[::2], ports[1::2], strict=True))
     members = [EtcdMember(f"{home.name}-{number}", home / str(number), pair) for number, pair in enumerate(pairs)]
-    everyone = ",".join(f"{member.name}={member.peer_url}" for member in members)
-    # Elections among paused and killed members must be quick, but not so quick that a busy machine causes them.
-    timing = ("10", "100") if len(members) == 1 else ("50", "500")
+    cluster = ",".join(f"{member.name}={member.peer_url}" for member in members)
     for member in members:
-        command = [etcd_binary(), "--name", member.name, "--data-dir", str(member.home)]
-        command += ["--listen-client-urls", member.url, "--advertise-client-urls", member.url]
-        command += ["--listen-peer-urls", member.peer_url, "--initial-advertise-peer-urls", member.peer_url]
-        command += ["--initial-cluster", everyone, "--initial-cluster-token", home.name]
-        command += ["--heartbeat-interval", timing[0], "--election-timeout", timing[1], *options]
+        address = member.url, member.peer_url
+        command = etcd_command(member.name, member.home, *address, cluster=cluster, token=home.name, options=options)
         member.process = Process(command, log=home / f"{member.name}.log")
     return members
-
-
-__all__ = ["EtcdCluster", "EtcdMember", "Unavailable", "etcd_binary", "etcd_cluster"]

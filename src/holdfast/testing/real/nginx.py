@@ -1,4 +1,4 @@
-"""nginx as a web server for tests: one process that answers every request with its name."""
+"""nginx as a web server for tests: a single process that answers every request with its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ http {{
 
 
 class Nginx:
-    """A web server in a namespace. It has one process, so that killing that one is killing the server."""
+    """A web server in a namespace. It has one process: killing it kills the server."""
 
     def __init__(self, namespace: Namespace, home: Path) -> None:
         self.name = namespace.name
@@ -45,7 +45,7 @@ class Nginx:
         self._namespace = namespace
 
     def start(self) -> None:
-        """Returns when it listens, in both families."""
+        """Start it and wait until it listens in both families."""
         self.process.start()
         wait_until(self._listens, f"nginx of {self.name} listens: {self.process.output}")
 

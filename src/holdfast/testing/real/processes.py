@@ -1,8 +1,7 @@
-"""Processes and folders of a test run that never outlive it, however the run ends.
+"""Processes and folders that never outlive the test run, however it ends.
 
-A child gets a signal when the thread that started it is gone (PDEATHSIG, set by `setpriv`). A folder or namespace
-carries the identity of the run in its name, pid and start time, so that the next run can tell what was left behind
-by a dead one and sweep it.
+A child gets a signal when the thread that started it is gone (PDEATHSIG, set by `setpriv`). The name of a folder or
+namespace carries the pid and start time of its run, so that the next run recognises and sweeps what a killed run left.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from typing import IO, Final
 
 PREFIX: Final = "hft"
 _UNLESS_ORPHANED: Final = '[ "$PPID" = "$0" ] && exec "$@"'
-"""Who is orphaned before the signal was arranged would never get it."""
+"""A child that is orphaned before PDEATHSIG is set would never get the signal: it ends itself."""
 _OWNER = re.compile(rf"{PREFIX}-(\d+)-(\d+)-")
 
 
 class Unavailable(Exception):
-    """A fixture cannot be had here; the message says what is missing. Tests skip with it."""
+    """A fixture cannot be provided on this machine; the message says what is missing. Tests skip with it."""
 
 
 def owner_tag() -> str:
-    """How this run marks what it owns."""
+    """Return the prefix of everything that this run owns."""
     return f"{PREFIX}-{os.getpid()}-{_started(os.getpid())}-"
 
 
 def abandoned(name: str) -> bool:
-    """Whether something of that name was left behind by a run that is over."""
+    """Return True for the name of something that a finished run left behind."""
     match = _OWNER.match(name)
     return match is not None and _started(int(match[1])) != int(match[2])
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in ticks since boot: with the pid it names one process for ever."""
+    """Return when a process started, in ticks since boot: pid and start time identify one process for ever."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -53,7 +52,7 @@ def _started(pid: int) -> int | None:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A folder for this run, in memory where possible; what dead runs left is removed first."""
+    """Make a folder for this run, in memory where possible, after removing those of dead runs."""
     base = Path("/dev/shm")  # noqa: S108 -- shared on purpose: the sweep looks there, mkdtemp makes it private
     if not base.is_dir() or not os.access(base, os.W_OK):
         base = Path(tempfile.gettempdir())
@@ -68,7 +67,7 @@ def folder() -> Iterator[Path]:
 
 
 def tool(*names: str) -> str:
-    """The path of the first of these programs that is installed."""
+    """Return the path of the first of these programs that is installed. Raises `Unavailable`."""
     for name in names:
         found = shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
         if found:
@@ -78,11 +77,11 @@ def tool(*names: str) -> str:
 
 @contextlib.contextmanager
 def reserved_ports(count: int) -> Iterator[Sequence[int]]:
-    """Ports on loopback that nobody listens on, and that nobody else is given before the block ends.
+    """Reserve loopback ports until the block ends.
 
-    Each is held by a socket that is bound and does not listen: who connects is refused, the kernel gives the port to
-    nobody who asks for any, and a server that asks for this one (with SO_REUSEADDR, as they do) may have it, again and
-    again. A port that was merely found free may be a neighbour's before its server is up, or while that is down.
+    Each port is held by a socket that is bound and does not listen: connections are refused, the kernel assigns the
+    port to nobody else, and a server that asks for it (with SO_REUSEADDR) gets it, again and again. A port that was
+    merely found free may be taken by another test run before its server is up, or while it is down.
     """
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
@@ -93,7 +92,7 @@ def reserved_ports(count: int) -> Iterator[Sequence[int]]:
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, within: float = 30.0) -> None:
-    """Waits for a condition; a `TimeoutError` names what did not come about."""
+    """Poll until the condition holds; the `TimeoutError` names what did not happen."""
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:
@@ -102,26 +101,26 @@ def wait_until(condition: Callable[[], bool], what: str, *, within: float = 30.0
 
 
 def running(pid: int) -> bool:
-    """Whether a process still does anything. A zombie does not, even if nobody has noticed its end yet."""
+    """Return True while the process runs; a zombie does not, even before its parent has reaped it."""
     return bool(_states(pid) - {"Z"})
 
 
 def _states(pid: int) -> set[str]:
-    """The states of a process's threads, in the kernel's letters; none when it is gone."""
+    """Return the states of the process's threads, in the kernel's letters; empty when it is gone."""
     states = set()
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may end while we look
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread ended after the glob
             states.add(stat.read_text().rpartition(")")[2].split()[0])
     return states
 
 
 def children(pid: int) -> Sequence[int]:
-    """The processes that a process has started and that are still its own."""
+    """Return the pids of the process's direct children."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def as_user(user: str | None, *options: str) -> Sequence[str]:
-    """The beginning of a command line that runs the rest as that user, or as it is."""
+    """Return the beginning of a command line that runs the rest as that user; None keeps the current user."""
     if user is None:
         return [tool("setpriv"), *options, "--"]
     account = pwd.getpwnam(user)
@@ -130,7 +129,7 @@ def as_user(user: str | None, *options: str) -> Sequence[str]:
 
 
 class Process:
-    """One child process that can be killed, frozen, thawed and started again with the same command."""
+    """One child process that can be killed, paused, resumed and started again with the same command."""
 
     def __init__(
         self,
@@ -140,7 +139,7 @@ class Process:
         user: str | None = None,
         orphaned: signal.Signals = signal.SIGKILL,
     ) -> None:
-        """`orphaned` is the signal that the process gets when this one is gone."""
+        """`orphaned` is the signal that the child gets when this process is gone."""
         guarded = as_user(user, "--pdeathsig", orphaned.name.removeprefix("SIG"))
         self._command = [*guarded, "/bin/sh", "-c", _UNLESS_ORPHANED, str(os.getpid()), *command]
         self._log = log
@@ -157,7 +156,7 @@ class Process:
 
     @property
     def output(self) -> str:
-        """What the process printed so far, over all its starts."""
+        """Everything printed so far, over all starts."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def start(self) -> None:
@@ -166,7 +165,7 @@ class Process:
             self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)  # noqa: S603
 
     def pause(self) -> None:
-        """Freezes it (SIGSTOP): connections stay open, nothing answers. Returns when its last thread stands."""
+        """Send SIGSTOP and wait until every thread has stopped: connections stay open, nothing answers."""
         self._signal(signal.SIGSTOP)
         wait_until(lambda: _states(self.pid) <= {"T"}, f"process {self.pid} is stopped")
 
@@ -174,12 +173,34 @@ class Process:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Ends it without a chance to clean up (SIGKILL)."""
+        """Send SIGKILL and reap."""
         self._end(signal.SIGKILL)
 
+    def tree(self) -> Sequence[int]:
+        """Return the pids of the process and its descendants, parents first."""
+        found = [self.pid] if self.alive else []
+        for pid in found:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += children(pid)
+        return found
+
+    def signal_tree(self, number: signal.Signals) -> None:
+        """Send a signal to the process and all its descendants."""
+        for pid in self.tree():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill_tree(self) -> None:
+        """SIGKILL the process and all its descendants; return when all of them are gone."""
+        self.pause()  # a supervisor must not start another worker between the listing and the kill
+        pids = self.tree()
+        self.signal_tree(signal.SIGKILL)
+        self.kill()
+        wait_until(lambda: not any(map(running, pids)), f"the processes {pids} are gone")
+
     def stop(self, how: signal.Signals = signal.SIGTERM, *, within: float = 60.0) -> None:
-        """Ends it in order; what does not end within the time is killed. A supervisor needs longer than it gives each
-        of its workers: killed before that, it would leave them behind."""
+        """End it in order, then by SIGKILL after `within` seconds. A supervisor needs longer than it grants each of its
+        workers: killed before that, it would leave them behind."""
         if self.alive:
             self.resume()
             self._end(how, within)
@@ -199,7 +220,7 @@ class Process:
 
 
 def run(command: Sequence[str], *, stdin: IO[bytes] | int = subprocess.DEVNULL) -> str:
-    """Runs a program to its end and returns what it printed; a failure carries its own words."""
+    """Run a program to its end and return its output. Raises `RuntimeError` with what it printed."""
     done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip() or done.stdout.strip()}")

@@ -33,7 +33,7 @@ class Fate(Enum):
     REPLY_LOST = "applied, and the caller hears nothing until its deadline"
 
 
-def fair_weather(_method: str) -> Fate:
+def always_answered(_method: str) -> Fate:
     """Every call is answered."""
     return Fate.ANSWERED
 
@@ -78,7 +78,7 @@ class FakeLink:
     def __init__(self) -> None:
         self.latency: Callable[[], float] = lambda: 0.0
         """Seconds for one way, asked anew for every message."""
-        self.weather: Callable[[str], Fate] = fair_weather
+        self.fate_of: Callable[[str], Fate] = always_answered
         """What becomes of a call, by the name of its method, unless a fate was asked for with `next_calls`."""
         self.up = True
         """Whether anything at all passes, in either direction."""
@@ -117,7 +117,7 @@ class FakeLink:
     def sever(self) -> None:
         """For good: calls are refused at once, those under way fail, streams are silent."""
         self.cut()
-        self.weather = lambda _method: Fate.REFUSED
+        self.fate_of = lambda _method: Fate.REFUSED
         self._asked.clear()
         self.disconnect()
 
@@ -173,7 +173,7 @@ class FakeLink:
             if of is None or of == method:
                 del self._asked[i]
                 return fate
-        return self.weather(method)
+        return self.fate_of(method)
 
     def _arrive(self, work: Callable[[], T], reply: asyncio.Future[_Answer[T]], fate: Fate) -> None:
         if not self.up:

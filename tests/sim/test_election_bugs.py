@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 
 from holdfast.testing import first_failure, simulate
-from tests.sim.bugs import BUGS
-from tests.sim.judge import Broken
-from tests.sim.reign import reign
+from tests.sim.election_bugs import BUGS
+from tests.sim.election_invariants import InvariantBroken
+from tests.sim.election_scenario import election_scenario
 
 KNOWN: Final[Mapping[str, int]] = {
     "the lease is counted from the reply": 2,
@@ -35,16 +35,16 @@ ALL = 1_000
 
 def find(bug: str, seeds: Iterable[int]) -> int:
     with BUGS[bug]():
-        failure = first_failure(seeds, reign)
+        failure = first_failure(seeds, election_scenario)
     assert failure is not None, f"nobody noticed: {bug}"
-    assert isinstance(failure.error, Broken), f"not found out, but fallen over: {failure.error!r}"
+    assert isinstance(failure.error, InvariantBroken), f"not found out, but fallen over: {failure.error!r}"
     return failure.seed
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found_by_a_seed_that_is_fine_without_it(bug: str) -> None:
     seed = find(bug, [KNOWN[bug], *range(FIRST)])
-    simulate(seed, reign)
+    simulate(seed, election_scenario)
 
 
 @pytest.mark.soak

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.calico.endpoint import EndpointSpec
-from tests.chaos.acknowledged import Life, went_back
+from tests.chaos.inventory_history import Life, went_back
 
 
 def version(number: int) -> EndpointSpec:

@@ -1,8 +1,8 @@
-"""What a fleet's objects claim on the simulated host, told apart from how the agent finds out.
+"""The claims of a fleet's objects on the simulated host, computed independently of the agent.
 
-`Truth` knows what one store holds, and of every workload that is here or comes here by a migration since when that is
-so without a break: from the moment on at which the agent has made its route here and knows all that there is to know,
-nothing may take it from here.
+`ExpectedState` follows what one store holds and, for every workload that is on this host or migrates to it, since when
+that has been so without a break: once the agent has made the workload's route here and knows everything that the store
+holds, nothing may remove that route.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _of_host(host: Host) -> dict[ClaimKey, Shape]:
 
 
 @dataclass
-class Truth:
+class ExpectedState:
     """What one store holds; of a value that has rotted, what it held before."""
 
     store: FakeStore

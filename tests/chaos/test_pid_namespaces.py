@@ -7,8 +7,8 @@ from holdfast.testing.fault import fault
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import controllers
-from tests.chaos.fleet import counts, servers, wait_working
+from holdfast.testing.real.servers import server_group
+from tests.chaos.harness import counts, servers, wait_working
 
 
 @fault("C12", without="holdfast.server.election.predecessor:pid_namespace", returns="one for all")
@@ -16,7 +16,7 @@ def test_C12_a_live_leader_is_not_taken_for_dead_where_its_pid_means_nothing(clu
     with servers(cluster, ["twin"]) as fleet:
         term, leader = wait_working(fleet)
         with or_skip(
-            controllers(cluster, ["twin"], command=member.command, region=fleet.region, isolated=True)
+            server_group(cluster, ["twin"], command=member.command, region=fleet.region, isolated=True)
         ) as inside:
             (other,) = inside.members
             wait_until(

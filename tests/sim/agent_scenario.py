@@ -40,9 +40,9 @@ from holdfast.store.mirror import mirror
 from holdfast.testing import World
 from holdfast.testing.fakes.kernel import FakeKernel
 from tests.agent.harness import ME, REGION, Fleet, Ids, Site, another_store
-from tests.sim.judge import Broken
-from tests.sim.moving import Operations, arrive, set_out, steps, turn_back
-from tests.sim.truth import KINDS, Object, Truth, wants
+from tests.sim.election_invariants import InvariantBroken
+from tests.sim.expected_state import KINDS, ExpectedState, Object, wants
+from tests.sim.migrations import Operations, arrive, set_out, steps, turn_back
 
 HOSTS = tuple(f"h{number}" for number in range(6))
 NUMBERS = range(1, 8)
@@ -101,7 +101,7 @@ class SwallowingIds(Ids):
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class AgentResult:
     """What one run came to."""
 
     lives: int
@@ -115,7 +115,7 @@ class Scene:
 
     world: World
     site: Site
-    truths: Mapping[str, Truth]
+    truths: Mapping[str, ExpectedState]
     kernel: JudgedKernel
     ids: SwallowingIds
     lives: int = 1
@@ -225,7 +225,7 @@ def _shown(watcher: SourceWatcher) -> dict[bytes, tuple[int, Object]]:
     }
 
 
-async def node_life(world: World) -> Lived:
+async def agent_scenario(world: World) -> AgentResult:
     """Lists and batches are taken in one object at a time: what is large in life is small here."""
     with patch.object(mirror, "SLICE", 1), tempfile.TemporaryDirectory(prefix="holdfast-sim-", dir=_fast()) as folder:
         scene = _scene(world, Path(folder))
@@ -245,9 +245,9 @@ def _scene(world: World, folder: Path) -> Scene:
         stores["region-b"] = another_store()
     kernel, ids = JudgedKernel(interfaces=set(INTERFACES)), SwallowingIds()
     site = Site(world, folder, kernel, (ids,), stores, audit=seconds(20), batch=world.random.choice([2, 1_000]))
-    scene = Scene(world, site, {name: Truth(store) for name, store in stores.items()}, kernel, ids)
+    scene = Scene(world, site, {name: ExpectedState(store) for name, store in stores.items()}, kernel, ids)
     kernel.judge, kernel.may_program, kernel.wrong = scene.must_stay, scene.has_spoken, scene.wrong
-    kernel.fail = lambda why: world.fail("the judge", Broken(why))
+    kernel.fail = lambda why: world.fail("the judge", InvariantBroken(why))
     kernel.pause = ids.pause = _slow_at_times(world.stream("kernel"))
     for name in stores:
         site.fleet(name).name_it()
@@ -264,7 +264,7 @@ def _slow_at_times(random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
     return pause
 
 
-async def _live(scene: Scene) -> Lived:
+async def _live(scene: Scene) -> AgentResult:
     world, site = scene.world, scene.site
     for _ in range(6):
         await _edit(scene)
@@ -285,14 +285,14 @@ async def _live(scene: Scene) -> Lived:
     _mend(scene)
     world.note("the trouble is over, and nobody edits any more")
     await _rest(scene)
-    return Lived(scene.lives, scene.edits, scene.kernel.removals)
+    return AgentResult(scene.lives, scene.edits, scene.kernel.removals)
 
 
 async def _rest(scene: Scene) -> None:
     wanted, end = scene.wanted(), scene.world.time + REST
     while scene.kernel.objects != wanted or scene.ids.held.keys() != wanted.keys():
         if scene.world.time > end:
-            raise Broken(f"at rest: {scene.difference(wanted)}")
+            raise InvariantBroken(f"at rest: {scene.difference(wanted)}")
         await asyncio.sleep(0.2)
 
 
@@ -319,18 +319,18 @@ async def _move(scene: Scene) -> None:
         await asyncio.sleep(pause)
 
 
-def _join(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
+def _join(fleet: Fleet, random: Random, _truth: ExpectedState) -> Operations:
     """Also: rejoin as somebody else, change the address, take over another host's."""
     name = random.choice(HOSTS)
     tunnel, mac = random.choice(NUMBERS), random.choice(NUMBERS)
     return [fleet.joins(name, random.choice(NUMBERS), uid=f"{random.random()}", tunnel=tunnel, mac=mac)]
 
 
-def _leave(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
+def _leave(fleet: Fleet, random: Random, _truth: ExpectedState) -> Operations:
     return [fleet.leaves(random.choice(HOSTS))]
 
 
-def _apply_changes(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+def _take_over(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
     """A host is gone, and another one has all its addresses, at one revision."""
     old = _some_host(random, truth)
     if old is None:
@@ -340,31 +340,31 @@ def _apply_changes(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     return [fleet.leaves(old.metadata.name), *_run(fleet, random, truth), Put(HOST.key(REGION, heir), HOST.encode(new))]
 
 
-def _some_host(random: Random, truth: Truth) -> Host | None:
+def _some_host(random: Random, truth: ExpectedState) -> Host | None:
     hosts = [one for _, one in truth.objects.values() if isinstance(one, Host)]
     return random.choice(hosts) if hosts else None
 
 
-def _run(fleet: Fleet, random: Random, _truth: Truth) -> Operations:
+def _run(fleet: Fleet, random: Random, _truth: ExpectedState) -> Operations:
     on = ME if random.random() < 0.2 else random.choice(HOSTS)
     return [fleet.runs(random.choice(WORKLOADS), on, *random.sample(PREFIXES, random.choice([1, 1, 2])))]
 
 
-def _end(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+def _end(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
     running = [one for _, one in truth.objects.values() if isinstance(one, Endpoint)]
     ending = random.sample(running, min(len(running), 1))
     return [fleet.ends(one.spec.workload, one.spec.node) for one in ending]
 
 
-def _rot(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+def _rot(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
     """A value becomes rubbish; somebody writes it anew some day, or deletes it."""
     known = sorted(truth.objects)
     return [Put(random.choice(known), ROTTEN)] if known and random.random() < 0.5 else []
 
 
-Edit = Callable[[Fleet, Random, Truth], Operations]
+Edit = Callable[[Fleet, Random, ExpectedState], Operations]
 MOVES: Final[Sequence[Edit]] = (set_out, set_out, turn_back, arrive)
-EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _apply_changes, _run, _run, _run, _end, *MOVES, _rot)
+EDITS: Final[Sequence[Edit]] = (_join, _join, _leave, _take_over, _run, _run, _run, _end, *MOVES, _rot)
 
 
 def _mend(scene: Scene) -> None:

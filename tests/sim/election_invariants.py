@@ -33,7 +33,7 @@ OPERATOR = "operator"
 EXPIRY = "lease expiry"
 
 
-class Broken(AssertionError):
+class InvariantBroken(AssertionError):
     """A promise does not hold."""
 
 
@@ -53,7 +53,7 @@ class Term:
 
 
 @dataclass
-class Judge:
+class ElectionInvariants:
     world: World
     servers: list[SimServer]
     terms: dict[int, Term] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Judge:
             self._broken(f"{data.server} wrote in term {data.term}, which is {term.server.name}'s")
 
     def _broken(self, what: str) -> None:
-        self.world.fail("the judge", Broken(what))
+        self.world.fail("the judge", InvariantBroken(what))
 
 
 def _holder(entry: Entry) -> Leader:

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.testing import first_failure, simulate
 from tests.sim.agent import AGENT
-from tests.sim.judge import Broken
-from tests.sim.peers import Lived, node_life
-from tests.sim.peers_bugs import BUGS
+from tests.sim.agent_bugs import BUGS
+from tests.sim.agent_scenario import AgentResult, agent_scenario
+from tests.sim.election_invariants import InvariantBroken
 
 SEEDS = 300
 AT_ONCE = 50
@@ -57,22 +57,22 @@ def test_no_seed_loses_a_live_claim_or_leaves_a_dead_one_long_version(first: int
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_of_the_agent_is_found_by_a_seed_that_is_fine_without_it(bug: str) -> None:
     seed = find(bug, [KNOWN[bug], *range(FIRST)])
-    simulate(seed, node_life)
+    simulate(seed, agent_scenario)
 
 
 def test_the_same_seed_is_the_same_life() -> None:
-    assert simulate(11, node_life).trace.text == simulate(11, node_life).trace.text
+    assert simulate(11, agent_scenario).trace.text == simulate(11, agent_scenario).trace.text
 
 
-def live(seed: int) -> Lived:
-    return simulate(seed, node_life).value
+def live(seed: int) -> AgentResult:
+    return simulate(seed, agent_scenario).value
 
 
 def find(bug: str, seeds: Iterable[int]) -> int:
     with BUGS[bug]():
-        failure = first_failure(seeds, node_life)
+        failure = first_failure(seeds, agent_scenario)
     assert failure is not None, f"nobody noticed: {bug}"
-    assert isinstance(failure.error, Broken), f"not found out, but fallen over: {failure.error!r}"
+    assert isinstance(failure.error, InvariantBroken), f"not found out, but fallen over: {failure.error!r}"
     return failure.seed
 
 

@@ -1,6 +1,6 @@
 """A storm: faults at times, of kinds and on nodes that the seed decides, each with an end of its own.
 
-    await storm(world, ["a", "b", "c"], lasting=seconds(120), revive=start_server)
+    await inject_faults(world, ["a", "b", "c"], lasting=seconds(120), revive=start_server)
 
 When it returns every fault is over: links are healed and as quick as usual, nobody is paused, and the dead have been
 revived. What a scenario then still finds wrong is not the storm's doing. Faults overlap; one that ends may end another
@@ -16,7 +16,7 @@ from typing import Any, Final
 from holdfast.model.base.time import Duration, seconds
 from holdfast.testing.sim.nodes import Node
 from holdfast.testing.sim.world import World
-from holdfast.testing.store.link import Fate, fair_weather
+from holdfast.testing.store.link import Fate, always_answered
 
 Revive = Callable[[Node], None]
 Fault = Callable[[World, Node, Revive], Coroutine[Any, Any, None]]
@@ -60,10 +60,10 @@ async def lose_replies(world: World, node: Node, _revive: Revive) -> None:
     fates = [Fate.ANSWERED, Fate.ANSWERED, Fate.REQUEST_LOST, Fate.REPLY_LOST]
     clients = node.clients
     for client in clients:
-        client.link.weather = lambda _method: world.random.choice(fates)
+        client.link.fate_of = lambda _method: world.random.choice(fates)
     await _a_while(world)
     for client in clients:
-        client.link.weather = fair_weather
+        client.link.fate_of = always_answered
 
 
 async def slow(world: World, node: Node, _revive: Revive) -> None:
@@ -123,7 +123,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
 """Every kind of fault, by name."""
 
 
-async def storm(
+async def inject_faults(
     world: World,
     nodes: Sequence[str],
     *,

@@ -13,9 +13,9 @@ from holdfast.server.election.leadership import Leading
 from holdfast.server.election.machine import ElectionPhase
 from holdfast.testing import StoreWrite, World, simulate
 from holdfast.testing.fault import fault
-from tests.sim.judge import OPERATOR, Judge
+from tests.sim.election_invariants import OPERATOR, ElectionInvariants
+from tests.sim.server_faults import Fleet
 from tests.sim.servers import LEADER_KEY, Host, SimServer
-from tests.sim.weather import Fleet
 
 SEEDS = range(5)
 """Few, and of them one is enough to find out that a protection is missing."""
@@ -50,7 +50,7 @@ def tell(tale: Tale, *, containers: bool = False, seeds: Iterable[int] = SEEDS) 
         a = SimServer(world, "a", host, "pid:a" if containers else "pid:host", TIMINGS)
         elsewhere = host if containers else Host(world, "host-b")
         b = SimServer(world, "b", elsewhere, "pid:b" if containers else "pid:host", TIMINGS)
-        fleet = Fleet(world, [a, b], Judge(world, [a, b]))
+        fleet = Fleet(world, [a, b], ElectionInvariants(world, [a, b]))
         a.start()
         if containers:  # a pid that b's namespace does not know
             a.electing.kill()
@@ -89,7 +89,7 @@ def test_C1_workers_of_an_elector_that_died_silently_stop_by_themselves() -> Non
     tell(tale)
 
 
-@fault("C1", without="holdfast.store.fenced.store:FencedStore.txn", by="tests.sim.bugs:_unfenced")
+@fault("C1", without="holdfast.store.fenced.store:FencedStore.txn", by="tests.sim.election_bugs:_unfenced")
 def test_C1_a_write_under_an_old_belief_is_refused_by_the_fence() -> None:
     async def tale(pair: Pair) -> None:
         """The elector is dead, and the machine stood still with its clock: nothing but the fence can know."""
@@ -118,7 +118,7 @@ def test_C2_nothing_long_is_begun_on_the_word_of_the_board_alone() -> None:
     tell(tale)
 
 
-@fault("C9", without="holdfast.testing.sim.nodes:NodeClock.now", by="tests.sim.bugs:_time_of_day")
+@fault("C9", without="holdfast.testing.sim.nodes:NodeClock.now", by="tests.sim.election_bugs:_time_of_day")
 def test_C9_stepping_the_wall_clock_neither_prolongs_nor_ends_a_leadership() -> None:
     async def tale(pair: Pair) -> None:
         pair.leader.clock.step(seconds(3600))
@@ -134,7 +134,7 @@ def test_C9_stepping_the_wall_clock_neither_prolongs_nor_ends_a_leadership() -> 
     tell(tale)
 
 
-@fault("C10", without="holdfast.server.election.machine:counted_from", by="tests.sim.bugs:_from_the_reply")
+@fault("C10", without="holdfast.server.election.machine:counted_from", by="tests.sim.election_bugs:_from_the_reply")
 def test_C10_an_answer_that_is_read_late_prolongs_nothing() -> None:
     async def tale(pair: Pair) -> None:
         """Frozen between the proof of a renewal and its answer, for longer than the lease: somebody else leads."""
@@ -164,7 +164,9 @@ async def next_proof(pair: Pair) -> None:
     await applied.wait()
 
 
-@fault("C11", without="holdfast.server.election.elector:Elector._proven", by="tests.sim.bugs:_keepalive_is_enough")
+@fault(
+    "C11", without="holdfast.server.election.elector:Elector._proven", by="tests.sim.election_bugs:_keepalive_is_enough"
+)
 def test_C11_an_acknowledged_keepalive_of_a_revoked_lease_is_no_proof() -> None:
     async def tale(pair: Pair) -> None:
         """The writer cannot tell, it is frozen: only the renewal can find out."""

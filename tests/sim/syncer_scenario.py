@@ -32,11 +32,11 @@ from holdfast.store.api import Store, StoreAway, StoreError, prefix_end
 from holdfast.testing import Node, StoreWrite, World
 from holdfast.testing.real.processes import folder
 from tests.server.harness import differing
-from tests.sim.judge import Broken, Judge
-from tests.sim.people import edit
-from tests.sim.reign import timings
+from tests.sim.election_invariants import ElectionInvariants, InvariantBroken
+from tests.sim.election_scenario import timings
+from tests.sim.operators import edit
+from tests.sim.server_faults import Fleet, inject_server_faults
 from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer
-from tests.sim.weather import Fleet, trouble
 
 T = TypeVar("T")
 TROUBLE = 40.0
@@ -119,11 +119,11 @@ class SyncingServer(SimServer):
                 return
             if not isinstance(confirmed, Leading) or confirmed.term != said.term:
                 return
-            reign = await self._syncer(store, inventory, aside, leadership).begin(confirmed)
-            brake = reign.reconciler.place.brake
+            term = await self._syncer(store, inventory, aside, leadership).begin(confirmed)
+            brake = term.reconciler.place.brake
             assert brake is not None
             brake.allow(until=self.clock.now() + seconds(1e6))  # few objects, many deletes: not what is asked here
-            await reign.run(asyncio.Event())
+            await term.run(asyncio.Event())
 
         return work
 
@@ -144,7 +144,7 @@ class SyncingServer(SimServer):
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncerResult:
     """What one run came to."""
 
     terms: int
@@ -152,12 +152,12 @@ class Synced:
     writes: int
 
 
-async def sync_reign(world: World) -> Synced:
+async def syncer_scenario(world: World) -> SyncerResult:
     with folder() as home:  # in memory: a disk would take most of the time
         database = Database(home)
         try:
             migrate(database.connect())
-            return await _sync_reign(world, database)
+            return await _run_syncers(world, database)
         finally:
             for server in _servers.pop(id(world), ()):
                 server.reboot()
@@ -167,22 +167,22 @@ async def sync_reign(world: World) -> Synced:
 _servers: dict[int, list[SyncingServer]] = {}
 
 
-async def _sync_reign(world: World, database: Database) -> Synced:
+async def _run_syncers(world: World, database: Database) -> SyncerResult:
     servers = _gather(world, timings(world), database)
-    fleet = Fleet(world, servers, Judge(world, list(servers)))
+    fleet = Fleet(world, servers, ElectionInvariants(world, list(servers)))
     writes = _judge_writes(world, fleet)
     for server in servers:
         server.start()
     people = asyncio.create_task(edit(world, database.connect()))
-    await trouble(fleet, lasting=TROUBLE)
+    await inject_server_faults(fleet, lasting=TROUBLE)
     people.cancel()
     world.note("the trouble is over, and nobody edits any more")
     inventory = SqlInventory(database.connect())
     try:
         await world.until(lambda: _at_rest(world, inventory), within=servers[0].timings.ttl + REST)
     except TimeoutError:
-        raise Broken(_difference(world, inventory)) from None
-    return Synced(len(fleet.judge.terms), _newest(inventory), len(writes))
+        raise InvariantBroken(_difference(world, inventory)) from None
+    return SyncerResult(len(fleet.judge.terms), _newest(inventory), len(writes))
 
 
 def _gather(world: World, allowed: Timings, database: Database) -> list[SyncingServer]:
@@ -208,7 +208,7 @@ def _judge_writes(world: World, fleet: Fleet) -> list[StoreWrite]:
         seen.append(write)
         led = fleet.judge.led
         if led is None or not write.client.startswith(f"{led.server.name}/"):
-            world.fail("the judge", Broken(f"{write.client} wrote without leading"))
+            world.fail("the judge", InvariantBroken(f"{write.client} wrote without leading"))
 
     world.store.observers.append(judge)
     return seen

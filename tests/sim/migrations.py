@@ -14,12 +14,12 @@ from holdfast.model.calico.host import Host
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.store.api import Delete, Operation
 from tests.agent.harness import ME, REGION, Fleet
-from tests.sim.truth import Truth
+from tests.sim.expected_state import ExpectedState
 
 Operations = Sequence[Operation]
 
 
-def set_out(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+def set_out(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
     """A workload begins to move, at times to where something was left of it; what is written of it is written at one
     revision."""
     hosts = [one.metadata.name for _, one in truth.objects.values() if isinstance(one, Host)]
@@ -38,7 +38,7 @@ def set_out(fleet: Fleet, random: Random, truth: Truth) -> Operations:
     return [fleet.migrates(workload, spec.node, to), *at_target]
 
 
-def turn_back(_fleet: Fleet, random: Random, truth: Truth) -> Operations:
+def turn_back(_fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
     """A migration is cancelled, with the endpoint at its target where there is one."""
     one = _some_migration(random, truth)
     if one is None:
@@ -47,12 +47,12 @@ def turn_back(_fleet: Fleet, random: Random, truth: Truth) -> Operations:
     return [*at_target, Delete(MIGRATION.key(REGION, one.target))]
 
 
-def arrive(fleet: Fleet, random: Random, truth: Truth) -> Operations:
+def arrive(fleet: Fleet, random: Random, truth: ExpectedState) -> Operations:
     """A workload is moved to where its migration goes, all of it at one revision."""
     return [step for step, _ in steps(fleet, random, truth)]
 
 
-def steps(fleet: Fleet, random: Random, truth: Truth) -> Sequence[tuple[Operation, float]]:
+def steps(fleet: Fleet, random: Random, truth: ExpectedState) -> Sequence[tuple[Operation, float]]:
     """The same in its order, with how long after each step the next may wait; some go elsewhere instead. Calico's
     driver deletes the migration first, and then the endpoint that is not needed any more: also of one that is
     cancelled."""
@@ -71,11 +71,11 @@ def steps(fleet: Fleet, random: Random, truth: Truth) -> Sequence[tuple[Operatio
     return [(step, random.choice([0.0, 0.0, 0.01, 0.5])) for step in made]
 
 
-def _endpoints(truth: Truth) -> dict[EndpointName, Endpoint]:
+def _endpoints(truth: ExpectedState) -> dict[EndpointName, Endpoint]:
     return {one.name: one for _, one in truth.objects.values() if isinstance(one, Endpoint)}
 
 
-def _some_migration(random: Random, truth: Truth) -> Migration | None:
+def _some_migration(random: Random, truth: ExpectedState) -> Migration | None:
     found = [one for _, one in truth.objects.values() if isinstance(one, Migration)]
     to_us = [one for one in found if one.target.node == ME]
     return random.choice(to_us or found) if found else None

@@ -13,8 +13,8 @@ from holdfast.model.calico.endpoint import EndpointName
 from holdfast.model.calico.migration import MIGRATION, Migration
 from holdfast.testing.real.hosts import REGION, Fleet, address, gone, workload
 from holdfast.testing.real.processes import run
-from tests.e2e.hosts import Monitor, Wanted, reports, wait
-from tests.e2e.peers import HOSTS, PLACED
+from tests.e2e.agent_harness import Monitor, Wanted, reports, wait
+from tests.e2e.inventory_hosts import HOSTS, PLACED
 
 
 def migrate(stage: Fleet, number: int, source: str, to: str) -> None:
@@ -53,7 +53,7 @@ def _migration(number: int, source: str, to: str) -> Edit:
 
 def plug(stage: Fleet, number: int, on: str, interface: str) -> None:
     """One more cable to the workload, from another host."""
-    there, made = stage.agents[on].namespace, stage.workload(number)
+    there, made = stage.agents[on].namespace, stage.workloads[number]
     ends = ["netns", there.system_name, "type", "veth", "peer", "name", interface, "netns", made.system_name]
     run(["ip", "link", "add", f"tap{number}", *ends])
     made.batch(
@@ -74,7 +74,7 @@ def plug(stage: Fleet, number: int, on: str, interface: str) -> None:
 
 def switch_over(stage: Fleet, number: int, interface: str) -> None:
     """From now on the workload answers by that cable."""
-    stage.workload(number).batch(
+    stage.workloads[number].batch(
         [
             f"route replace default via 169.254.1.1 dev {interface} onlink",
             f"route replace default via fe80::1 dev {interface}",
@@ -90,4 +90,4 @@ def changes(monitor: Monitor, number: int) -> int:
 
 def _other(stage: Fleet, number: int) -> str:
     """A name for a cable that the workload does not have yet."""
-    return "eth1" if " eth0@" in stage.workload(number).run("ip", "link") else "eth0"
+    return "eth1" if " eth0@" in stage.workloads[number].run("ip", "link") else "eth0"

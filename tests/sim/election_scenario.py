@@ -10,9 +10,9 @@ from holdfast.config.sections.server import ServerSettings as Timings
 from holdfast.model.base.time import Duration, seconds
 from holdfast.server.election.leadership import Leading
 from holdfast.testing import World
-from tests.sim.judge import Broken, Judge
+from tests.sim.election_invariants import ElectionInvariants, InvariantBroken
+from tests.sim.server_faults import Fleet, inject_server_faults
 from tests.sim.servers import Host, SimServer
-from tests.sim.weather import Fleet, trouble
 
 GRACE = seconds(17)
 TROUBLE = 36.0
@@ -20,7 +20,7 @@ CALM = 6.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reigns:
+class ElectionResult:
     """What one run came to, so that nobody takes a day on which nothing happened for a proof."""
 
     terms: int
@@ -52,22 +52,22 @@ def _host(world: World, name: str) -> Host:
     return Host(world, f"host-{name}", rate=rate, wall_error=world.random.uniform(-500, 500))
 
 
-async def reign(world: World) -> Reigns:
+async def election_scenario(world: World) -> ElectionResult:
     allowed = timings(world)
     servers = gather(world, allowed)
-    fleet = Fleet(world, servers, Judge(world, servers))
+    fleet = Fleet(world, servers, ElectionInvariants(world, servers))
     world.store.acknowledges_gone_leases = world.random.random() < 0.3
     for server in servers:
         server.stubborn = world.random.choice([0, 0, 0, 1, 30])
         server.start()
         await asyncio.sleep(world.random.uniform(0, 1))
-    await trouble(fleet, lasting=TROUBLE)
-    await last_blow(fleet)
+    await inject_server_faults(fleet, lasting=TROUBLE)
+    await final_fault(fleet)
     world.note("the trouble is over")
     return await calm(fleet, allowed)
 
 
-async def last_blow(fleet: Fleet) -> None:
+async def final_fault(fleet: Fleet) -> None:
     """Half of the time the trouble ends with nobody leading: whoever leads has lost its machine a moment ago."""
     leader = fleet.leader
     if leader is None or fleet.world.random.random() < 0.5:
@@ -80,7 +80,7 @@ async def last_blow(fleet: Fleet) -> None:
             server.start()
 
 
-async def calm(fleet: Fleet, allowed: Timings) -> Reigns:
+async def calm(fleet: Fleet, allowed: Timings) -> ElectionResult:
     """Nothing goes wrong any more: somebody leads within TTL + 17 s, goes on doing so, and writes."""
     judge = fleet.judge
     recovered = await led_again(fleet, allowed.ttl + GRACE)
@@ -92,8 +92,8 @@ async def calm(fleet: Fleet, allowed: Timings) -> Reigns:
     # Stubborn work of an earlier term of the same server is waited for until that term's lease has run out.
     await happens(fleet, lambda: judge.writes > writes, allowed.ttl + seconds(3), "the leader does not write")
     if judge.led is not led:
-        raise Broken("leadership changed although nothing happened")
-    return Reigns(len(judge.terms), judge.writes, recovered)
+        raise InvariantBroken("leadership changed although nothing happened")
+    return ElectionResult(len(judge.terms), judge.writes, recovered)
 
 
 async def led_again(fleet: Fleet, within: Duration) -> float:
@@ -107,7 +107,7 @@ async def happens(fleet: Fleet, what: Callable[[], bool], within: Duration, othe
     try:
         await fleet.world.until(what, within=within)
     except TimeoutError:
-        raise Broken(f"{otherwise}, {within.total_seconds():g} s after the trouble was over") from None
+        raise InvariantBroken(f"{otherwise}, {within.total_seconds():g} s after the trouble was over") from None
 
 
 def leader(fleet: Fleet) -> SimServer | None:

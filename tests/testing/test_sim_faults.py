@@ -7,8 +7,8 @@ import asyncio
 from holdfast.model.base.time import Instant, seconds
 from holdfast.store.api import Aspect, Compare, LeaseGone, Put, StoreAway
 from holdfast.testing import Node, World, first_failure, simulate
+from holdfast.testing.sim.faults import FAULTS, inject_faults, kill, partition, pause, slow
 from holdfast.testing.sim.simulate import Scenario
-from holdfast.testing.sim.storm import FAULTS, kill, partition, pause, slow, storm
 
 TTL = seconds(5)
 SERVERS = ("a", "b", "c")
@@ -54,7 +54,7 @@ async def campaign(node: Node, crown: Crown, *, counted_from_the_reply: bool) ->
         await asyncio.sleep(1)
 
 
-def reign(*, counted_from_the_reply: bool) -> Scenario[None]:
+def election_scenario(*, counted_from_the_reply: bool) -> Scenario[None]:
     async def scenario(world: World) -> None:
         crown = Crown()
 
@@ -70,19 +70,19 @@ def reign(*, counted_from_the_reply: bool) -> Scenario[None]:
         for name in SERVERS:
             start(world.node(name))
         world.node("judge").run(watch())
-        await storm(world, SERVERS, lasting=seconds(120), revive=start, faults=[slow, partition, kill, pause])
+        await inject_faults(world, SERVERS, lasting=seconds(120), revive=start, faults=[slow, partition, kill, pause])
 
     return scenario
 
 
 def test_C10_a_lease_counted_from_the_reply_is_found_out() -> None:
-    failure = first_failure(range(100), reign(counted_from_the_reply=True))
+    failure = first_failure(range(100), election_scenario(counted_from_the_reply=True))
     assert failure is not None
     assert "lead at once" in str(failure.error)
 
 
 def test_C10_a_lease_counted_from_the_send_survives_the_same_storms() -> None:
-    assert first_failure(range(100), reign(counted_from_the_reply=False)) is None
+    assert first_failure(range(100), election_scenario(counted_from_the_reply=False)) is None
 
 
 def test_after_the_storm_everybody_lives_and_is_connected() -> None:
@@ -96,7 +96,7 @@ def test_after_the_storm_everybody_lives_and_is_connected() -> None:
 
         for name in SERVERS:
             start(world.node(name))
-        await storm(world, SERVERS, lasting=seconds(300), revive=start, calm=seconds(0.5))
+        await inject_faults(world, SERVERS, lasting=seconds(300), revive=start, calm=seconds(0.5))
         for name in SERVERS:
             node = world.node(name)
             assert node.alive
@@ -118,7 +118,7 @@ def test_every_fault_is_drawn_sooner_or_later() -> None:
             drawn.append(fault)
 
         faults = [lambda _world, _node, _revive, fault=fault: noted(fault) for fault in FAULTS]
-        await storm(world, ["a"], lasting=seconds(1_000), revive=lambda _node: None, faults=faults)
+        await inject_faults(world, ["a"], lasting=seconds(1_000), revive=lambda _node: None, faults=faults)
         return drawn
 
     assert set(simulate(1, scenario).value) == set(FAULTS)

@@ -17,7 +17,7 @@ from holdfast.runtime.control import Answer
 from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster
 from holdfast.testing.real.processes import wait_until
-from holdfast.testing.real.servers import Command, Controller, Controllers, ask_any, controllers, frozen
+from holdfast.testing.real.servers import Command, ServerGroup, ServerProcess, ask_any, frozen, server_group
 
 TTL = 3.0
 DEADLINE = 2.0
@@ -31,9 +31,9 @@ def servers(
     settings: Mapping[str, str] = {},
     isolated: bool = False,
     command: Command = member.command,
-) -> Iterator[Controllers]:
+) -> Iterator[ServerGroup]:
     """A fleet in which somebody leads and works. However it ends, its whole history must be without fault."""
-    made = controllers(cluster, names, command=command, settings=settings, isolated=isolated)
+    made = server_group(cluster, names, command=command, settings=settings, isolated=isolated)
     with or_skip(made) as fleet:
         try:
             wait_working(fleet)
@@ -46,7 +46,7 @@ def servers(
             raise
 
 
-def answer(server: Controller, worker: str, do: str) -> Any:
+def answer(server: ServerProcess, worker: str, do: str) -> Any:
     """What a worker says. One that is only being started, or is too busy for once, is asked again."""
     said: list[Answer] = []
 
@@ -58,27 +58,27 @@ def answer(server: Controller, worker: str, do: str) -> Any:
     return said[0].result
 
 
-def counts(server: Controller) -> WriterCounts:
+def counts(server: ServerProcess) -> WriterCounts:
     return msgspec.convert(answer(server, "writer", "counts"), WriterCounts, strict=False)
 
 
-def assert_faultless(fleet: Controllers) -> None:
+def assert_faultless(fleet: ServerGroup) -> None:
     found = violations(history(fleet))
     assert not found, "; ".join(found)
 
 
-def history(fleet: Controllers) -> History:
+def history(fleet: ServerGroup) -> History:
     serving = next(one for one in fleet.cluster.members if one.process.alive and not frozen(one.process.pid))
     return read_history(serving.url, fleet.region)
 
 
-def wait_working(fleet: Controllers, *, after: int = 0, within: float = 30.0) -> tuple[int, Controller]:
+def wait_working(fleet: ServerGroup, *, after: int = 0, within: float = 30.0) -> tuple[int, ServerProcess]:
     """Waits until somebody leads under a term above `after`, and writes under it now.
 
     Its key and its writes of before prove nothing: they outlive a leader that has just given up, or died.
     """
     looked: dict[int, int] = {}
-    seats: list[tuple[int, Controller]] = []
+    seats: list[tuple[int, ServerProcess]] = []
 
     def works() -> bool:
         term, leader = fleet.wait_led(after=after, within=within)
@@ -96,7 +96,7 @@ def _term(write: Mapping[str, str]) -> int:
     return msgspec.json.decode(base64.b64decode(write["value"]), type=WriterEntry).term
 
 
-def why_ended(fleet: Controllers, term: int, *, before: int) -> str:
+def why_ended(fleet: ServerGroup, term: int, *, before: int) -> str:
     """Why a reign ended, once its successor of term `before` has written itself into the history."""
-    wait_until(lambda: fleet.reigns()[-1].term >= before, f"term {before} is in the history")
-    return next(reign.why for reign in fleet.reigns() if reign.term == term)
+    wait_until(lambda: fleet.leader_history()[-1].term >= before, f"term {before} is in the history")
+    return next(reign.why for reign in fleet.leader_history() if reign.term == term)

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.real.balancers import ALL, PATIENCE, VIP, Stage
+from holdfast.testing.real.balancers import ALL, VIP, BalancedSite
+from holdfast.testing.real.daemon import PATIENCE
 from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.processes import Unavailable, wait_until
 
-__all__ = ["ALL", "VIP", "Stage", "stage", "wait"]
+__all__ = ["ALL", "VIP", "BalancedSite", "stage", "wait"]
 
 
 @contextlib.contextmanager
-def stage(net: NamespaceNetwork, balancers: int = 1, **settings: Any) -> Iterator[Stage]:
+def stage(net: NamespaceNetwork, balancers: int = 1, **settings: Any) -> Iterator[BalancedSite]:
     """The stage, served; gone with the block. What cannot be had here is a skip."""
     try:
-        made = Stage(net, balancers=balancers, **settings)
+        made = BalancedSite(net, balancers=balancers, **settings)
     except Unavailable as missing:
         pytest.skip(str(missing))
     try:

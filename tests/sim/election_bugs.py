@@ -1,7 +1,7 @@
 """Planted bugs: each removes one protection of the election, by one small patch. The simulation must find every one.
 
 with BUGS["no fence"]():
-    first_failure(range(1_000), reign)
+    first_failure(range(1_000), election_scenario)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A server with a leader-only worker whose database can be taken away, and with an elector of little patience.
 
-    python -m tests.chaos.unable server.name=s1 …
+    python -m tests.chaos.server_without_database server.name=s1 …
 
 A file `database-away` in the state folder takes it away.
 """
@@ -16,7 +16,11 @@ from holdfast.runtime.daemon.worker import Spec, Worker
 from holdfast.server.election.worker import ElectorJob
 
 PATIENCE = Duration(seconds=1)
-WORKERS = (Spec("elector", "tests.chaos.unable:elect"), WRITER, Spec("syncer", "tests.chaos.unable:sync"))
+WORKERS = (
+    Spec("elector", "tests.chaos.server_without_database:elect"),
+    WRITER,
+    Spec("syncer", "tests.chaos.server_without_database:sync"),
+)
 
 
 async def elect(worker: Worker) -> None:

@@ -1,7 +1,7 @@
 """Planted bugs of the agent: each removes one protection, by one small patch. The seeds must find every one.
 
 with BUGS["no sync gate"]():
-    first_failure(range(300), node_life)
+    first_failure(range(300), agent_scenario)
 """
 
 from __future__ import annotations

@@ -9,18 +9,25 @@ from pathlib import Path
 
 from holdfast.testing.fault import fault
 from holdfast.testing.real.etcd import EtcdCluster
-from holdfast.testing.real.servers import Controller
-from tests.chaos.fleet import servers, wait_working, why_ended
+from holdfast.testing.real.servers import ServerProcess
+from tests.chaos.harness import servers, wait_working, why_ended
 
 _ROOT = Path(__file__).parent.parent.parent
 
 
 def command(settings: Sequence[str]) -> Sequence[str]:
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    return ["/usr/bin/env", f"PYTHONPATH={path}", sys.executable, "-m", "tests.chaos.unable", *settings]
+    return [
+        "/usr/bin/env",
+        f"PYTHONPATH={path}",
+        sys.executable,
+        "-m",
+        "tests.chaos.server_without_database",
+        *settings,
+    ]
 
 
-def take_database_away(server: Controller) -> None:
+def take_database_away(server: ServerProcess) -> None:
     (server.home / "state" / "database-away").touch()
 
 

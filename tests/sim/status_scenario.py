@@ -1,6 +1,6 @@
 """The shipped status workers in the simulated fleet: agents that come and go, endpoints that move, leaders that die.
 
-A server's second process keeps warm mirrors and, while it leads, both reigns, on one inventory that people edit. At
+A server's second process keeps warm mirrors and, while it leads, both terms, on one inventory that people edit. At
 rest the inventory must say of every agent and endpoint what follows from what the store and the inventory say then;
 meanwhile nothing waits that is not an object, and a takeover in a quiet world writes nothing.
 """
@@ -42,11 +42,11 @@ from holdfast.server.status.term import StatusTerm
 from holdfast.store.api import Store, StoreAway, StoreError
 from holdfast.testing import World
 from holdfast.testing.store.client import FakeClient
-from tests.sim.judge import Broken, Judge
-from tests.sim.reign import timings
+from tests.sim.election_invariants import ElectionInvariants, InvariantBroken
+from tests.sim.election_scenario import timings
+from tests.sim.server_faults import Fleet, inject_server_faults
 from tests.sim.servers import LEADER_KEY, REGION, Host, SimServer
-from tests.sim.syncing import Database, SimWaker
-from tests.sim.weather import Fleet, trouble
+from tests.sim.syncer_scenario import Database, SimWaker
 
 T = TypeVar("T")
 HOSTS = 4
@@ -68,7 +68,7 @@ class Counting:
 
     rows: int = 0
     peak: int = 0
-    reigns: list[StatusTerm[Any, Any]] = field(default_factory=list)
+    terms: list[StatusTerm[Any, Any]] = field(default_factory=list)
 
 
 class CountingObserved(SqlObserved):
@@ -115,21 +115,19 @@ class ObservingServer(SimServer):
                 await aside(lambda: inventory.raise_fence(fence))
             except (StoreAway, StoreError, Away):
                 return
-            reigns = [self._term(kind, fence, leadership) for kind in both]
-            for reign in reigns:
-                reign.target.page = PAGE
-            self.counting.reigns[:] = reigns
+            terms = [self._term(kind, fence, leadership) for kind in both]
+            for term in terms:
+                term.target.page = PAGE
+            self.counting.terms[:] = terms
             stopping = asyncio.Event()
-            await until_first(
-                {reign.rules.name: reign.run(stopping) for reign in reigns} | {"watch": self._watch(reigns)}
-            )
+            await until_first({term.rules.name: term.run(stopping) for term in terms} | {"watch": self._watch(terms)})
 
         return work
 
-    async def _watch(self, reigns: Sequence[StatusTerm[Any, Any]]) -> None:
+    async def _watch(self, terms: Sequence[StatusTerm[Any, Any]]) -> None:
         """Rule 10: what waits is at most one item per object."""
         while True:
-            self.counting.peak = max(self.counting.peak, *(reign.backlog() for reign in reigns))
+            self.counting.peak = max(self.counting.peak, *(term.backlog() for term in terms))
             await asyncio.sleep(0.2)
 
     def _term(self, kind: StatusKind[Any, Any], fence: Fence, leadership: Leadership) -> StatusTerm[Any, Any]:
@@ -149,7 +147,7 @@ class ObservingServer(SimServer):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class StatusResult:
     """What one run came to."""
 
     terms: int
@@ -158,28 +156,28 @@ class Observed:
     after_takeover: int
 
 
-async def observed_reign(world: World) -> Observed:
+async def status_scenario(world: World) -> StatusResult:
     with tempfile.TemporaryDirectory(prefix="holdfast-sim-") as folder:
         database = Database(Path(folder))
         servers: list[ObservingServer] = []
         try:
             migrate(database.connect())
-            return await _reign(world, database, servers)
+            return await _run_status(world, database, servers)
         finally:
             for server in servers:
                 server.reboot()
             database.close()
 
 
-async def _reign(world: World, database: Database, servers: list[ObservingServer]) -> Observed:
+async def _run_status(world: World, database: Database, servers: list[ObservingServer]) -> StatusResult:
     counting = Counting()
     _gather(world, database, counting, servers)
-    fleet = Fleet(world, servers, Judge(world, list(servers)))
+    fleet = Fleet(world, servers, ElectionInvariants(world, list(servers)))
     for server in servers:
         server.start()
     client = world.connect("agents")
     life = [asyncio.create_task(one) for one in (_report(world, client), _edit(world, database))]
-    await trouble(fleet, lasting=TROUBLE)
+    await inject_server_faults(fleet, lasting=TROUBLE)
     for task in life:
         task.cancel()
     await asyncio.gather(*life, return_exceptions=True)
@@ -190,7 +188,7 @@ async def _reign(world: World, database: Database, servers: list[ObservingServer
     await _rest(world, observed, SqlInventory(observed.engine))
     rows = counting.rows
     await _take_over(world, fleet, counting)
-    return Observed(len(fleet.judge.terms), rows, counting.peak, counting.rows - rows)
+    return StatusResult(len(fleet.judge.terms), rows, counting.peak, counting.rows - rows)
 
 
 def _gather(world: World, database: Database, counting: Counting, servers: list[ObservingServer]) -> None:
@@ -266,7 +264,7 @@ async def _rest(world: World, observed: SqlObserved, inventory: SqlInventory) ->
     try:
         await world.until(lambda: not _wrong(world, observed, inventory), within=REST)
     except TimeoutError:
-        raise Broken(f"status is wrong at rest: {_wrong(world, observed, inventory)[:3]}") from None
+        raise InvariantBroken(f"status is wrong at rest: {_wrong(world, observed, inventory)[:3]}") from None
 
 
 def _wrong(world: World, observed: SqlObserved, inventory: SqlInventory) -> list[str]:
@@ -318,12 +316,12 @@ async def _take_over(world: World, fleet: Fleet, counting: Counting) -> None:
     await world.until(lambda: fleet.leader is not None, within=REST)
     leader = fleet.leader
     assert leader is not None
-    before = list(counting.reigns)
+    before = list(counting.terms)
     leader.reboot()
     world.note(f"{leader.name} falls over")
 
     def taken_over() -> bool:
-        return counting.reigns[0] not in before and all(reign.reconciler.passes for reign in counting.reigns)
+        return counting.terms[0] not in before and all(term.reconciler.passes for term in counting.terms)
 
     await world.until(taken_over, within=REST)
     await asyncio.sleep(30)

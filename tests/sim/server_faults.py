@@ -11,8 +11,8 @@ from holdfast.model.base.time import seconds
 from holdfast.server.election.machine import ElectionPhase, LossReason
 from holdfast.store.api import LeaseGone
 from holdfast.testing import Node, StoreWrite, World
-from holdfast.testing.sim import storm
-from tests.sim.judge import OPERATOR, Judge
+from holdfast.testing.sim import faults
+from tests.sim.election_invariants import OPERATOR, ElectionInvariants
 from tests.sim.servers import LEADER_KEY, SimServer
 
 
@@ -20,7 +20,7 @@ from tests.sim.servers import LEADER_KEY, SimServer
 class Fleet:
     world: World
     servers: Sequence[SimServer]
-    judge: Judge
+    judge: ElectionInvariants
 
     @property
     def leader(self) -> SimServer | None:
@@ -37,7 +37,7 @@ async def _a_while(fleet: Fleet) -> None:
     await asyncio.sleep(random.choice([0.05, 1, 0.4 * ttl, 1.3 * ttl]) * random.uniform(0.5, 1.5))
 
 
-def _one_process(fault: storm.Fault) -> Fault:
+def _one_process(fault: faults.Fault) -> Fault:
     """A storm's fault on one of a server's two processes, more often on the one that elects."""
 
     async def strike(fleet: Fleet, server: SimServer) -> None:
@@ -47,7 +47,7 @@ def _one_process(fault: storm.Fault) -> Fault:
     return strike
 
 
-def _all_processes(fault: storm.Fault) -> Fault:
+def _all_processes(fault: faults.Fault) -> Fault:
     async def strike(fleet: Fleet, server: SimServer) -> None:
         await asyncio.gather(*(fault(fleet.world, node, server.revive) for node in server.processes))
 
@@ -218,15 +218,15 @@ async def kill_all_electors(fleet: Fleet, _server: SimServer) -> None:
 
 
 async def change_etcd_leader(fleet: Fleet, server: SimServer) -> None:
-    await storm.change_etcd_leader(fleet.world, server.electing, server.revive)
+    await faults.change_etcd_leader(fleet.world, server.electing, server.revive)
 
 
 async def compact(fleet: Fleet, server: SimServer) -> None:
-    await storm.compact(fleet.world, server.electing, server.revive)
+    await faults.compact(fleet.world, server.electing, server.revive)
 
 
 async def step_wall_clock(fleet: Fleet, server: SimServer) -> None:
-    await storm.step_wall_clock(fleet.world, server.electing, server.revive)
+    await faults.step_wall_clock(fleet.world, server.electing, server.revive)
 
 
 async def _tell(what: Callable[[], None]) -> None:
@@ -238,15 +238,15 @@ def _nodes(fleet: Fleet) -> Sequence[Node]:
 
 
 FAULTS: Final[Sequence[Fault]] = (
-    _one_process(storm.pause),
-    _one_process(storm.kill),
-    _one_process(storm.partition),
-    _one_process(storm.lose_replies),
-    _one_process(storm.slow),
-    _one_process(storm.reset),
-    _all_processes(storm.kill),
-    _all_processes(storm.partition),
-    _all_processes(storm.lose_replies),
+    _one_process(faults.pause),
+    _one_process(faults.kill),
+    _one_process(faults.partition),
+    _one_process(faults.lose_replies),
+    _one_process(faults.slow),
+    _one_process(faults.reset),
+    _all_processes(faults.kill),
+    _all_processes(faults.partition),
+    _all_processes(faults.lose_replies),
     freeze,
     suspend,
     freeze_at_a_proof,
@@ -268,7 +268,7 @@ KINDS_AT_ONCE = 5
 """A seed draws this many kinds and repeats them: what goes wrong in real life goes wrong again and again."""
 
 
-async def trouble(fleet: Fleet, *, lasting: float, calm: float = 2.0) -> None:
+async def inject_server_faults(fleet: Fleet, *, lasting: float, calm: float = 2.0) -> None:
     """Lets faults loose; returns when all of them are over."""
     world = fleet.world
     kinds = world.random.sample(FAULTS, KINDS_AT_ONCE)

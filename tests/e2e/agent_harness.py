@@ -12,7 +12,8 @@ from functools import partial
 from holdfast.agent.tunnel_mac import link_local, tunnel_mac
 from holdfast.model.calico.endpoint_status import ENDPOINT_STATUS, EndpointStatusName
 from holdfast.netlink.netns import inside
-from holdfast.testing.real.hosts import PATIENCE, REGION, AgentProcess, Fleet, address, underlay
+from holdfast.testing.real.daemon import PATIENCE
+from holdfast.testing.real.hosts import REGION, AgentProcess, Fleet, address, underlay
 from holdfast.testing.real.netns import Namespace, NamespaceNetwork
 from holdfast.testing.real.processes import Process, wait_until
 

@@ -1,6 +1,6 @@
 """One leader after another that dies by SIGKILL between the inventory's commit and the end of its own work.
 
-    python -m tests.chaos.syncs DATABASE ETCD REGION ROUNDS SEED
+    python -m tests.chaos.killed_syncers DATABASE ETCD REGION ROUNDS SEED
 
 Each round commits a change and forks a syncer that has no resync, only the outbox; it kills itself just before it
 writes to the store, just after, or a moment after its start. The last one lives and finishes. Compare then.
