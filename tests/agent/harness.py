@@ -40,7 +40,7 @@ from holdfast.store.api import Delete, Operation, Put, Store
 from holdfast.testing import FakeStore, Node, World
 from holdfast.testing.fakes.kernel import FakeKernel
 from holdfast.testing.store.client import FakeClient
-from holdfast.testing.store.world_time import world_time
+from holdfast.testing.store.link import world_time
 
 REGION = Region()
 ME = "me"

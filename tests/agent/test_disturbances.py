@@ -67,9 +67,9 @@ async def _fight(site: Site, keys: list[ClaimKey] | None) -> None:
         if key == PREFIX and shape is not None:
             loop.call_soon(site.kernel.flap if keys is None else lambda: site.kernel.flush(keys))
 
-    site.kernel.seen.append(again)
+    site.kernel.observers.append(again)
     site.kernel.flush([PREFIX if keys is None else keys[0]])
     await asyncio.sleep(FIGHT_S)
-    site.kernel.seen.remove(again)
+    site.kernel.observers.remove(again)
     await site.settled()
     assert {PREFIX, nexthop("10.99.0.1")} <= set(site.shapes)

@@ -20,7 +20,7 @@ from tests.sim.agent_scenario import SwallowingIds
 def removals_of(kernel: FakeKernel) -> list[ClaimKey]:
     """Record deletes from now on."""
     gone: list[ClaimKey] = []
-    kernel.seen.append(lambda key, shape: gone.append(key) if shape is None else None)
+    kernel.observers.append(lambda key, shape: gone.append(key) if shape is None else None)
     return gone
 
 

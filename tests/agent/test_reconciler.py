@@ -126,7 +126,7 @@ def test_a_host_that_changes_its_address_keeps_its_routes_throughout(tmp_path: P
         site.start()
         await site.settled()
         gone: list[object] = []
-        site.kernel.seen.append(lambda key, shape: gone.append(key) if shape is None else None)
+        site.kernel.observers.append(lambda key, shape: gone.append(key) if shape is None else None)
         fleet.write(fleet.joins("a", 5))
         await site.settled()
         assert site.shapes == {**peer(5), P1: RemoteRoute("10.99.0.5")}

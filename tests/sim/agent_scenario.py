@@ -406,9 +406,9 @@ async def kill_at_a_change(scene: Scene) -> None:
             struck.set()
             scene.site.node.kill()
 
-    scene.kernel.seen.append(strike)
+    scene.kernel.observers.append(strike)
     await _a_while(scene)
-    scene.kernel.seen.remove(strike)
+    scene.kernel.observers.remove(strike)
     _revive(scene)
 
 

@@ -36,7 +36,7 @@ from holdfast.store.api import NoSpace, Store, StoreAway, StoreError
 from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import Node, World
 from holdfast.testing.sim.nodes import ProcessLife
-from holdfast.testing.store.world_time import later
+from holdfast.testing.store.link import later
 
 T = TypeVar("T")
 

@@ -6,9 +6,10 @@ on both. Keys and values are bytes, revisions are ints that only grow.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import operator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -36,13 +37,21 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Aspect(Enum):
-    """Which side of a key a comparison looks at."""
+    """The property of a key that a comparison reads."""
 
     CREATE_REVISION = "CREATE"
     MOD_REVISION = "MOD"
     VERSION = "VERSION"
     VALUE = "VALUE"
     LEASE = "LEASE"
+
+
+_RELATION: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "EQUAL": operator.eq,
+    "NOT_EQUAL": operator.ne,
+    "GREATER": operator.gt,
+    "LESS": operator.lt,
+}
 
 
 class Compare(msgspec.Struct, frozen=True, gc=False):
@@ -52,6 +61,13 @@ class Compare(msgspec.Struct, frozen=True, gc=False):
     aspect: Aspect
     wanted: int | bytes
     relation: Literal["EQUAL", "GREATER", "LESS", "NOT_EQUAL"] = "EQUAL"
+
+    def holds(self, entry: Entry | None) -> bool:
+        """Evaluate the condition by etcd's rule. The value of a key that does not exist satisfies no relation."""
+        if self.aspect is Aspect.VALUE:
+            return entry is not None and _RELATION[self.relation](entry.value, self.wanted)
+        number = getattr(entry, self.aspect.name.lower()) if entry is not None else 0
+        return _RELATION[self.relation](number, self.wanted)
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):

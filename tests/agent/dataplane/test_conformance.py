@@ -55,6 +55,6 @@ def test_a_foreign_object_is_neither_seen_nor_taken_over_nor_removed() -> None:
     kernel = FakeKernel(foreign={nexthop(T1): dict(tunnel(T1, M1, U1))[nexthop(T1)]})
     taken = change(nexthop(T1), kernel.foreign[nexthop(T1)])
     removed = change(nexthop(T1), None, kernel.foreign[nexthop(T1)])
-    assert asyncio.run(kernel.apply([taken, removed])) == ["nexthop 10.99.0.1 is somebody else's", None]
+    assert asyncio.run(kernel.apply([taken, removed])) == ["nexthop 10.99.0.1 belongs to another program", None]
     assert asyncio.run(kernel.read()) == {}
     assert nexthop(T1) in kernel.foreign

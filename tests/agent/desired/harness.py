@@ -43,7 +43,7 @@ async def begun(site: Site, to: str = ME) -> list[Shape | None]:
 def seen(site: Site) -> list[Shape | None]:
     """Record the shapes of the workload's route from now on."""
     shapes: list[Shape | None] = []
-    site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
+    site.kernel.observers.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
     return shapes
 
 

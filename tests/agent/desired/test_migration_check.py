@@ -34,7 +34,7 @@ def test_a_migration_that_is_seen_late_moves_nothing_too_early(tmp_path: Path) -
         fleet = site.fleet()
         await begun(site)
         shapes: list[object] = []
-        site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
+        site.kernel.observers.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
         mute_migrations(site)
         fleet.write(fleet.migrates("w", "a", "b"))
         fleet.write(fleet.runs("w", "b", "10.65.0.1/32"))
@@ -74,7 +74,7 @@ def test_a_host_that_joins_with_an_older_place_of_a_workload_takes_nothing_from_
         site.start()
         await site.settled()
         shapes: list[object] = []
-        site.kernel.seen.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
+        site.kernel.observers.append(lambda key, shape: shapes.append(shape) if key == P1 else None)
         fleet.write(fleet.joins("a", 1))
         await asyncio.sleep(5)
         assert (shapes, site.shapes[P1]) == ([], ELSEWHERE)

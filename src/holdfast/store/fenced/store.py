@@ -32,7 +32,6 @@ from holdfast.store.api import (
     WriteConflict,
 )
 from holdfast.store.boottime import Now, boot_now
-from holdfast.store.fenced.compare import holds
 from holdfast.store.fenced.packing import FencedWrite, Packing, Window
 
 IN_FLIGHT = 4
@@ -145,7 +144,7 @@ class FencedStore:
         found = await self.store.txn([], [Get(self._leader_key), *map(Get, keys)])
         self._check(found.results[0])
         entries = {key: _single(result) for key, result in zip(keys, found.results[1:], strict=True)}
-        stale = [n for n in pack if not all(holds(c, entries[c.key]) for c in plan.writes[n].compares)]
+        stale = [n for n in pack if not all(c.holds(entries[c.key]) for c in plan.writes[n].compares)]
         for n in stale:
             plan.failed([n], WriteConflict(plan.writes[n].key))
         plan.retry([n for n in pack if n not in stale])

@@ -1,47 +1,45 @@
-"""A dataplane in memory: tables, clients with flows, and everything that can go wrong with a real one.
+"""A balancer's dataplane in memory: tables, clients with flows, and the faults of a real one.
 
-It outlives the balancer, keeps every call in order, builds its tables as the real ones do, lets clients connect through
-them, and can be away, refuse, lose everything in a restart, or hold things that are not ours.
+It outlives the balancer, keeps every change in order, builds its tables as the real ones do, lets clients connect
+through them, and can be unreachable, refuse changes, or lose everything in a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.balancer.dataplane.api import Counters, VipDataplaneInfo
 from holdfast.balancer.maglev import table as maglev
 from holdfast.balancer.maglev.table import BackendId
 from holdfast.balancer.vip import NO_BACKEND, BackendEntry, Value, Vip, VipKey, VipSettings, weights
-from holdfast.reconcile import Away, Change, Op
+from holdfast.reconcile import Change, Op
+from holdfast.testing.fakes.target import FaultyTarget
 
 
 @dataclass
-class FakeDataplane:
-    """`objects` is what it holds of ours; `calls` every change that was made, in order."""
+class FakeDataplane(FaultyTarget[Change[VipKey, Value]]):
+    """`objects` is what it holds of ours."""
 
     table_size: int = 251
     live: frozenset[str] = frozenset()
     objects: dict[VipKey, Value] = field(default_factory=dict)
-    calls: list[Change[VipKey, Value]] = field(default_factory=list)
     flows: dict[tuple[Vip, int], BackendId] = field(default_factory=dict)
-    """Established flows: a client of a VIP, and its backend."""
-    away: str | None = None
-    refuse: Callable[[Change[VipKey, Value]], str | None] = lambda _change: None
+    """Established flows: by VIP and client, the backend."""
     _lost: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def read(self, vips: Collection[Vip] | None = None) -> Mapping[VipKey, Value]:
-        self._reachable()
+        self.check_reachable()
         return {key: value for key, value in self.objects.items() if vips is None or key.vip in vips}
 
     async def apply(self, changes: Sequence[Change[VipKey, Value]]) -> Sequence[str | None]:
-        self._reachable()
+        self.check_reachable()
         return [self._applied(change) for change in changes]
 
     async def counters(self) -> Mapping[VipKey, Counters]:
-        self._reachable()
+        self.check_reachable()
         established = list(self.flows.items())
         return {
             key: Counters(flows=sum((vip, to) == tuple(key) for (vip, _), to in established))
@@ -57,19 +55,19 @@ class FakeDataplane:
         return VipDataplaneInfo("fake", self.table_size, self.live)
 
     def restart(self) -> None:
-        """It comes back empty."""
+        """Lose everything, as a restarted VPP does."""
         self.objects.clear()
         self.flows.clear()
         self.away = None
         self._lost.set()
 
     def table(self, vip: Vip) -> tuple[BackendId | None, ...]:
-        """Per bucket the backend that gets the flows in it."""
+        """Return the backend of each bucket."""
         serving, table = maglev.table(weights(self.objects.items()).get(vip, {}), self.table_size)
         return tuple(serving[place] if place >= 0 else None for place in table.tolist())
 
     def connect(self, vip: Vip, client: int) -> BackendId | None:
-        """A client of that number opens a flow, or goes on with the one it has; None: it is refused."""
+        """Open a flow of that client, or continue the one it has; None if it is refused."""
         if (vip, client) in self.flows:
             return self.flows[vip, client]
         if VipKey(vip) not in self.objects:
@@ -100,7 +98,7 @@ class FakeDataplane:
         return None
 
     def _wrong(self, change: Change[VipKey, Value]) -> str | None:
-        """What a real one would refuse."""
+        """Return the error that a real dataplane would give."""
         if change.op is Op.DELETE or change.new is None:
             return None
         if change.key.backend != NO_BACKEND and VipKey(change.key.vip) not in self.objects:
@@ -113,7 +111,3 @@ class FakeDataplane:
     def _kill(self, key: VipKey) -> None:
         for flow in [flow for flow, to in self.flows.items() if flow[0] == key.vip and to == key.backend]:
             del self.flows[flow]
-
-    def _reachable(self) -> None:
-        if self.away is not None:
-            raise Away("dataplane", self.away)

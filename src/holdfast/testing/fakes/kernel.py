@@ -1,9 +1,9 @@
-"""A kernel in memory: forwarding entries, neighbours, nexthops and routes, and everything that can go wrong with them.
+"""An agent's dataplane in memory: forwarding entries, neighbours, nexthops and routes, and the faults of a kernel.
 
-It outlives the agent, and behaves as Linux does where that hurts: a nexthop takes its routes with it, a route by a
-nexthop that is not there is refused, and a link that flaps drops what goes over it. It can hold objects that are not
-ours, be interrupted while it is read, refuse single changes, not be ready, or be away. `seen` hears of every change of
-what is there, so that a judge can look at each moment.
+It outlives the agent and behaves as Linux does where that hurts: deleting a nexthop deletes its routes, a route through
+a missing nexthop is refused, and a link that flaps drops what goes over it. It can hold objects that are not ours, be
+interrupted while it is read, refuse single changes, not be ready, or be unreachable. The `observers` are called with
+every change of its objects, so that an invariant can be checked at each moment.
 """
 
 from __future__ import annotations
@@ -14,63 +14,55 @@ from dataclasses import dataclass, field
 
 from holdfast.agent.claims import ClaimKey, ClaimKind, LocalRoute, NexthopEntry, RemoteRoute, Shape, nexthop
 from holdfast.agent.dataplane.api import ClaimChange, HostDataplaneInfo, ReadInterrupted
-from holdfast.reconcile import Away
+from holdfast.testing.fakes.target import FaultyTarget
 
 
-async def _at_once() -> None:
+async def _no_delay() -> None:
     """Changes take no time."""
 
 
 @dataclass
-class FakeHandler:
-    """Something else that has to acknowledge deletions. `calls` are the changes that it has taken, in order."""
+class FakeHandler(FaultyTarget[ClaimChange]):
+    """A further handler that has to acknowledge deletes."""
 
     name: str = "other"
     waits_for: str | None = None
-    away: str | None = None
-    refuse: Callable[[ClaimChange], str | None] = lambda _change: None
-    calls: list[ClaimChange] = field(default_factory=list)
 
     def ready(self) -> str | None:
         return self.waits_for
 
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
-        if self.away is not None:
-            raise Away(self.name, self.away)
+        self.check_reachable()
         answers = [self.refuse(change) for change in changes]
         self.calls += [change for change, answer in zip(changes, answers, strict=True) if answer is None]
         return answers
 
 
 @dataclass
-class FakeKernel:
-    """`objects` is what carries our tag; `foreign` is somebody else's, and never seen by a reader."""
+class FakeKernel(FaultyTarget[ClaimChange]):
+    """`objects` is what carries our route protocol; `foreign` belongs to others and is never read."""
 
     name: str = "kernel"
     objects: dict[ClaimKey, Shape] = field(default_factory=dict)
     foreign: dict[ClaimKey, Shape] = field(default_factory=dict)
     interfaces: set[str] | None = None
-    """Those that exist; None stands for all."""
+    """The interfaces that exist; None stands for all."""
     own: Mapping[ClaimKey, Shape] = field(default_factory=dict)
     waits_for: str | None = None
-    away: str | None = None
     interruptions: int = 0
     """How many of the next reads are interrupted."""
-    refuse: Callable[[ClaimChange], str | None] = lambda _change: None
-    pause: Callable[[], Awaitable[None]] = _at_once
+    pause: Callable[[], Awaitable[None]] = _no_delay
     """Awaited before each change and each read: where time passes, and processes die."""
-    seen: list[Callable[[ClaimKey, Shape | None], None]] = field(default_factory=list)
-    calls: list[ClaimChange] = field(default_factory=list)
-    """Every change that was made, in order."""
+    observers: list[Callable[[ClaimKey, Shape | None], None]] = field(default_factory=list)
     _disturbed: set[ClaimKey] = field(default_factory=set)
     _anything: bool = False
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _events: asyncio.Event = field(default_factory=asyncio.Event)
 
     def ready(self) -> str | None:
         return self.waits_for
 
     async def read(self, keys: Collection[ClaimKey] | None = None) -> Mapping[ClaimKey, Shape]:
-        self._reachable()
+        self.check_reachable()
         await self.pause()
         if self.interruptions:
             self.interruptions -= 1
@@ -82,7 +74,7 @@ class FakeKernel:
     async def apply(self, changes: Sequence[ClaimChange]) -> Sequence[str | None]:
         answers = []
         for change in changes:
-            self._reachable()
+            self.check_reachable()
             await self.pause()
             answers.append(self._applied(change))
         return answers
@@ -93,8 +85,8 @@ class FakeKernel:
         return None
 
     async def disturbed(self) -> Collection[ClaimKey] | None:
-        await self._news.wait()
-        self._news.clear()
+        await self._events.wait()
+        self._events.clear()
         keys, self._disturbed = self._disturbed, set()
         anything, self._anything = self._anything, False
         return None if anything else keys
@@ -103,37 +95,37 @@ class FakeKernel:
         return HostDataplaneInfo(self.name, self.own)
 
     def reattach(self) -> None:
-        """Another process reads the events from now on; those of the last one are lost with it."""
-        self._disturbed, self._anything, self._news = set(), False, asyncio.Event()
+        """Give the events to a new process; those that the last one had not read are lost."""
+        self._disturbed, self._anything, self._events = set(), False, asyncio.Event()
 
     def flush(self, keys: Collection[ClaimKey], *, silently: bool = False) -> None:
-        """Somebody removes objects of ours."""
+        """Remove objects of ours behind the agent's back; `silently` without an event."""
         for key in sorted(keys, reverse=True):
             self._remove(key)
         if not silently:
-            self._tell(keys)
+            self._notify(keys)
 
     def flap(self) -> None:
-        """The links go down and come back: routes, nexthops and neighbours are gone, forwarding entries stay."""
+        """Take the links down and up: routes, nexthops and neighbours are gone, forwarding entries stay."""
         for key in sorted(self.objects, reverse=True):
             if key.kind in (ClaimKind.NEIGHBOUR, ClaimKind.NEXTHOP, ClaimKind.ROUTE):
                 self._remove(key)
-        self._tell(None)
+        self._notify(None)
 
     def appear(self, interface: str) -> None:
-        """An interface comes up."""
+        """Add an interface."""
         if self.interfaces is not None:
             self.interfaces.add(interface)
-        self._tell(None)
+        self._notify(None)
 
     def disappear(self, interface: str) -> None:
-        """An interface is gone, and its routes with it."""
+        """Remove an interface, and its routes with it."""
         assert self.interfaces is not None, "name the interfaces that exist before taking one away"
         self.interfaces.discard(interface)
         for key, shape in list(self.objects.items()):
             if isinstance(shape, LocalRoute) and shape.interface == interface:
                 self._remove(key)
-        self._tell(None)
+        self._notify(None)
 
     def _applied(self, change: ClaimChange) -> str | None:
         refusal = self.refuse(change) or self._refusal(change)
@@ -148,7 +140,7 @@ class FakeKernel:
 
     def _refusal(self, change: ClaimChange) -> str | None:
         if change.key in self.foreign:
-            return f"{change.key} is somebody else's" if change.new is not None else None
+            return f"{change.key} belongs to another program" if change.new is not None else None
         if change.new is None:
             return None
         shape = change.new.value.shape
@@ -158,8 +150,8 @@ class FakeKernel:
 
     def _put(self, key: ClaimKey, shape: Shape) -> None:
         self.objects[key] = shape
-        for hear in self.seen:
-            hear(key, shape)
+        for observe in self.observers:
+            observe(key, shape)
 
     def _remove(self, key: ClaimKey) -> None:
         shape = self.objects.pop(key, None)
@@ -171,16 +163,12 @@ class FakeKernel:
             ]
             for route in routes:
                 self._remove(route)
-        for hear in self.seen:
-            hear(key, None)
+        for observe in self.observers:
+            observe(key, None)
 
-    def _tell(self, keys: Collection[ClaimKey] | None) -> None:
+    def _notify(self, keys: Collection[ClaimKey] | None) -> None:
         if keys is None:
             self._anything = True
         else:
             self._disturbed.update(keys)
-        self._news.set()
-
-    def _reachable(self) -> None:
-        if self.away is not None:
-            raise Away(self.name, self.away)
+        self._events.set()

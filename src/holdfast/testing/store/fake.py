@@ -30,7 +30,7 @@ from holdfast.store.api import (
 )
 from holdfast.testing.store.client import FakeClient
 from holdfast.testing.store.keyspace import Keyspace
-from holdfast.testing.store.world_time import later, world_time
+from holdfast.testing.store.link import later, world_time
 
 NO_SPACE = "NOSPACE"
 SHORTEST_TTL = seconds(2)

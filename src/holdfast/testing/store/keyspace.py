@@ -1,8 +1,8 @@
-"""A keyspace with history in memory, by etcd's rules: what a transaction does, what a range saw at a revision.
+"""A keyspace with history in memory, by etcd's rules for transactions, ranges and revisions.
 
 It promises what etcd promises: a transaction that changes anything takes exactly one revision, one that changes
-nothing takes none; a read at an old revision is exact until that revision is compacted; an absent key compares as
-zero, and its value equals nothing and differs from nothing. Nothing here waits, fails at random or knows a clock.
+nothing takes none; a read at an old revision is exact until that revision is compacted. Nothing here waits, fails at
+random or knows a clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from holdfast.store.api import (
-    Aspect,
     Compacted,
     Compare,
     Delete,
@@ -24,12 +23,15 @@ from holdfast.store.api import (
     Operation,
     Put,
     StoreError,
+    TooLarge,
     TxnResult,
 )
-from holdfast.testing.store import txn_rules
 
 FIRST_REVISION: Final = 1
 """The revision of an etcd to which nothing was ever written."""
+MAX_OPERATIONS: Final = 128
+MAX_REQUEST_BYTES: Final = 1_572_864
+FRAMING_BYTES: Final = 32
 
 
 class Keyspace:
@@ -44,7 +46,7 @@ class Keyspace:
         self._leased: dict[int, set[bytes]] = {}
 
     def at(self, revision: int) -> Keyspace:
-        """A copy as it was at an earlier revision: a backup."""
+        """Return a copy as of an earlier revision: a backup."""
         self._check(revision)
         past = copy.copy(self)
         past.revision = revision
@@ -62,12 +64,12 @@ class Keyspace:
         return self._version(key, revision or self.revision)
 
     def range(self, start: bytes, end: bytes | None, revision: int = 0) -> list[Entry]:
-        """The entries of [start, end), or of `start` alone, as they were at `revision` (0 = now), in key order."""
+        """Return the entries of [start, end), or of `start` alone, at `revision` (0 = now), in key order."""
         self._check(revision)
         return list(self._range(start, end, revision or self.revision))
 
     def events(self, after: int, until: int) -> Iterator[Sequence[Event]]:
-        """The transactions of revisions (after, until], each whole. Raises `Compacted` when one of them is gone."""
+        """Yield the transactions of revisions (after, until], each whole. Raises `Compacted` when one is gone."""
         if after < self.compacted:
             raise Compacted(self.compacted)
         first = bisect_left(self._log, after + 1, key=lambda events: events[0].mod_revision)
@@ -77,7 +79,7 @@ class Keyspace:
             yield events
 
     def leased(self, lease: int) -> Sequence[bytes]:
-        """The keys that go when the lease goes, in the order in which etcd deletes them."""
+        """Return the keys attached to a lease, in the order in which etcd deletes them."""
         return sorted(self._leased.get(lease, ()))
 
     def commit(
@@ -87,9 +89,9 @@ class Keyspace:
         otherwise: Sequence[Operation],
         leases: Mapping[int, object],
     ) -> tuple[TxnResult, Sequence[Event]]:
-        """Applies a transaction; its result and what it changed. `leases` are those that exist now."""
-        txn_rules.refuse(compares, then, otherwise)
-        succeeded = all(self._holds(compare) for compare in compares)
+        """Apply a transaction; return its result and its changes. `leases` are those that exist now."""
+        refuse(compares, then, otherwise)
+        succeeded = all(compare.holds(self._version(compare.key, self.revision)) for compare in compares)
         branch = then if succeeded else otherwise
         for op in branch:
             if isinstance(op, Put) and op.lease and op.lease not in leases:
@@ -102,7 +104,7 @@ class Keyspace:
         return TxnResult(succeeded, self.revision, results), changes
 
     def drop(self, keys: Sequence[bytes]) -> Sequence[Event]:
-        """Deletes any number of keys in one revision, as the end of a lease does."""
+        """Delete any number of keys in one revision, as the end of a lease does."""
         changes: list[Event] = []
         for key in keys:
             self._apply(Delete(key), changes)
@@ -112,7 +114,7 @@ class Keyspace:
         return changes
 
     def compact(self, revision: int) -> None:
-        """Forgets what was before `revision`; a read at exactly `revision` stays possible."""
+        """Forget everything before `revision`; a read at exactly `revision` stays possible."""
         if revision <= self.compacted:
             raise Compacted(self.compacted)
         self._check(revision)
@@ -151,12 +153,6 @@ class Keyspace:
             entry = self._version(key, revision)
             if entry is not None:
                 yield entry
-
-    def _holds(self, compare: Compare) -> bool:
-        entry = self._version(compare.key, self.revision)
-        if compare.aspect is Aspect.VALUE:
-            return entry is not None and _relates(entry.value, compare)
-        return _relates(_number(entry, compare.aspect), compare)
 
     def _apply(self, op: Operation, changes: list[Event]) -> int | Sequence[Entry]:
         revision = self.revision + 1
@@ -199,30 +195,38 @@ class Keyspace:
         self._leased.get(entry.lease, set()).discard(entry.key)
 
 
-def _number(entry: Entry | None, aspect: Aspect) -> int:
-    if entry is None:
-        return 0
-    match aspect:
-        case Aspect.CREATE_REVISION:
-            return entry.create_revision
-        case Aspect.MOD_REVISION:
-            return entry.mod_revision
-        case Aspect.VERSION:
-            return entry.version
-        case _:
-            return entry.lease
+def refuse(compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]) -> None:
+    """Raise what etcd answers to a transaction that breaks its rules.
+
+    etcd checks both branches, also the one that will not run. Sizes are those of the payload: etcd counts some bytes of
+    framing on top, so test nothing within a few hundred bytes of the limit on the fake alone.
+    """
+    for part in (compares, then, otherwise):
+        if len(part) > MAX_OPERATIONS:
+            raise TooLarge(f"a transaction of {len(part)} operations is above the store's limit of {MAX_OPERATIONS}")
+        if any(not item.key for item in part):
+            raise StoreError("a key is empty; the store has no empty key")
+    for branch in (then, otherwise):
+        _refuse_key_changed_twice(branch)
+    size = sum(map(_size, (*compares, *then, *otherwise)))
+    if size > MAX_REQUEST_BYTES:
+        raise TooLarge(f"a request of {size} bytes is above the store's limit of {MAX_REQUEST_BYTES}")
 
 
-def _relates(found: int | bytes, compare: Compare) -> bool:
-    wanted = compare.wanted
-    if isinstance(found, bytes) != isinstance(wanted, bytes):
-        raise TypeError(f"{compare.aspect.name} of {compare.key!r} cannot be compared with {wanted!r}")
-    match compare.relation:
-        case "EQUAL":
-            return found == wanted
-        case "NOT_EQUAL":
-            return found != wanted
-        case "GREATER":
-            return found > wanted  # type: ignore[operator]  # the types were compared above
-        case "LESS":
-            return found < wanted  # type: ignore[operator]  # the types were compared above
+def _refuse_key_changed_twice(branch: Sequence[Operation]) -> None:
+    puts: set[bytes] = set()
+    for put in (op for op in branch if isinstance(op, Put)):
+        deleted = any(isinstance(op, Delete) and _covers(op, put.key) for op in branch)
+        if put.key in puts or deleted:
+            raise StoreError(f"key {put.key!r} is changed twice in one transaction")
+        puts.add(put.key)
+
+
+def _covers(delete: Delete, key: bytes) -> bool:
+    """Return True where etcd sees that the delete covers the key; it overlooks ranges to the end of the keyspace."""
+    return key == delete.key if not delete.end else delete.key <= key < delete.end
+
+
+def _size(part: Compare | Operation) -> int:
+    value = part.value if isinstance(part, Put) else b""
+    return len(part.key) + len(value) + FRAMING_BYTES

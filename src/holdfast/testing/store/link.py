@@ -9,6 +9,8 @@ flight goes on while the caller is paused or dead.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,7 +18,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from holdfast.model.base.time import Duration
 from holdfast.store.api import StoreAway, StoreError
-from holdfast.testing.store.world_time import later
 
 T = TypeVar("T")
 
@@ -197,3 +198,29 @@ def _answer(work: Callable[[], T]) -> _Answer[T]:
         return _Answer(value=work())
     except (StoreError, TypeError, ValueError) as refusal:
         return _Answer(error=refusal)
+
+
+def _outside_any_node(function: Callable[[], T]) -> T:
+    """Call a function in an empty context, so that its timers and tasks belong to no simulated node.
+
+    The virtual loop assigns every callback to the node whose context it carries. What travels on the network or happens
+    in the store must go on while the node is paused, and after its death.
+    """
+    return contextvars.Context().run(function)
+
+
+def world_time() -> float:
+    """Return the running loop's time as no node sees it; without a loop, the machine's monotonic time."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return time.monotonic()
+    return _outside_any_node(loop.time)
+
+
+def later(delay: float, action: Callable[[], None]) -> asyncio.Handle:
+    """Run `action` outside any node after `delay` seconds; without a delay, in the order of the calls."""
+    loop = asyncio.get_running_loop()
+    if delay <= 0:
+        return _outside_any_node(lambda: loop.call_soon(action))
+    return _outside_any_node(lambda: loop.call_later(delay, action))
