@@ -26,7 +26,7 @@ from holdfast.testing.fixtures import or_skip
 from holdfast.testing.real.etcd import EtcdCluster, EtcdMember, etcd_cluster
 from holdfast.testing.real.processes import reserved_ports, tool
 from tests.store.certificates import CLIENT, SERVER, Authority
-from tests.store.following import opened
+from tests.store.harness import opened
 from tests.store.servers import (
     etcd_without_gateway,
     some_other_server,

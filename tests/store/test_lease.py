@@ -16,7 +16,7 @@ from holdfast.store.lease import Lease, LeaseKeeper
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
 from holdfast.testing.store.link import Fate
-from tests.store.following import opened, until
+from tests.store.harness import opened, until
 
 BOOT = Instant(10**12)
 

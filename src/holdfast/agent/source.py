@@ -15,7 +15,7 @@ from holdfast.agent.desired.watcher import Journaled, SourceWatcher
 from holdfast.agent.present import Present
 from holdfast.reconcile import Owned, SyncGate
 from holdfast.runtime.cooperative import in_turns
-from holdfast.store.mirror.gc_pause import resting
+from holdfast.store.mirror.gc_pause import gc_paused
 
 
 class WantedClaims:
@@ -62,7 +62,7 @@ class WantedClaims:
     async def _in_order(self) -> list[ClaimKey]:
         keys = self.sources.keys()
         # On the first read whole lists have just been taken over: they stay, so keep them out of garbage collection.
-        with resting(len(keys), lasting=not self._was_read):
+        with gc_paused(len(keys), lasting=not self._was_read):
             self._was_read = True
             return await in_turns(in_order(keys))
 

@@ -24,7 +24,7 @@ from holdfast.agent.pending_deletes import PendingDeletes
 from holdfast.agent.present import Present
 from holdfast.reconcile import Away, Op, Outcome, Owned
 from holdfast.runtime.cooperative import Steps, in_turns
-from holdfast.store.mirror.gc_pause import resting
+from holdfast.store.mirror.gc_pause import gc_paused
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ class JournaledTarget:
         """Load what earlier runs left. Nothing of it is programmed; bodies are decoded when needed."""
         # protection: N1
         live = self.journal.live
-        with resting(len(live)):
+        with gc_paused(len(live)):
             keys = codec.read_keys(live)
             self._journaled = {key: body for key, body in zip(keys, live.values(), strict=True) if key is not None}
         if len(self.handlers) > 1:
@@ -107,7 +107,7 @@ class JournaledTarget:
 
     async def _read_all(self) -> None:
         # The first read decodes everything; later ones only compare.
-        with resting(len(self._journaled), lasting=not self._was_read):
+        with gc_paused(len(self._journaled), lasting=not self._was_read):
             shapes = await self.dataplane.read()
             self._order = list(await in_turns(self._merge_all(shapes)))
             self._was_read = True

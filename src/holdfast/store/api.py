@@ -1,6 +1,6 @@
-"""The store as the rest of Holdfast sees it: plain types and one protocol. Nothing here knows etcd's wire.
+"""The store as the rest of Holdfast sees it: plain types and one protocol, without etcd's wire format.
 
-`EtcdStore` speaks to a real etcd, `holdfast.testing.FakeStore` keeps everything in memory; one conformance suite runs
+`EtcdStore` talks to a real etcd, `holdfast.testing.FakeStore` keeps everything in memory; one conformance suite runs
 on both. Keys and values are bytes, revisions are ints that only grow.
 """
 
@@ -18,7 +18,7 @@ from holdfast.reconcile.change import Away
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One key as the store holds it at some revision. etcd leaves out of its wire what is empty: hence the defaults."""
+    """One key as the store holds it at some revision. The defaults are there because etcd omits empty fields."""
 
     key: bytes
     value: bytes = b""
@@ -29,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A run of entries in ascending key order. All pages of one list are read at the same `revision`."""
+    """One page of a list, in ascending key order. All pages of one list are read at the same `revision`."""
 
     revision: int
     entries: Sequence[Entry]
@@ -94,8 +94,8 @@ Operation = Put | Delete | Get
 
 
 class TxnResult(msgspec.Struct, frozen=True):
-    """`results` has one item per operation of the branch that ran: revision for a put, number deleted for a delete,
-    entries for a get."""
+    """Result of a transaction. `results` has one item per operation of the branch that ran: the revision of a put, the
+    number of keys that a delete removed, the entries of a get."""
 
     succeeded: bool
     revision: int
@@ -103,14 +103,14 @@ class TxnResult(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Everything under the prefix at `revision`. After the first one: continuity was lost, compare with what you had.
+    """Everything under the prefix at `revision`. Any but the first means that continuity was lost.
 
-    A reader that said what it holds (`watch(…, held=…)`) may get in `unchanged` the keys whose mod_revision is the one
-    it holds; they exist too. For all other readers `unchanged` is empty and `items` is everything. The list is the
-    reader's own: it may take the entries out as it goes.
+    For a reader that passed what it holds (`watch(…, held=…)`), `unchanged` has the keys that exist with the
+    mod_revision that the reader holds, and `items` all others. For other readers `unchanged` is empty. The list belongs
+    to the reader, which may consume it.
 
-    A reader that asked for `parts` gets a large one piece by piece, with `more` until the last: only then is it
-    everything. What is `first` begins a list, also instead of one that failed half way and counts for nothing.
+    A reader that asked for `parts` gets a large snapshot in several parts, with `more` set on all but the last; only
+    then is it complete. A part with `first` begins a new list and discards the parts of one that failed half way.
     """
 
     revision: int
@@ -121,7 +121,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One change of one key, in the form in which etcd says it. `kv` of a delete has key and mod_revision only."""
+    """One change of one key, in etcd's own shape. `kv` of a delete has key and mod_revision only."""
 
     kv: Entry
     type: str = "PUT"
@@ -140,14 +140,14 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def entry(self) -> Entry | None:
-        """What stands there now; None after a delete."""
+        """The entry after the change; None after a delete."""
         return self.kv if self.type == "PUT" else None
 
 
 class Events(msgspec.Struct, frozen=True):
-    """Changes in revision order; `revision` is that of the last of them. `head` is the store's own revision when they
-    were sent: while a watch catches up it is ahead of `revision`. `own` comes alone, where the own key stands
-    elsewhere: a write of it that was seen when all changes before it had been."""
+    """Changes in revision order; `revision` is that of the last one. `head` is the store's revision when they were
+    sent: it is ahead of `revision` while a watch catches up. `own` is set, with an empty batch, when the own key lies
+    outside the prefix: the revision of a write of it, by which all earlier changes have been delivered."""
 
     revision: int
     batch: Sequence[Event]
@@ -158,8 +158,8 @@ class Events(msgspec.Struct, frozen=True):
 class OwnKey(msgspec.Struct, frozen=True):
     """A key that this process (or its server) writes anyway, about every `interval`.
 
-    A watch stream can be dead while the connection looks alive (C38). A write of this key that has not come back on
-    the stream within two intervals is the proof, and the stream is opened anew.
+    A watch stream can be dead while its connection looks alive (C38). A write of this key that the stream has not
+    delivered within two intervals proves it, and the watch opens a new stream.
     """
 
     key: bytes
@@ -167,7 +167,7 @@ class OwnKey(msgspec.Struct, frozen=True):
 
 
 class MemberStatus(msgspec.Struct, frozen=True):
-    """What one member says of itself."""
+    """Status of one member, as it reports it."""
 
     endpoint: str
     version: str
@@ -181,7 +181,7 @@ class MemberStatus(msgspec.Struct, frozen=True):
 
 
 class StoreAway(Away):
-    """No endpoint answers in time. The write may or may not have happened when `uncertain`."""
+    """The store is unreachable: no endpoint answered in time. If `uncertain`, a write may have been applied."""
 
     def __init__(self, why: str, *, uncertain: bool = False) -> None:
         super().__init__("store", why)
@@ -189,24 +189,24 @@ class StoreAway(Away):
 
 
 class StoreError(Exception):
-    """The store answered, and said no. The message is one sentence for the operator: what is wrong, what to do."""
+    """The store refused a request. The message tells the operator the problem and the fix."""
 
 
 class StoreRefused(StoreError):
-    """Configuration or credentials do not fit this store (TLS, password, CN certificate, gateway off, ...)."""
+    """Configuration or credentials do not fit this store (TLS, password, CN certificate, gateway off, …)."""
 
 
 class Compacted(StoreError):
-    """The revision asked for is gone. `compact_revision` is 0 where the store does not say which is the oldest kept."""
+    """The requested revision was compacted. `compact_revision` is 0 if the store does not name the oldest kept one."""
 
     def __init__(self, compact_revision: int) -> None:
         oldest = f"; the oldest kept is {compact_revision}" if compact_revision else ""
-        super().__init__(f"the revision asked for was compacted{oldest}: list again")
+        super().__init__(f"the requested revision was compacted{oldest}: list again")
         self.compact_revision = compact_revision
 
 
 class NoSpace(StoreError):
-    """The store is out of space: puts and leases fail, deletes would still succeed, so nothing at all is written."""
+    """The store is out of space. Puts and leases fail while deletes still succeed, so Holdfast writes nothing."""
 
 
 class TooLarge(StoreError):
@@ -218,26 +218,26 @@ class LeaseGone(StoreError):
 
 
 class WriteConflict(StoreError):
-    """A key is not (any more) what the writer compared it with. Nothing was written: read it again and decide again."""
+    """A key differs from what the writer compared it with. Nothing was written: read it again and decide again."""
 
     def __init__(self, key: bytes) -> None:
-        super().__init__(f"{key.decode(errors='backslashreplace')} was changed by somebody else meanwhile")
+        super().__init__(f"{key.decode(errors='backslashreplace')} was changed by another writer meanwhile")
         self.key = key
 
 
 class Deposed(StoreError):
-    """The term that this write was made under is over. Nothing was written."""
+    """The term of this write is over. Nothing was written."""
 
 
 GATHER = Duration(milliseconds=20)
-"""For how long a watch lets changes come together while they keep coming, unless its reader says otherwise."""
+"""How long a busy watch collects changes before it delivers them, by default."""
 
 
 class Store(Protocol):
-    """One etcd cluster, however many endpoints. Every call has a deadline; `StoreAway` after it."""
+    """One etcd cluster with any number of endpoints. Every call has a deadline, after which it raises `StoreAway`."""
 
     async def get(self, key: bytes, *, revision: int = 0) -> Entry | None:
-        """Reads one key, linearizable."""
+        """Read one key, linearizable."""
         ...
 
     def list(
@@ -249,8 +249,8 @@ class Store(Protocol):
         page: int = 5_000,
         keys_only: bool = False,
     ) -> AsyncIterator[Page]:
-        """Everything under `prefix` (above key `after`) in ascending pages, all at one revision; at least one page.
-        With `keys_only` the values stay in the store, and the entries' are empty."""
+        """Yield everything under `prefix` (above key `after`) in ascending pages, all at one revision; at least one
+        page. With `keys_only` the entries have empty values."""
         ...
 
     async def txn(
@@ -258,11 +258,11 @@ class Store(Protocol):
     ) -> TxnResult: ...
 
     async def put(self, key: bytes, value: bytes, *, lease: int = 0) -> int:
-        """Returns the revision of the write."""
+        """Return the revision of the write."""
         ...
 
     async def delete(self, key: bytes, *, end: bytes | None = None) -> int:
-        """Returns how many keys went."""
+        """Return how many keys were deleted."""
         ...
 
     def watch(
@@ -274,25 +274,24 @@ class Store(Protocol):
         parts: bool = False,
         gather: Duration = GATHER,
     ) -> AsyncIterator[Snapshot | Events]:
-        """A `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost. Never ends by
-        itself, never raises `StoreAway`: while the store is away it is silent. A store that refuses us raises
-        `StoreRefused`
-        before the first snapshot; later the watch keeps trying.
+        """Yield a `Snapshot`, then `Events` without a gap, and a new `Snapshot` whenever continuity was lost.
 
-        `held` is the reader's live view of key → mod_revision: with it, a later `Snapshot` need not carry again what
-        the reader has (see `Snapshot.unchanged`). With `parts` a large `Snapshot` comes in several (see there): the
-        reader works on one while the next is fetched, and never has all of them in memory. A change after a quiet
-        moment comes at once; while more keep coming they are handed on together, late by at most `gather`: a reader
-        that has the time is woken less often.
+        The watch never ends and never raises `StoreAway`: it yields nothing while the store is unreachable. Before the
+        first snapshot a store that refuses us raises `StoreRefused`; later the watch keeps retrying.
+
+        `held` is the reader's live view of key → mod_revision; with it, a later `Snapshot` omits what the reader has
+        (see `Snapshot.unchanged`). With `parts` a large `Snapshot` comes in several: the reader works on one part while
+        the next is fetched, and never has the whole list in memory. A change after a quiet moment is delivered at once;
+        under load changes are delivered together, late by at most `gather`, which wakes the reader less often.
         """
         ...
 
     async def grant(self, ttl: Duration) -> int:
-        """A new lease. TTLs under 2 s are refused with `ValueError`: etcd would round them up silently."""
+        """Grant a lease and return its id. Raises `ValueError` for TTLs under 2 s, which etcd rounds up silently."""
         ...
 
     async def renew(self, lease: int) -> Duration:
-        """Renews a lease once; the TTL it now has. Raises `LeaseGone`."""
+        """Renew a lease once and return its TTL. Raises `LeaseGone`."""
         ...
 
     async def revoke(self, lease: int) -> None: ...
@@ -300,18 +299,18 @@ class Store(Protocol):
     async def compact(self, revision: int) -> None: ...
 
     async def status(self) -> Sequence[MemberStatus]:
-        """What each reachable member says of itself."""
+        """Return the status of each reachable member."""
         ...
 
     async def alarms(self) -> Sequence[str]:
-        """The cluster's active alarms: `NOSPACE`, `CORRUPT`. Any one member's answer is enough."""
+        """Return the cluster's active alarms, `NOSPACE` and `CORRUPT`, from any one member."""
         ...
 
     async def close(self) -> None: ...
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """The first key after all keys that begin with `prefix` (b"\\0" = to the end of the keyspace)."""
+    """Return the first key after all keys that begin with `prefix`; b"\\0" is the end of the keyspace."""
     for i in range(len(prefix) - 1, -1, -1):
         if prefix[i] < 0xFF:
             return prefix[:i] + bytes([prefix[i] + 1])

@@ -1,4 +1,4 @@
-"""The boot clock, which counts suspends and is never stepped: the default `now` of everything in the store."""
+"""The boot clock, the default `now` of the store's classes: it counts suspends and is never stepped."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Now = Callable[[], Instant]
 
 
 def boot_now() -> Instant:
-    """This moment on this machine's boot clock."""
+    """Read CLOCK_BOOTTIME."""
     return Instant(time.clock_gettime_ns(time.CLOCK_BOOTTIME))

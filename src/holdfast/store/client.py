@@ -1,7 +1,7 @@
 """`EtcdStore`: the `Store` protocol on a real etcd, through its JSON gateway.
 
-Thin: each method words one question (`wire`), has it answered (`gateway`), and hands the answer on in the protocol's
-types. Lists are ascending pages pinned to the revision of the first (descending pages are quadratic in etcd, C17).
+Thin: each method encodes one request (`wire`), calls the gateway and converts the reply into the protocol's types.
+Lists are ascending pages pinned to the revision of the first one (descending pages are quadratic in etcd, C17).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.store.boottime import Now, boot_now
 from holdfast.store.lease import MIN_TTL
 from holdfast.store.transport import wire
 from holdfast.store.transport.failures import Failed
-from holdfast.store.transport.gateway import Connection, Gateway, GatewayCall, verdict
+from holdfast.store.transport.gateway import Connection, Gateway, GatewayCall, combined_error
 from holdfast.store.watch.listing import FIRST_PAGE, next_page, read_range
 from holdfast.store.watch.own_writes import OwnWrites
 from holdfast.store.watch.watch import RELIST_SPREAD, Watch
@@ -50,7 +50,7 @@ _ALARM = wire.decoder(wire.AlarmReply)
 
 
 class EtcdStore:
-    """One etcd cluster. Must be made and used inside one event loop."""
+    """One etcd cluster. Create and use it inside one event loop."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class EtcdStore:
         self._own = OwnWrites()
 
     def clock(self) -> tuple[datetime, Instant] | None:
-        """What the clock of the member that answered last showed, to the second, and when that was here."""
+        """Return the wall clock of the member that answered last, to the second, and when its answer arrived."""
         dated = self._gateway.dated
         if dated is None:
             return None
@@ -165,7 +165,7 @@ class EtcdStore:
         answers = await asyncio.gather(*(self._status(url) for url in urls))
         reached = [answer for answer in answers if isinstance(answer, MemberStatus)]
         if not reached:
-            raise verdict([answer for answer in answers if isinstance(answer, Failed)], effect=False)
+            raise combined_error([answer for answer in answers if isinstance(answer, Failed)], effect=False)
         return reached
 
     async def alarms(self) -> Sequence[str]:
@@ -178,10 +178,10 @@ class EtcdStore:
 
     async def _status(self, url: str) -> MemberStatus | Failed:
         gateway = self._gateway
-        question = GatewayCall(wire.STATUS, b"{}", _STATUS, linear=False)
+        call = GatewayCall(wire.STATUS, b"{}", _STATUS, linear=False)
         try:
-            reply = await gateway.ask(
-                url, question, gateway.endpoints.floor, gateway.connection.deadline.total_seconds()
+            reply = await gateway.call_member(
+                url, call, gateway.endpoints.floor, gateway.connection.deadline.total_seconds()
             )
         except (StoreAway, StoreError) as error:
             return Failed(str(error), refused=isinstance(error, StoreError))

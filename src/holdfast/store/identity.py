@@ -1,9 +1,10 @@
-"""Whose store this is, and which life of it: what may be believed of an etcd that answers.
+"""Store identity: decides whether a store is ours, another fleet's, or restored from a backup.
 
-`/holdfast/v1/R/identity` holds the fleet id and the epoch. Whoever acts on the store remembers (fleet, epoch, highest
-revision), because a wiped data folder comes back with the same cluster id, member id and raft term; only the revision
-falls. Decides, purely, between: ours; another fleet's (`foreign_store`); ours, but thrown back (`store_restored`: add
-and keep only, until an operator raises the epoch); and what a leader does when one side or both are empty.
+`/holdfast/v1/R/identity` holds the fleet id and the epoch. Every component that acts on the store remembers (fleet,
+epoch, highest revision), because a wiped data folder comes back with the same cluster id, member id and raft term; only
+the revision falls. A pure decision between: ours; another fleet's (`foreign_store`); ours, but restored to an older
+state (`store_restored`: add and keep only, until an operator raises the epoch). `founding` decides what a leader does
+when inventory, store or both have no fleet id yet.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ADOPT = "holdfast store adopt --reason WHY"
 
 
 class StoreVerdict(Enum):
-    """What a store is to somebody who remembers it."""
+    """Verdict on a store, compared with the one seen before."""
 
     OURS = "ours"
     UNNAMED = "unnamed_store"
@@ -32,14 +33,14 @@ class StoreVerdict(Enum):
 
 
 class SeenStore(msgspec.Struct, frozen=True):
-    """What journal, fence row and balancer state keep of the store they last acted on."""
+    """The store last acted on, as journal, fence row and balancer state remember it."""
 
     fleet: str
     epoch: int
     revision: int
 
     def seen(self, identity: Identity, revision: int) -> SeenStore:
-        """What to remember after a store that was judged ours; the revision only falls when the epoch rises."""
+        """Return what to remember of a store that was judged ours; the revision falls only when the epoch rises."""
         if identity.epoch > self.epoch:
             return SeenStore(identity.fleet, identity.epoch, revision)
         return SeenStore(self.fleet, self.epoch, max(self.revision, revision))
@@ -47,7 +48,7 @@ class SeenStore(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict, the sentence that explains it, and the command that changes it, where there is one."""
+    """A verdict, the sentence that explains it, and the command that changes it, if there is one."""
 
     verdict: StoreVerdict
     sentence: str
@@ -56,18 +57,18 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """What stands in the store: its identity (or a value that is none), and its revision at that moment."""
+    """The identity found in the store (or an unreadable value), and the store's revision at that moment."""
 
     identity: Identity | Bad | None
     revision: int
     mod_revision: int = 0
 
 
-def judge(remembered: SeenStore | None, found: StoreIdentity) -> Judgement:
-    """Whether the store is the one that is remembered."""
+def judge(remembered: SeenStore | None, found: StoreIdentity) -> Judgement:  # protection: C29
+    """Compare the store with the one seen before."""
     identity = found.identity
     if isinstance(identity, Bad):
-        return Judgement(StoreVerdict.RESTORED, f"the store's identity cannot be read ({identity.reason.value})", ADOPT)
+        return Judgement(StoreVerdict.RESTORED, f"the store's identity is unreadable ({identity.reason.value})", ADOPT)
     if identity is None:
         return _without_identity(remembered)
     if remembered is None:
@@ -85,7 +86,7 @@ def judge(remembered: SeenStore | None, found: StoreIdentity) -> Judgement:
     return Judgement(
         StoreVerdict.RESTORED,
         f"the store went back to epoch {identity.epoch}, revision {found.revision}, but epoch {remembered.epoch}, "
-        f"revision {remembered.revision} was seen before; nothing is deleted until an operator has looked",
+        f"revision {remembered.revision} was seen before; nothing is deleted until an operator has checked it",
         ADOPT,
     )
 
@@ -102,7 +103,7 @@ def _without_identity(remembered: SeenStore | None) -> Judgement:
 
 
 class Founding(Enum):
-    """What a leader does about the ids of inventory and store."""
+    """What a leader does about the fleet ids of inventory and store."""
 
     AGREED = "both carry the same fleet id"
     CREATE_BOTH = "both are empty: create a fleet id in both"
@@ -115,7 +116,7 @@ class Founding(Enum):
 
 
 def founding(inventory_fleet: str | None, store_fleet: str | None) -> Founding:
-    """Compares the two sides' fleet ids; None is a side that has none."""
+    """Compare the fleet ids of inventory and store; None where there is none."""
     if inventory_fleet is None:
         return Founding.CREATE_BOTH if store_fleet is None else Founding.REFUSE_EMPTY_INVENTORY
     if store_fleet is None:
@@ -128,18 +129,18 @@ def identity_key(region: Region) -> bytes:
 
 
 async def read_identity(store: Store, region: Region) -> StoreIdentity:
-    """The identity and the store's revision, read at one moment."""
+    """Read the identity and the store's revision at one moment."""
     key = identity_key(region)
     async for page in store.list(key, page=1):
         for entry in page.entries:
             if entry.key == key:
                 return StoreIdentity(IDENTITY.decode(key, entry.value), page.revision, entry.mod_revision)
         return StoreIdentity(None, page.revision)
-    raise StoreError("the store answered a list with nothing at all")
+    raise StoreError("the store returned no page for a list; check that store.endpoints names an etcd")
 
 
 async def create_identity(fenced: FencedStore, region: Region, identity: Identity) -> None:
-    """Writes the first identity. Raises `Deposed`, or `WriteConflict` when there is one already."""
+    """Write the first identity. Raises `Deposed`, or `WriteConflict` when there is one already."""
     key = identity_key(region)
     absent = Compare(key, Aspect.CREATE_REVISION, 0)
     _require(await fenced.txn([absent], [Put(key, IDENTITY.encode(identity))]), key)
@@ -148,7 +149,7 @@ async def create_identity(fenced: FencedStore, region: Region, identity: Identit
 async def raise_epoch(
     store: Store, region: Region, found: StoreIdentity, remembered: SeenStore, *, who: str, why: str
 ) -> Identity:
-    """An operator adopts a restored store: an epoch above all that was seen before, on top of exactly what was found.
+    """Adopt a restored store for an operator: write an epoch above every epoch seen, on top of exactly what was found.
     Raises `WriteConflict`."""
     key = identity_key(region)
     epoch = found.identity.epoch if isinstance(found.identity, Identity) else 0

@@ -1,8 +1,8 @@
-"""A lease, kept by a loop that does nothing else.
+"""Lease renewal, in a loop that does nothing else.
 
-A lease is counted from before the request was sent, never from its reply (rule 2): a reply that took long says only
-how long ago the store renewed. A renewal counts once it is proven, where the holder has a proof (an old etcd
-acknowledges the renewal of a lease that was already revoked, C11: the elector proves with a transaction on its term).
+A lease is counted from before the request was sent, never from its reply (rule 2): a late reply only tells how long ago
+the store renewed. A renewal counts once it is proven, if the holder has a proof: an old etcd acknowledges the renewal
+of a lease that was already revoked (C11), so the elector proves it with a transaction on its term.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease that the store has granted us, and until when it certainly is ours."""
+    """A lease that the store has granted us, and until when it is certainly ours."""
 
     id: int
     until: Instant
 
 
 Proof = Callable[[Lease], Awaitable[None]]
-"""Raises `LeaseGone` when the lease does not carry what it should; only then is a renewal believed."""
+"""Raises `LeaseGone` when the lease does not carry its keys; a renewal counts only after this returned."""
 
 
 class LeaseKeeper:
-    """Keeps one lease at a time. When it is lost, a new one is taken: whoever put keys under it waits for `next`."""
+    """Keeps one lease at a time and takes a new one when it is lost; a holder that attached keys waits for `next`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LeaseKeeper:
         proof: Proof | None = None,
         now: Now = boot_now,
     ) -> None:
-        """Renews every `interval` (a third of `ttl` unless told). TTLs under 2 s are refused."""
+        """Renew every `interval`, by default a third of `ttl`. Raises `ValueError` for TTLs under 2 s."""
         if ttl < MIN_TTL:
             raise ValueError(f"a lease of {ttl.total_seconds():g} s is refused: etcd grants no less than 2 s")
         self._store = store
@@ -61,19 +61,19 @@ class LeaseKeeper:
         self._granted = asyncio.Condition()
 
     def held(self) -> Lease | None:
-        """The lease, if it certainly is ours at this moment."""
+        """Return the lease if it is certainly ours now."""
         lease = self._lease
         return lease if lease is not None and self._now() < lease.until else None
 
     async def next(self, after: int = 0) -> Lease:
-        """Waits for a lease other than `after`."""
+        """Wait for a lease other than `after`."""
         async with self._granted:
             await self._granted.wait_for(lambda: self._lease is not None and self._lease.id != after)
         assert self._lease is not None
         return self._lease
 
     async def run(self) -> None:
-        """Takes a lease and renews it, for ever. While the store is away it keeps trying."""
+        """Take a lease and renew it for ever, retrying while the store is unreachable."""
         while True:
             try:
                 await (self._grant() if self._lease is None else self._renew(self._lease))
@@ -88,14 +88,14 @@ class LeaseKeeper:
             await asyncio.sleep(pause.total_seconds())
 
     async def resign(self) -> None:
-        """Gives the lease back, with every key under it. The loop must have been ended before."""
+        """Revoke the lease, which deletes every key under it. End `run` first."""
         lease, self._lease = self._lease, None
         if lease is None:
             return
         try:
             await self._store.revoke(lease.id)
         except LeaseGone:
-            log.info("lease was gone already", lease=lease.id)
+            log.info("lease to be revoked is already gone", lease=lease.id)
 
     async def _grant(self) -> None:
         sent = self._now()
@@ -110,6 +110,6 @@ class LeaseKeeper:
         await self._prove(renewed)
         self._lease = renewed
 
-    async def _prove(self, lease: Lease) -> None:
+    async def _prove(self, lease: Lease) -> None:  # protection: C11
         if self._proof is not None:
             await self._proof(lease)

@@ -32,7 +32,7 @@ from holdfast.reconcile import Change, Owned, Synced
 from holdfast.runtime.clock import Clock
 from holdfast.store.api import OwnKey, Store
 from holdfast.store.mirror.mirror import Mirror
-from holdfast.store.mirror.verify import agree
+from holdfast.store.mirror.verify import verify_mirror
 
 log = structlog.get_logger(__name__)
 
@@ -112,7 +112,7 @@ class SourceWatcher:
     async def refresh(self) -> None:
         """Return when a fresh, linearizable list equals what is known here. Raises `Away`."""
         for mirror, prefix in zip(self._mirrors(), self._prefixes(), strict=True):
-            await agree(self.store, prefix, mirror)
+            await verify_mirror(self.store, prefix, mirror)
 
     def is_allowed(self, change: Change[ClaimKey, Claim]) -> bool:
         """Return whether an operator released the syncer's brake for the revision that this delete follows from."""

@@ -35,7 +35,7 @@ from holdfast.runtime.store_memory import MemoryUnreadable, StoreMemory
 from holdfast.store.api import Delete, OwnKey, Put, Store, StoreError
 from holdfast.store.identity import SeenStore, StoreVerdict, judge, read_identity
 from holdfast.store.mirror.mirror import Mirror
-from holdfast.store.mirror.verify import agree
+from holdfast.store.mirror.verify import verify_mirror
 
 log = structlog.get_logger(__name__)
 
@@ -128,7 +128,7 @@ class ServicesWatcher:
 
     async def refresh(self) -> None:
         """Returns when a linearizable list of the services equals the mirror."""
-        await agree(self._store, from_store.prefix(self._region), self._items)
+        await verify_mirror(self._store, from_store.prefix(self._region), self._items)
 
     async def _write(self, operations: Sequence[Put | Delete]) -> None:
         try:

@@ -21,7 +21,7 @@ from holdfast.server.status.kinds import StatusKind
 from holdfast.server.status.rules import StatusRules
 from holdfast.server.status.rules.mass_loss import MassLoss
 from holdfast.server.status.target import PAGE, SOURCE, ObservedTarget
-from holdfast.store.mirror.gc_pause import resting
+from holdfast.store.mirror.gc_pause import gc_paused
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
@@ -47,7 +47,7 @@ class StatusSource(Generic[T, V]):
 
     async def read(self, after: bytes | None, upto: bytes | None) -> Sequence[tuple[bytes, Owned[V]]]:
         if after is None:
-            with resting(len(self._mirror.objects), lasting=False):
+            with gc_paused(len(self._mirror.objects), lasting=False):
                 await self.refresh()
                 self._use_mirror()
                 await self._begin_pass()
@@ -112,7 +112,7 @@ class StatusSource(Generic[T, V]):
                 lost.add(self._rules.host(key))
         if self._mass_loss.remembers:
             self._note_returned(keys, found, lost)
-        self._mirror.looked_at(keys)
+        self._mirror.mark_read(keys)
         self._unreadable |= self._rules.bad.keys() & keys
         return found
 

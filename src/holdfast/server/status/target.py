@@ -22,7 +22,7 @@ from holdfast.inventory.sql.thread import RunInThread
 from holdfast.model.base import codec
 from holdfast.reconcile import Change, Outcome, Owned, alike
 from holdfast.runtime.clock import Clock
-from holdfast.store.mirror.gc_pause import resting
+from holdfast.store.mirror.gc_pause import gc_paused
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -82,7 +82,7 @@ class ObservedTarget(Generic[V]):
 
     async def read(self, after: bytes | None) -> tuple[_Page[V], bytes | None]:
         if after is None:
-            with resting(self._expected(), lasting=False):
+            with gc_paused(self._expected(), lasting=False):
                 await self._read_all()
         page = self._pages.popleft()
         return page, page[-1][0] if self._pages else None

@@ -151,7 +151,7 @@ class StatusWorker(LeaderWork):
         fewer, rows that the last leader wrote would be reverted and written again."""
         try:
             async with asyncio.timeout(_CATCH_UP.total_seconds()):
-                await self._kind.mirror.wait_shown(term)
+                await self._kind.mirror.wait_seen(term)
         except TimeoutError:
             log.warning(
                 "watch has not caught up with the beginning of the term; statuses may be a little old until it has",

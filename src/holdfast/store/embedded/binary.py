@@ -1,4 +1,4 @@
-"""Finding an etcd to run, and refusing one that is too old to be trusted.
+"""Find the etcd binary to run, and refuse one that is too old.
 
 Before 3.4.22, and from 3.5.0 to 3.5.5, a member can lose or corrupt data when it is killed or its disk is slow.
 """
@@ -19,15 +19,15 @@ Version = tuple[int, int, int]
 
 PLACES = (Path("/usr/sbin/etcd"), Path(".tools/usr/bin/etcd"), Path(".tools/usr/sbin/etcd"))
 _NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-_TOLD = "etcd Version: "
+_PREFIX = "etcd Version: "
 
 
 class NoEtcd(Exception):
-    """There is no etcd that could be started. The message is one sentence for the operator."""
+    """No etcd can be started. The message tells the operator what to do."""
 
 
 def objection(version: Version) -> str | None:
-    """Why an etcd of this version is not used, or None."""
+    """Return why an etcd of this version is refused, or None."""
     name = ".".join(map(str, version))
     if version < (3, 4, 22):
         return f"etcd {name} is too old; use 3.4.22 or newer"
@@ -37,19 +37,19 @@ def objection(version: Version) -> str | None:
 
 
 def read_version(text: str) -> Version | None:
-    """The version out of what `etcd --version` prints."""
-    _, told, version = text.partition(_TOLD)
-    return parse_version(version) if told else None
+    """Parse the output of `etcd --version`."""
+    _, found, version = text.partition(_PREFIX)
+    return parse_version(version) if found else None
 
 
 def parse_version(text: str) -> Version | None:
-    """The version at the beginning of a text such as 3.4.23 or 3.6.0-rc.1, if there is one."""
+    """Parse the version at the beginning of a text such as 3.4.23 or 3.6.0-rc.1."""
     found = _NUMBERS.match(text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 def find(explicit: Path | None = None, places: Sequence[Path] = PLACES, *, for_trying_out: bool = False) -> Path:
-    """The etcd to run: the one named, else from PATH, else from where packages put it. Raises `NoEtcd`."""
+    """Return the etcd to run: `explicit`, else from PATH, else from where packages install it. Raises `NoEtcd`."""
     binary = _locate(explicit, places)
     try:
         shown = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
@@ -57,10 +57,10 @@ def find(explicit: Path | None = None, places: Sequence[Path] = PLACES, *, for_t
         raise NoEtcd(f"{binary} cannot be run ({error}); name another etcd") from error
     version = read_version(shown.stdout)
     if version is None:
-        raise NoEtcd(f"{binary} is not etcd: it does not tell an etcd version")
+        raise NoEtcd(f"{binary} is not etcd: it prints no etcd version; name another etcd")
     refusal = objection(version)
     if refusal is not None and for_trying_out and version >= (3, 5, 0):
-        log.warning(f"{binary} is for trying out only: {refusal}")
+        log.warning("this etcd is for trying out only", etcd=str(binary), why=refusal)
     elif refusal is not None:
         raise NoEtcd(f"{binary}: {refusal}")
     return binary

@@ -1,8 +1,8 @@
-"""`EmbeddedEtcd`: an etcd of our own, for a newcomer's first fleet, the lab and the tests.
+"""`EmbeddedEtcd`: an etcd of our own, for a first fleet, the lab and the tests.
 
-Promises: it lives in its own data folder and listens on loopback only; what answers on its port is the process we
-started (its pid owns the listening socket), never some other server; it compacts itself; it ends when it is told to,
-and dies with us when we are killed, so no orphan is left.
+Promises: it has its own data folder and listens on loopback only; the server on its port is the process we started (its
+pid owns the listening socket), never another one; it compacts itself; it ends when it is told to, and dies with us
+when we are killed, so that no orphan is left.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from holdfast.model.base.time import Duration
 from holdfast.store.api import StoreAway, StoreError
 from holdfast.store.client import EtcdStore
 from holdfast.store.embedded import binary
-from holdfast.store.embedded.port_owner import listening_pids
 from holdfast.store.transport.gateway import Connection
 
 START_WITHIN = Duration(seconds=20)
 STOP_WITHIN = Duration(seconds=5)
 PORT_TRIES = 5
+_LISTEN = "0A"
+"""State of a listening socket in /proc/net/tcp."""
 
 # Runs in a fresh interpreter between fork and exec: the kernel kills etcd when its parent dies (1 = PR_SET_PDEATHSIG,
 # 9 = SIGKILL), and a parent that died before that was set is noticed by its changed pid.
@@ -53,9 +54,8 @@ class EmbeddedEtcd:
         compaction: str = "10m",
         for_trying_out: bool = False,
     ) -> None:
-        """`port` is the client port where it must be a certain one; `options` are further etcd flags; `compaction`
-        is how much history etcd keeps by itself; `for_trying_out` also takes an etcd that can lose data when it is
-        killed, and says so loudly."""
+        """`port` fixes the client port; `options` are further etcd flags; `compaction` is how much history etcd keeps;
+        `for_trying_out` also accepts, with a warning, an etcd that can lose data when it is killed."""
         self.folder = folder
         self._for_trying_out = for_trying_out
         self._etcd = etcd
@@ -75,11 +75,11 @@ class EmbeddedEtcd:
         return self._process.pid
 
     def connection(self, deadline: Duration = Duration(seconds=5)) -> Connection:
-        """How a client reaches it."""
+        """Return the connection settings for a client."""
         return Connection((self.endpoint,), deadline=deadline)
 
     async def start(self) -> None:
-        """Returns once etcd serves. Raises `StoreError` or `NoEtcd` with the sentence that says why it does not."""
+        """Start etcd and wait until it serves. Raises `StoreError` or `NoEtcd` with the reason."""
         executable = await asyncio.to_thread(binary.find, self._etcd, for_trying_out=self._for_trying_out)
         (self.folder / "data").mkdir(parents=True, exist_ok=True, mode=0o700)
         for _ in range(PORT_TRIES):
@@ -90,7 +90,7 @@ class EmbeddedEtcd:
             try:
                 if await self._serves():
                     return
-                reason = self._last_words()
+                reason = self._last_log_line()
             except BaseException:
                 await self.stop()
                 raise
@@ -100,12 +100,12 @@ class EmbeddedEtcd:
         raise StoreError(f"etcd did not start: no free port was found in {PORT_TRIES} tries")
 
     async def ended(self) -> None:
-        """Returns when etcd has ended, by itself or by somebody's hand."""
+        """Wait until etcd has ended, for whatever reason."""
         if self._process is not None:
             await self._process.wait()
 
     async def stop(self) -> None:
-        """Ends etcd: asked first, killed when it does not end in time."""
+        """End etcd: SIGTERM, then SIGKILL if it does not end in time."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -160,7 +160,7 @@ class EmbeddedEtcd:
             )
 
     async def _serves(self) -> bool:
-        """Waits until *our* process listens and answers, or has ended."""
+        """Wait until *our* process listens and answers; return False if it ended or was too slow."""
         assert self._process is not None
         store = EtcdStore(self.connection(Duration(seconds=1)))
         try:
@@ -175,9 +175,9 @@ class EmbeddedEtcd:
             await store.close()
         return False
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         lines = (self.folder / "etcd.log").read_text(errors="replace").strip().splitlines()
-        return lines[-1][:400] if lines else "it said nothing"
+        return lines[-1][:400] if lines else "its log is empty"
 
 
 async def _answers(store: EtcdStore) -> bool:
@@ -189,9 +189,38 @@ async def _answers(store: EtcdStore) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on now."""
+    """Return loopback ports on which no process listens now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
             sock.bind(("127.0.0.1", 0))
         return [int(sock.getsockname()[1]) for sock in sockets]
+
+
+def listening_pids(port: int, proc: Path = Path("/proc")) -> frozenset[int] | None:
+    """Return the processes that listen on `port`, as far as /proc shows them to us; None when none does."""
+    inodes = _inodes(port, proc)
+    if not inodes:
+        return None
+    return frozenset(int(folder.name) for folder in proc.iterdir() if folder.name.isdigit() and _holds(folder, inodes))
+
+
+def _inodes(port: int, proc: Path) -> frozenset[str]:
+    found = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = (proc / "net" / table).read_text().splitlines()[1:]
+        except FileNotFoundError:
+            continue  # a kernel without IPv6
+        for row in rows:
+            fields = row.split()
+            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                found.add(f"socket:[{fields[9]}]")
+    return frozenset(found)
+
+
+def _holds(process: Path, sockets: frozenset[str]) -> bool:
+    try:
+        return any(str(descriptor.readlink()) in sockets for descriptor in (process / "fd").iterdir())
+    except OSError:
+        return False  # it ended meanwhile, or we may not read it

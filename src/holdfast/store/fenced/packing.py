@@ -1,8 +1,8 @@
-"""How many writes go into transactions: which ones next, how many together, what to do when one does not fit.
+"""Packing of writes into transactions.
 
-Promises: a write is never split over two transactions (a move is one); a key is in one transaction at a time, and
-writes to the same key keep their order; a transaction stays under etcd's limits; a store that takes long gets smaller
-ones. Pure: it is told what happened and says what to send next.
+Promises: a write is never split over two transactions (a move is one write); a key is in one transaction at a time, and
+writes to the same key keep their order; a transaction stays under etcd's limits; a slow store gets smaller ones. Pure:
+the caller reports what happened and asks what to send next.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.model.base.time import Duration
 from holdfast.store.api import Compare, Delete, Put
 
 MOST_OPERATIONS = 127
-"""etcd takes 128 comparisons or operations; one comparison is the term's."""
+"""etcd accepts 128 comparisons or operations; one comparison is the fence."""
 FEWEST_OPERATIONS = 16
 MOST_BYTES = 1 << 20
 OVERHEAD = 32
@@ -28,19 +28,19 @@ LOOK_AHEAD = 1_000
 
 
 class FencedWrite(msgspec.Struct, frozen=True, gc=False):
-    """What happens to one object, atomically: a put, a delete, or a move (both), under its comparisons."""
+    """The atomic change of one object: a put, a delete, or a move (both), under its comparisons."""
 
     operations: Sequence[Put | Delete]
     compares: Sequence[Compare] = ()
 
     @property
     def key(self) -> bytes:
-        """The key that the write is called by: the first that it touches."""
+        """The first key that the write touches, which names it."""
         return self.operations[0].key
 
 
 def _measure(write: FencedWrite) -> tuple[int, int]:
-    """What a write takes of a transaction: operations or comparisons, and bytes."""
+    """Return the share of a transaction that a write takes: operations or comparisons, and bytes."""
     operations = write.operations
     weight = max(len(operations), len(write.compares))
     if weight > MOST_OPERATIONS or not operations:
@@ -52,13 +52,13 @@ def _measure(write: FencedWrite) -> tuple[int, int]:
         elif op.end is None:
             size += len(op.key) + OVERHEAD
         else:
-            raise ValueError("a plan deletes keys, not ranges: each delete must be one that somebody decided")
+            raise ValueError("a plan deletes keys, not ranges: each delete must have been decided by itself")
     return weight, size
 
 
 @dataclass(slots=True)
 class Window:
-    """How many operations a transaction may have now: halved when one was slow, doubled after a run of quick ones."""
+    """Operations per transaction: halved after a slow transaction, doubled after a run of quick ones."""
 
     operations: int = MOST_OPERATIONS
     _quick: int = 0
@@ -90,10 +90,10 @@ class Packing:
         self._waiting = deque(range(len(self.writes)))
 
     def next(self) -> Sequence[int]:
-        """The writes of the next transaction; empty when all that wait touch keys that are under way."""
+        """Return the writes of the next transaction; empty when all waiting writes touch keys that are in flight."""
         pack: list[int] = []
         passed: list[int] = []
-        behind: set[bytes] = set()  # keys of what is passed over: what comes after it has to stay after it
+        behind: set[bytes] = set()  # keys of skipped writes: later writes of these keys must stay behind them
         waiting, busy = self._waiting, self._busy
         weight_left, size_left = self.window.operations, MOST_BYTES
         while waiting and len(passed) < LOOK_AHEAD:
@@ -115,17 +115,17 @@ class Packing:
         return pack
 
     def done(self, pack: Sequence[int]) -> None:
-        """The transaction is over; its keys are free again."""
+        """Free the keys of a transaction that is over."""
         self._busy.difference_update([op.key for number in pack for op in self.writes[number].operations])
 
     def again(self, numbers: Sequence[int], *, alone: bool = False) -> None:
-        """These were not written and have to be sent again, before all others; `alone` each in its own transaction."""
+        """Queue writes that were not applied before all others; `alone` each in its own transaction."""
         self._waiting.extendleft(sorted(numbers, reverse=True))
         if alone:
             self._alone.update(numbers)
 
     def rest(self) -> Sequence[int]:
-        """What has not been sent; after this nothing more will be."""
+        """Return the writes that were not sent, and send no more."""
         numbers = sorted(self._waiting)
         self._waiting.clear()
         return numbers

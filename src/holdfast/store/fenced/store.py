@@ -1,10 +1,10 @@
-"""`FencedStore`: the store as one term's leader may write it.
+"""`FencedStore`: writes of one leader's term.
 
 Every write is a transaction that compares the create-revision of the leader key with the term (rule 3). A deposed
-leader's write fails: nothing of it is written, and `Deposed` says so. Plans of many writes go in packed transactions,
-several in flight, one result per write; when the store is out of space nothing of a plan is written, deletes included
-(etcd would let them pass while it refuses the puts: an endpoint that moves would lose its old key and get no new one,
-C35).
+leader's write fails with `Deposed`, and nothing of it is written. A plan of many writes goes in packed transactions,
+several in flight, with one result per write. When the store is out of space nothing of a plan is written, deletes
+included (C35): etcd would accept the deletes and refuse the puts, and an endpoint that moves would lose its old key and
+get no new one.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ Failure = StoreError | StoreAway
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """What became of one write of a plan: the revision it was written at, or why it was not.
+    """Result of one write of a plan: its revision, or the error.
 
-    `error` is per object (`TooLarge`, `WriteConflict`, `LeaseGone`) or, where `stop` is set, the end of the whole plan:
-    `Deposed`, `NoSpace`, `StoreRefused`, `StoreAway`. A `StoreAway` that is `uncertain` may have been written all
-    the same.
+    `error` is per object (`TooLarge`, `WriteConflict`, `LeaseGone`) or, where `stop` is set, ends the whole plan:
+    `Deposed`, `NoSpace`, `StoreRefused`, `StoreAway`. A write with an `uncertain` `StoreAway` may have been applied.
     """
 
     write: FencedWrite
@@ -70,10 +69,10 @@ class FencedStore:
         self._now = now
         self._window = Window()
 
-    async def txn(
+    async def txn(  # protection: C1, C2
         self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        """A transaction of this term. Raises `Deposed` when the term is over, whatever the other comparisons say."""
+        """Run a transaction of this term. Raises `Deposed` if the term is over, whatever the other comparisons say."""
         result = await self.store.txn([self._fence, *compares], then, [*otherwise, Get(self._leader_key)])
         if result.succeeded:
             return result
@@ -89,26 +88,26 @@ class FencedStore:
         return deleted
 
     async def bulk(self, writes: Sequence[FencedWrite]) -> Sequence[WriteResult]:
-        """Writes a plan; one result per write, in their order. Writes of different keys may land in any order: what
-        must come before something else goes in an earlier call."""
+        """Write a plan and return one result per write, in their order. Writes of different keys may be applied in any
+        order: what must come first goes in an earlier call."""
         plan = _Plan(writes, Packing(writes, self._window))
-        await self._look_for_space(plan)
-        flying: set[asyncio.Task[None]] = set()
+        await self._check_space(plan)
+        sending: set[asyncio.Task[None]] = set()
         try:
             while True:
-                while len(flying) < IN_FLIGHT and (pack := plan.packing.next()):
-                    flying.add(asyncio.create_task(self._send(plan, pack)))
-                if not flying:
+                while len(sending) < IN_FLIGHT and (pack := plan.packing.next()):
+                    sending.add(asyncio.create_task(self._send(plan, pack)))
+                if not sending:
                     return plan.finished()
-                landed, flying = await asyncio.wait(flying, return_when=asyncio.FIRST_COMPLETED)
-                for task in landed:
+                done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
                     task.result()
         finally:
-            for task in flying:
+            for task in sending:
                 task.cancel()
 
-    async def _look_for_space(self, plan: _Plan) -> None:
-        """Deletes would pass while the store is out of space, so a plan that has some asks first."""
+    async def _check_space(self, plan: _Plan) -> None:  # protection: C35
+        """End a plan with deletes before it starts if the store is out of space: etcd would accept the deletes."""
         if not any(isinstance(op, Delete) for write in plan.writes for op in write.operations):
             return
         try:
@@ -126,7 +125,7 @@ class FencedStore:
             if result.succeeded:
                 plan.written(pack, result.revision)
             else:
-                await self._sort_out(plan, pack)
+                await self._find_conflicts(plan, pack)
         except (Deposed, NoSpace, StoreRefused, StoreAway) as error:
             plan.failed(pack, error)
             plan.end(_unsent(error))
@@ -138,8 +137,8 @@ class FencedStore:
         finally:
             plan.packing.done(pack)
 
-    async def _sort_out(self, plan: _Plan, pack: Sequence[int]) -> None:
-        """A comparison failed. Finds whose: the term's, or that of single objects; the others are sent again."""
+    async def _find_conflicts(self, plan: _Plan, pack: Sequence[int]) -> None:
+        """Find the comparison that failed, the fence or those of single objects, and send the other writes again."""
         keys = sorted({compare.key for n in pack for compare in plan.writes[n].compares})
         found = await self.store.txn([], [Get(self._leader_key), *map(Get, keys)])
         self._check(found.results[0])
@@ -175,7 +174,7 @@ class _Plan:
             self._results[n] = WriteResult(self.writes[n], error=error)
 
     def retry(self, numbers: Sequence[int]) -> None:
-        """A key that changes faster than it can be compared is given up for this time."""
+        """Send writes again, up to `TRIES` times: a key may change faster than it can be compared."""
         for n in numbers:
             self._tries[n] = self._tries.get(n, 0) + 1
             if self._tries[n] >= TRIES:
@@ -183,14 +182,14 @@ class _Plan:
         self.resend([n for n in numbers if n not in self._results])
 
     def resend(self, numbers: Sequence[int], *, alone: bool = False) -> None:
-        """These were not written; they go again, unless the plan has ended meanwhile."""
+        """Queue writes that were not applied, unless the plan has ended meanwhile."""
         if self._ended is not None:
             self.failed(numbers, self._ended)
         else:
             self.packing.again(numbers, alone=alone)
 
     def end(self, error: Failure) -> None:
-        """No further write of this plan can succeed: none is sent."""
+        """Fail all writes that were not sent: no further write of this plan can succeed."""
         self._ended = error
         self.failed(self.packing.rest(), error)
 
@@ -204,5 +203,5 @@ def _single(result: int | Sequence[Entry]) -> Entry | None:
 
 
 def _unsent(error: Failure) -> Failure:
-    """The same failure for writes that never left: certainly not written."""
+    """Return the same failure for writes that were never sent: certainly not applied."""
     return StoreAway(error.why) if isinstance(error, StoreAway) else error

@@ -1,8 +1,8 @@
-"""Keeping the garbage collector from stopping the event loop while a hundred thousand objects are made.
+"""Pause of the garbage collector while many objects are created, so that it does not block the event loop.
 
-Each of its full collections walks everything that exists; during a large snapshot that blocks the loop for 230–400 ms
-at a time. So it rests while the snapshot is taken in, and afterwards never looks at those objects again: they live as
-long as the process, and go by reference count when they are replaced.
+A full collection walks every object that exists; during a large snapshot that blocks the loop for 230–400 ms at a time.
+So the collector is disabled while the snapshot is applied, and the new objects are frozen afterwards: they live as long
+as the process, and reference counting frees them when they are replaced. The state is per process, hence this module.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from contextlib import contextmanager
 
 WORTH_IT = 10_000
 
-_resting = 0
-"""How many blocks are under way: the collector is one per process."""
+_pauses = 0
+"""Number of blocks in progress."""
 
 
 @contextmanager
-def resting(objects: int, *, lasting: bool = True) -> Iterator[None]:
-    """No collections inside the block, if that many objects are worth it. Blocks may overlap in time.
+def gc_paused(objects: int, *, lasting: bool = True) -> Iterator[None]:
+    """Disable the collector inside the block if at least `WORTH_IT` objects are created. Blocks may overlap in time.
 
-    Not `lasting`, most of what is made inside is gone soon after: it is looked at once, if it is still there, and what
-    was there before is looked at no more often than without it.
+    With `lasting=False` most of these objects are gone soon: they are not frozen, so the next collection walks those
+    that are left, and older objects are walked no more often than without the pause.
     """
-    global _resting
-    if objects < WORTH_IT or (_resting == 0 and not gc.isenabled()):
+    global _pauses
+    if objects < WORTH_IT or (_pauses == 0 and not gc.isenabled()):
         yield
         return
-    _resting += 1
+    _pauses += 1
     gc.disable()
     try:
         yield
     finally:
-        _resting -= 1
+        _pauses -= 1
         if lasting:
             gc.freeze()
-        if _resting == 0:
+        if _pauses == 0:
             gc.enable()

@@ -1,9 +1,8 @@
-"""A watched prefix as a dict of decoded objects, and what has changed in it since its reader last asked.
+"""A watched prefix as a dict of decoded objects, with the changes since its reader last took them.
 
-Promises: a snapshot is taken over whole or not at all (C14); an object that is what it was has not changed, however
-often it is listed (C15); a value that cannot be decoded is present, not absent (C39): the last good object stays, and
-without one the key is listed as unreadable; a reader that falls behind finds at most one change per key, and can see
-how far behind it is.
+Promises: a snapshot is applied whole or not at all (C14); an object that compares equal has not changed, however often
+it is listed (C15); an unreadable value is present, not absent (C39): its last good object stays, and without one the
+key is listed as unreadable; a reader that falls behind finds at most one change per key, and can see its lag.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from holdfast.model.base.bad import Bad, BadReason
 from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import GATHER, Entry, Event, Events, OwnKey, Snapshot, Store, StoreError
 from holdfast.store.boottime import Now, boot_now
-from holdfast.store.mirror.gc_pause import resting
+from holdfast.store.mirror.gc_pause import gc_paused
 from holdfast.store.mirror.pending import Delta, Pending, PendingKey
 
 T = TypeVar("T")
 
 SLICE = 500
-"""Objects handled between two turns of the event loop, so that a large snapshot never blocks it for long."""
+"""Objects handled before the event loop gets a turn, so that a large snapshot never blocks it for long."""
 TURN_S = 0.01
-"""Time after which the loop gets its turn earlier than that, where objects are large or the machine is slow."""
-LOOK = 50
-"""Objects between two looks at the clock."""
+"""Time after which the loop gets its turn earlier, where objects are large or the machine is slow."""
+CLOCK_EVERY = 50
+"""Objects handled between two reads of the clock."""
 _NOT_OURS = BadReason.OTHER_KIND
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far the reader is behind the store: revisions, and the age of the oldest change it has not taken, from the
-    moment when it was read; what it may have lain in the socket before, `gather` at most, nobody can tell."""
+    """Lag of the reader: revisions, and the age of the oldest change that it has not taken. The age counts from the
+    read of the socket, where a change may have waited for `gather` at most."""
 
     revisions: int
     oldest: Duration
@@ -43,19 +42,19 @@ class Lag:
 
 @dataclass(slots=True)
 class _State(Generic[T]):
-    """One consistent view of the prefix. A snapshot builds a new one beside it, then the two are swapped."""
+    """One consistent view of the prefix. A snapshot builds a new one, which then replaces the current one."""
 
     objects: dict[bytes, T] = field(default_factory=dict)
     bad: dict[bytes, Bad] = field(default_factory=dict)
     revisions: dict[bytes, int] = field(default_factory=dict)
     good: dict[bytes, int] = field(default_factory=dict)
-    """At which revision the object was written that stays, of keys that cannot be decoded now."""
+    """For keys that are unreadable now: the revision of the last good object."""
     made: int = 0
-    """Objects that were decoded for it."""
+    """Number of objects decoded for it."""
 
 
 class Mirror(Generic[T]):
-    """Run `run()` as a task; read `objects`, `bad` and `unreadable` at any time, or `take()` what has changed."""
+    """Run `run()` as a task; read `objects`, `bad` and `unreadable` at any time, or `take()` the changes."""
 
     def __init__(
         self,
@@ -67,8 +66,8 @@ class Mirror(Generic[T]):
         now: Now = boot_now,
         gather: Duration = GATHER,
     ) -> None:
-        """`decode` gets key and value and never raises; `Bad` with reason OTHER_KIND means: not for this mirror. With
-        `gather` a mirror under load may be late, see `Store.watch`."""
+        """`decode` gets key and value and never raises; `Bad` with reason OTHER_KIND skips the key. Under load the
+        mirror is late by up to `gather`, see `Store.watch`."""
         self._store = store
         self._prefix = prefix
         self._decode = decode
@@ -77,7 +76,7 @@ class Mirror(Generic[T]):
         self._gather = gather
         self._state: _State[T] = _State()
         self._fresh: _State[T] = _State()
-        """What the parts of a list that is under way have shown so far."""
+        """The parts of the current list that have arrived."""
         self._pending: Pending[T] = Pending()
         self._arrived = asyncio.Event()
         self._synced = asyncio.Event()
@@ -90,60 +89,61 @@ class Mirror(Generic[T]):
 
     @property
     def objects(self) -> Mapping[bytes, T]:
-        """Every key's last good object."""
+        """The last good object of every key."""
         return MappingProxyType(self._state.objects)
 
     @property
     def bad(self) -> Mapping[bytes, Bad]:
-        """Every key whose present value cannot be decoded, whether or not an older object of it is known."""
+        """Every key whose present value is unreadable, whether or not an older object of it is known."""
         return MappingProxyType(self._state.bad)
 
     @property
     def unreadable(self) -> Sequence[bytes]:
-        """Keys that exist and of which no object is known: nothing that could be their state may be pruned."""
+        """Keys that exist without a known object: nothing that could be their state may be pruned."""
         return sorted(key for key in self._state.bad if key not in self._state.objects)
 
     @property
     def synced(self) -> bool:
-        """Whether one complete list has been taken in."""
+        """True once one complete list has been applied."""
         return self._synced.is_set()
 
     @property
     def settled(self) -> bool:
-        """Whether no list or batch of events is being taken in just now: what is pending then tells all of it."""
+        """True while no list or batch of events is being applied: only then is `backlog` complete."""
         return self._settled
 
     @property
     def lists(self) -> int:
-        """How many complete lists were taken in. After the first, each means that continuity was lost: the store may
-        have been restored, or be another one."""
+        """Number of complete lists applied. Each after the first means that continuity was lost: the store may have
+        been restored, or be another one."""
         return self._lists
 
     @property
     def revision(self) -> int:
-        """The mirror shows the prefix as it was at this revision of the store."""
+        """The revision of the last change of the prefix."""
         return self._revision
 
     @property
-    def shown(self) -> int:
-        """What happened up to here the mirror has shown, if it has an own key: that, too, comes by the same stream."""
+    def seen_revision(self) -> int:
+        """The revision up to which every change is known to be applied: writes of the own key raise it, too, because
+        they come by the same stream."""
         return max(self._revision, self._own_seen)
 
     @property
     def backlog(self) -> int:
-        """How many keys have changed since the reader last took them."""
+        """Number of keys that have changed since the reader last took them."""
         return len(self._pending)
 
     def is_pending(self, key: bytes) -> bool:
-        """Whether the key has changed since the reader last took it."""
+        """Return True if the key has changed since the reader last took it."""
         return key in self._pending
 
     def mod_revision(self, key: bytes) -> int:
-        """The revision that the key was last written at; 0 when it does not exist."""
+        """Return the revision of the key's last write; 0 when it does not exist."""
         return self._state.revisions.get(key, 0)
 
     def good_revision(self, key: bytes) -> int:
-        """The revision that the key's object was written at; 0 when there is none."""
+        """Return the revision of the key's last good object; 0 when there is none."""
         state = self._state
         return state.good.get(key) or (state.revisions.get(key, 0) if key in state.objects else 0)
 
@@ -157,15 +157,15 @@ class Mirror(Generic[T]):
     async def wait_synced(self) -> None:
         await self._synced.wait()
 
-    async def wait_shown(self, revision: int) -> None:
-        """Until what happened up to that revision is shown, see `shown`."""
-        while self.shown < revision:
+    async def wait_seen(self, revision: int) -> None:
+        """Wait until `seen_revision` has reached a revision."""
+        while self.seen_revision < revision:
             self._moved.clear()
             await self._moved.wait()
 
     async def take(self, most: int = 1_000) -> Sequence[Delta[T]]:
-        """What has changed, up to `most` keys, live changes first; waits until something has. What is taken is the
-        reader's: it is not handed out again unless it changes again."""
+        """Wait for changes and return up to `most` of them, live changes first. A key that was taken is not returned
+        again unless it changes again."""
         while True:
             await self._arrived.wait()
             deltas = self._deltas(most)
@@ -174,27 +174,27 @@ class Mirror(Generic[T]):
             if deltas:
                 return deltas
 
-    def looked_at(self, keys: Collection[bytes]) -> None:
-        """For a reader that looks at `objects` also without having been told of a change: it has just looked at these.
-        A change that it is told of later is then one from what it saw."""
-        self._pending.looked_at(keys, self._state.objects.get)
+    def mark_read(self, keys: Collection[bytes]) -> None:
+        """Record that the reader has just read these keys in `objects`, without a change from `take()`. A pending
+        change of them is then one from what the reader saw."""
+        self._pending.mark_read(keys, self._state.objects.get)
 
     async def run(self) -> None:
-        """Follows the store for ever. While the store is away, everything stays as it is."""
+        """Follow the store for ever. While the store is unreachable, everything stays as it is."""
         watch = self._store.watch(self._prefix, own=self._own, held=_Held(self), parts=True, gather=self._gather)
         async for seen in watch:
             self._settled = False
             if isinstance(seen, Snapshot):
-                await self._take_in(seen)
+                await self._apply_snapshot(seen)
             else:
-                await self._follow(seen)
+                await self._apply_events(seen)
             self._settled = True
             self._moved.set()
             if self._pending:
                 self._arrived.set()
 
     async def keep_running(self, refused: Callable[[StoreError], object], again: Duration) -> None:
-        """The same through refusals: a store that says no is waited for like one that is away, and asked again."""
+        """Follow the store through refusals too: report each to `refused` and retry after `again`."""
         while True:
             try:
                 await self.run()
@@ -209,32 +209,32 @@ class Mirror(Generic[T]):
             deltas += [Delta(key, waiting.known, now(key), live) for key, waiting in some]
         return deltas
 
-    async def _take_in(self, part: Snapshot) -> None:
-        """Builds a new state beside the present one, part by part; what has not changed is the very same object."""
+    async def _apply_snapshot(self, part: Snapshot) -> None:
+        """Build a new state part by part; unchanged keys keep the identical object."""
         if part.first:
-            await self._let_go()
+            await self._discard_partial()
         self._fresh.made += len(part.items)
-        with resting(self._fresh.made):
-            await _in_turns(_portions(part.unchanged, LOOK), self._carry)
-            await _in_turns(_taken_out(part.items), self._settle)
+        with gc_paused(self._fresh.made):
+            await _in_slices(_portions(part.unchanged, CLOCK_EVERY), self._keep_unchanged)
+            await _in_slices(_consume(part.items), self._decode_entries)
             if not part.more:
-                await self._take_over(part.revision)
+                await self._swap_state(part.revision)
 
-    async def _let_go(self) -> None:
-        """Of a list that failed half way nothing stays; all at once it would block the loop."""
+    async def _discard_partial(self) -> None:
+        """Free what a list that failed half way has left, in slices: all at once would block the loop."""
         left, self._fresh = self._fresh, _State()
 
-        def let_go(keys: Iterable[bytes]) -> None:
+        def discard(keys: Iterable[bytes]) -> None:
             for key in keys:
                 del left.objects[key]
 
-        await _in_turns(_portions(list(left.objects), LOOK), let_go)
+        await _in_slices(_portions(list(left.objects), CLOCK_EVERY), discard)
 
-    async def _take_over(self, revision: int) -> None:
-        """The list is complete: from now on it is what the mirror shows, and what differs waits for the reader. Both at
-        once, so that nobody sees what has changed before it waits: whoever looks then tells what it knows of it."""
+    async def _swap_state(self, revision: int) -> None:
+        """Replace the state by the complete list and queue the differences, in one step: a reader that sees a changed
+        object in `objects` must find it pending (see `mark_read`)."""
         before, fresh, now = self._state.objects, self._fresh, self._now()
-        new: PendingKey[T] = PendingKey(None, now, revision)  # one for all of them: mostly they are nearly all there is
+        new: PendingKey[T] = PendingKey(None, now, revision)  # shared: in a first list nearly every key is new
         differs: dict[bytes, PendingKey[T]] = {}
 
         def compare(keys: Sequence[bytes]) -> None:
@@ -244,15 +244,15 @@ class Mirror(Generic[T]):
                 differs.update({key: PendingKey(before[key], now, revision) for key in changed})
 
         gone = [key for key in before if key not in fresh.objects]
-        await _in_turns(_portions([*gone, *fresh.objects], LOOK), compare)
+        await _in_slices(_portions([*gone, *fresh.objects], CLOCK_EVERY), compare)
         self._state, self._fresh = fresh, _State()
         self._revision = self._head = revision
-        self._own_seen = 0  # of a store that was restored, perhaps
+        self._own_seen = 0  # it may be of the store before a restore
         self._pending.listed(differs)
         self._lists += 1
         self._synced.set()
 
-    def _carry(self, keys: Iterable[bytes]) -> None:
+    def _keep_unchanged(self, keys: Iterable[bytes]) -> None:
         into, held = self._fresh, self._state
         for key in keys:
             into.revisions[key] = held.revisions[key]
@@ -263,8 +263,8 @@ class Mirror(Generic[T]):
             if key in held.good:
                 into.good[key] = held.good[key]
 
-    def _settle(self, entries: Iterable[Entry]) -> None:
-        """Decodes entries of a list; an object that is what it was is the very same (C15)."""
+    def _decode_entries(self, entries: Iterable[Entry]) -> None:
+        """Decode entries of a list; an object that compares equal stays the identical object (C15)."""
         into, held, decode = self._fresh, self._state.objects, self._decode
         objects, revisions = into.objects, into.revisions
         for entry in entries:
@@ -274,30 +274,31 @@ class Mirror(Generic[T]):
                 known = held.get(key)
                 objects[key] = known if known is not None and known == decoded else decoded
             elif decoded.reason is not _NOT_OURS:
-                self._leave(into, decoded, key, held.get(key))
+                self._keep_last_good(into, decoded, key, held.get(key))
             revisions[key] = entry.mod_revision
 
-    def _leave(self, into: _State[T], bad: Bad, key: bytes, known: T | None) -> None:
-        """What cannot be decoded leaves its last good object in place (C39)."""
+    # protection: C39
+    def _keep_last_good(self, into: _State[T], bad: Bad, key: bytes, known: T | None) -> None:
+        """Record an unreadable value and keep the key's last good object."""
         into.bad[key] = bad
         if known is not None:
             into.good[key] = self.good_revision(key)
             into.objects[key] = known
 
-    async def _follow(self, events: Events) -> None:
+    async def _apply_events(self, events: Events) -> None:
         now = self._now()
         if not events.batch:
             self._own_seen = max(self._own_seen, events.own)
             return
         for batch in _portions(events.batch, SLICE):
-            self._take_events(batch, now)
+            self._apply_batch(batch, now)
             self._arrived.set()
             if len(events.batch) > SLICE:
                 await asyncio.sleep(0)
         self._revision = events.revision
         self._head = max(events.head, events.revision)
 
-    def _take_events(self, events: Sequence[Event], now: Instant) -> None:
+    def _apply_batch(self, events: Sequence[Event], now: Instant) -> None:
         state, decode, changed = self._state, self._decode, self._pending.changed
         objects, revisions = state.objects, state.revisions
         for event in events:
@@ -317,7 +318,7 @@ class Mirror(Generic[T]):
                     if before is None or before != decoded:  # C15
                         after = objects[key] = decoded
                 elif decoded.reason is not _NOT_OURS:
-                    self._leave(state, decoded, key, before)
+                    self._keep_last_good(state, decoded, key, before)
                 revisions[key] = entry.mod_revision
             if after is not before:
                 changed(key, before, entry.mod_revision, now)
@@ -330,18 +331,18 @@ def _portions(items: Sequence[V], size: int) -> Iterator[Sequence[V]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _taken_out(entries: list[Entry]) -> Iterator[Sequence[Entry]]:
-    """The entries in order, a few at a time. They leave memory before the next are handled: all at once would block the
-    loop, and kept they would add to what the mirror needs."""
+def _consume(entries: list[Entry]) -> Iterator[Sequence[Entry]]:
+    """Yield the entries in order, a few at a time, and free them as it goes: freeing all at once would block the loop,
+    and keeping them would add to the mirror's memory."""
     entries.reverse()
     while entries:
-        some = entries[: -LOOK - 1 : -1]
-        del entries[-LOOK:]
+        some = entries[: -CLOCK_EVERY - 1 : -1]
+        del entries[-CLOCK_EVERY:]
         yield some
 
 
-async def _in_turns(portions: Iterable[Sequence[V]], handle: Callable[[Sequence[V]], object]) -> None:
-    """Handles one portion after the other; in between, the event loop gets its turn."""
+async def _in_slices(portions: Iterable[Sequence[V]], handle: Callable[[Sequence[V]], object]) -> None:
+    """Handle the portions one by one and yield to the event loop in between."""
     clock = asyncio.get_running_loop().time
     handled, since = 0, clock()
     for some in portions:
@@ -353,12 +354,12 @@ async def _in_turns(portions: Iterable[Sequence[V]], handle: Callable[[Sequence[
 
 
 class _Held(Mapping[bytes, int]):
-    """The mirror's mod_revisions, as they are at the moment of asking."""
+    """Live view of the mirror's mod_revisions."""
 
     def __init__(self, mirror: Mirror[T]) -> None:
         self._mirror = mirror
 
-    def __getitem__(self, key: bytes) -> int:
+    def __getitem__(self, key: bytes) -> int:  # protection: C15
         return self._mirror._state.revisions[key]
 
     def __iter__(self) -> Iterator[bytes]:

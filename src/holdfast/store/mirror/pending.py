@@ -1,7 +1,7 @@
-"""Changes that wait for their reader, coalesced: however far behind, at most one per key (rule 10).
+"""Changes that wait for their reader, coalesced to at most one per key, however far it is behind (rule 10).
 
-What has changed is remembered as "what the reader knows of this key", never as a history. Live changes are handed out
-before those that a snapshot has brought.
+A pending change is remembered as the object that the reader knows, never as a history. Live changes are returned before
+those that a snapshot has brought.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class PendingKey(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One key that the reader has not heard of yet: what it knows, and when and at which revision that got old."""
+    """One key whose change the reader has not taken: the object it knows, and when and at which revision it changed."""
 
     known: T | None
     since: Instant
@@ -27,8 +27,8 @@ class PendingKey(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What became of one key since its reader last heard of it. `old` and `new` may be the same: then it was something
-    else in between, and whoever looked at it at that moment without telling (`Mirror.looked_at`) has to look again."""
+    """Change of one key since its reader last took it. `old` and `new` may be the same object: then it was another one
+    in between, and a reader that read it at that moment without `Mirror.mark_read` has to read it again."""
 
     key: bytes
     old: T | None
@@ -38,12 +38,12 @@ class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Pending(Generic[T]):
-    """All keys that wait, oldest first."""
+    """All pending keys, oldest first."""
 
     _live: dict[bytes, PendingKey[T]] = field(default_factory=dict)
     _listed: dict[bytes, PendingKey[T]] = field(default_factory=dict)
     _promoted: dict[bytes, PendingKey[T]] = field(default_factory=dict)
-    """Live ones that a snapshot had brought before: they have waited for longer than the others."""
+    """Live changes of keys that a snapshot had brought before: they have waited longer than the others."""
 
     def __len__(self) -> int:
         return len(self._live) + len(self._listed) + len(self._promoted)
@@ -52,7 +52,7 @@ class Pending(Generic[T]):
         return key in self._live or key in self._listed or key in self._promoted
 
     def changed(self, key: bytes, known: T | None, revision: int, now: Instant) -> None:
-        """A live change. `known` counts only if the key was not waiting already."""
+        """Add a live change. `known` is ignored if the key is pending already."""
         if key in self._live:
             return  # in a flood, nearly always
         if key in self._listed:
@@ -61,13 +61,13 @@ class Pending(Generic[T]):
             self._live[key] = PendingKey(known, now, revision)
 
     def listed(self, differs: Mapping[bytes, PendingKey[T]]) -> None:
-        """Changes that a snapshot has brought; of what waits already the reader knows what it knew."""
+        """Add the changes of a snapshot. Keys that are pending already keep the object that the reader knows."""
         if self:
             differs = {key: waiting for key, waiting in differs.items() if key not in self}
         self._listed |= differs
 
-    def looked_at(self, keys: Iterable[bytes], now: Callable[[bytes], T | None]) -> None:
-        """The reader has looked by itself at what is there now: that is what it knows of these, if they wait."""
+    def mark_read(self, keys: Iterable[bytes], now: Callable[[bytes], T | None]) -> None:
+        """Record that the reader has read the current objects of these keys, if they are pending."""
         for waiting in self._live, self._listed, self._promoted:
             if waiting:
                 _renew(waiting, keys, now)
@@ -77,17 +77,17 @@ class Pending(Generic[T]):
         return min([*firsts, *self._promoted.values()], key=lambda waiting: waiting.since, default=None)
 
     def take(self, most: int) -> Sequence[tuple[bool, Sequence[tuple[bytes, PendingKey[T]]]]]:
-        """Hands out up to `most` keys, live changes first, and whether they are live; they wait no more."""
+        """Remove and return up to `most` keys, live changes first, in groups with a flag for live ones."""
         taken = []
         for live, waiting in (True, self._promoted), (True, self._live), (False, self._listed):
-            some = _taken_out(waiting, most)
+            some = _take_first(waiting, most)
             most -= len(some)
             taken.append((live, some))
         return taken
 
 
 def _renew(waiting: dict[bytes, PendingKey[T]], keys: Iterable[bytes], now: Callable[[bytes], T | None]) -> None:
-    """What is there now is known of those that wait. Those that came with one list and are alike share one."""
+    """Set the known object of pending keys to the current one. Equal keys of one list share one `PendingKey`."""
     last: PendingKey[T] | None = None
     alike: dict[int, PendingKey[T]] = {}
     for key in keys:
@@ -103,10 +103,10 @@ def _renew(waiting: dict[bytes, PendingKey[T]], keys: Iterable[bytes], now: Call
         waiting[key] = one
 
 
-def _taken_out(waiting: dict[bytes, PendingKey[T]], most: int) -> Sequence[tuple[bytes, PendingKey[T]]]:
+def _take_first(waiting: dict[bytes, PendingKey[T]], most: int) -> Sequence[tuple[bytes, PendingKey[T]]]:
     if len(waiting) <= most:
         taken = list(waiting.items())
-        waiting.clear()  # not one by one: that leaves a gap for each, and whoever looks for the first goes over them
+        waiting.clear()  # popping one by one leaves gaps, which every later search for the first item walks over
         return taken
-    # All at once: a dict that loses its first item again and again takes ever longer to find the next.
+    # Take the keys in one pass: a dict that loses its first item again and again takes ever longer to find the next.
     return [(key, waiting.pop(key)) for key in list(itertools.islice(waiting, most))]

@@ -1,7 +1,7 @@
-"""Agreement: a fresh, linearizable list says exactly what a mirror shows. Absence that much hangs on is proven by it.
+"""Verification of a mirror against a fresh, linearizable list: proves absence before many deletes.
 
-A busy fleet changes while it is listed, and a watch is a moment behind: what differs is looked up by itself, until both
-say the same. A mirror that does not come to agree is behind, and nothing may be concluded from what it lacks.
+A busy fleet changes while it is listed, and a watch lags a moment: keys that differ are read again one by one until
+both agree. A mirror that does not come to agree is behind, and nothing may be concluded from what it lacks.
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ from holdfast.store.api import Get, Store, StoreError
 from holdfast.store.mirror.mirror import Mirror
 
 PAUSE = Duration(milliseconds=100)
-LOOKS = 10
+ROUNDS = 10
 MOST = 1_000
-"""Keys that are looked up one by one; a mirror that lacks more is far behind."""
+"""Keys that are read again; a mirror that differs in more is far behind."""
 _PER_CALL = 100
 _PER_PAGE = 10_000
 """Keys that are compared at a time, so that a large list does not block the event loop."""
 
 
-async def agree(store: Store, prefix: bytes, mirror: Mirror[Any]) -> None:
-    """Returns when the mirror shows that prefix as the store has it. Raises `Away`."""
+async def verify_mirror(store: Store, prefix: bytes, mirror: Mirror[Any]) -> None:
+    """Return once the mirror agrees with the store on that prefix. Raises `Away` if it does not."""
     try:
-        differing = await _listed_otherwise(store, prefix, mirror)
-        for _ in range(LOOKS):
+        differing = await _differing(store, prefix, mirror)
+        for _ in range(ROUNDS):
             if not differing:
                 return
             if len(differing) > MOST:
                 break
             await asyncio.sleep(PAUSE.total_seconds())
-            found = await _looked_up(store, differing)
+            found = await _read_revisions(store, differing)
             differing = [key for key in differing if mirror.mod_revision(key) != found.get(key, 0)]
     except StoreError as error:
         raise Away("store", str(error)) from error
     if differing:
-        raise Away("store", f"its watch is behind its list, as with {differing[0].decode(errors='backslashreplace')}")
+        example = differing[0].decode(errors="backslashreplace")
+        raise Away("store", f"the watch is behind a fresh list, for example at {example}")
 
 
-async def _listed_otherwise(store: Store, prefix: bytes, mirror: Mirror[Any]) -> list[bytes]:
-    """The keys that a list shows at another revision than the mirror, or that only one of them has."""
+async def _differing(store: Store, prefix: bytes, mirror: Mirror[Any]) -> list[bytes]:
+    """Return the keys that list and mirror have at different revisions, or that only one of them has."""
     listed: set[bytes] = set()
     differing: list[bytes] = []
     async for page in store.list(prefix, page=_PER_PAGE, keys_only=True):
@@ -56,7 +57,7 @@ async def _listed_otherwise(store: Store, prefix: bytes, mirror: Mirror[Any]) ->
     return sorted(set(differing))
 
 
-async def _looked_up(store: Store, keys: Sequence[bytes]) -> dict[bytes, int]:
+async def _read_revisions(store: Store, keys: Sequence[bytes]) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     for start in range(0, len(keys), _PER_CALL):
         answer = await store.txn([], [Get(key) for key in keys[start : start + _PER_CALL]])

@@ -1,7 +1,7 @@
-"""What a failure to talk to etcd means, in one sentence for the person who has to mend it.
+"""Classify failures of etcd calls and word each one for the operator, with its fix.
 
-Decides, from what a connection or an answer looked like, whether an endpoint is merely away (another one may do, or
-the same one later) or refuses us for a reason that only an operator can remove. Pure: it looks and names.
+Decides, from a connection error or an answer, whether an endpoint is unreachable (another one may serve, or the same
+one later) or refuses us for a reason that only an operator can remove. Pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OWN_HANDSHAKE = (
     "broken pipe",
     "connection reset",
 )
-"""How a gateway words it that its own server does not let it in."""
+"""Texts of a gateway whose own server refuses it."""
 
 _error = decoder(ErrorBody)
 _version = decoder(VersionReply)
@@ -45,8 +45,8 @@ _version = decoder(VersionReply)
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An endpoint could not serve the call. `refused`: it will not, until an operator changes something.
-    `uncertain`: a write may have happened all the same."""
+    """An endpoint could not serve the call. `refused`: it will not until an operator changes something.
+    `uncertain`: a write may have been applied all the same."""
 
     why: str
     refused: bool = False
@@ -55,12 +55,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class StaleToken:
-    """The member does not know our token (any more): ask for a new one and try again."""
+    """The member does not know our token: fetch a new one and retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How we present ourselves; some refusals can only be understood with it."""
+    """The credentials we present; some refusals can only be classified with them."""
 
     certificate: bool = False
     user: bool = False
@@ -70,7 +70,7 @@ Finding = Failed | StaleToken | StoreError
 
 
 def connection(url: str, error: BaseException | None, login: Login) -> Failed:
-    """Why no connection came about."""
+    """Classify a failure to connect."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _verification(url, error)
     if isinstance(error, ssl.SSLError):
@@ -85,7 +85,7 @@ def connection(url: str, error: BaseException | None, login: Login) -> Failed:
 
 
 def tls_alert(url: str, error: ssl.SSLError, login: Login) -> Failed:
-    """What the TLS layer complained about, other than the server's certificate."""
+    """Classify a TLS error other than a bad server certificate."""
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "wrong version number" in reason or "record layer failure" in reason:
         return Failed(f"{url} does not speak TLS; write http:// in store.endpoints, or give etcd a certificate", True)
@@ -117,7 +117,7 @@ def _verification(url: str, error: ssl.SSLCertVerificationError) -> Failed:
 
 
 def lost(url: str, why: str, cause: BaseException | None, login: Login) -> Failed:
-    """Why a connection ended before the answer was there. The request may have had its effect."""
+    """Classify a connection that ended before the answer was complete. The request may have had its effect."""
     if isinstance(cause, ssl.SSLError):
         finding = tls_alert(url, cause, login)
         return Failed(finding.why, finding.refused, uncertain=not finding.refused)
@@ -128,12 +128,12 @@ def lost(url: str, why: str, cause: BaseException | None, login: Login) -> Faile
 
 
 def stale_token(code: int, text: str) -> bool:
-    """Whether a member says that it does not know our token."""
+    """Return True if the member does not know our token."""
     return code == UNAUTHENTICATED or any(sign in text for sign in _STALE_TOKEN)
 
 
 def answer(url: str, status: int, body: bytes, login: Login) -> Finding | None:
-    """What an answer that is not a plain success means; None asks for a look at /version (see `not_found`)."""
+    """Classify an answer other than 200; None means that only /version can tell (see `not_found`)."""
     try:
         said = _error.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -169,7 +169,7 @@ def not_etcd(url: str, status: int) -> Failed:
 
 
 def not_found(url: str, version_status: int, version_body: bytes) -> Failed:
-    """A 404 on the API: etcd with its gateway off, or not etcd at all; /version tells which."""
+    """Classify a 404 on the API by the answer of /version: etcd with its gateway off, or not etcd at all."""
     try:
         version = _version.decode(version_body).etcdserver if version_status == 200 else ""
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -208,7 +208,7 @@ def _named(text: str) -> StoreError | None:
     if "has been compacted" in text:
         return Compacted(0)
     if "future revision" in text:
-        return StoreError("the revision asked for is ahead of the store's: this store was restored or is another one")
+        return StoreError("the requested revision is ahead of the store's: this store was restored or is another one")
     if "lease not found" in text:
         return LeaseGone("the lease has expired or was revoked")
     if "space exceeded" in text:

@@ -1,14 +1,14 @@
-"""One question to etcd's JSON gateway, put to one member after another until one answers or the deadline is over.
+"""Calls of etcd's JSON gateway, tried at one member after another until one answers or the deadline is over.
 
-Promises: every call ends by its deadline; a question that may have had an effect is never put twice; an answer that
-goes backwards is not believed (`endpoints`); a refused token is renewed once; a failure is one sentence (`explain`).
+Promises: every call ends by its deadline; a call that may have had an effect is never repeated; an answer that goes
+backwards is rejected (`endpoints`); a refused token is renewed once; an error is one sentence (`failures`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -18,9 +18,7 @@ import msgspec
 from holdfast.model.base.time import Duration, Instant
 from holdfast.store.api import StoreAway, StoreError, StoreRefused
 from holdfast.store.boottime import Now
-from holdfast.store.transport import failures as explain
-from holdfast.store.transport import wire
-from holdfast.store.transport.auth import Tokens
+from holdfast.store.transport import failures, wire
 from holdfast.store.transport.endpoints import MemberList, RevisionFloor
 from holdfast.store.transport.failures import Failed, Login
 from holdfast.store.transport.http import ConnectionLost, ConnectionPool, MemberAddress, NotSent, Reply
@@ -35,7 +33,7 @@ R = TypeVar("R", bound=_Headed)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach one etcd cluster."""
+    """Endpoints, certificates and credentials of one etcd cluster."""
 
     endpoints: Sequence[str]
     ca: Path | None = None
@@ -43,11 +41,11 @@ class Connection:
     key: Path | None = None
     user: str = ""
     password: Callable[[], str] | None = None
-    """Asked each time a token is needed, so that a password renewed on disk is seen."""
+    """Called each time a token is fetched, so that a password changed on disk takes effect."""
     deadline: Duration = Duration(seconds=5)
 
     def tls(self) -> ssl.SSLContext | None:
-        """The TLS context for https endpoints. Raises `StoreRefused` when a file does not fit."""
+        """Return the TLS context for https endpoints. Raises `StoreRefused` when a file is unusable."""
         if not any(url.startswith("https:") for url in self.endpoints):
             return None
         try:
@@ -66,8 +64,8 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class GatewayCall(Generic[R]):
-    """One call. `effect`: it changes something, so it is put only once. `linear`: the answer stands at or after
-    everything seen before; a member's view of itself need not."""
+    """One call. `effect`: it changes something, so it is sent only once. `linear`: its answer must not be older than
+    any answer seen before; a member's status of itself may be."""
 
     path: str
     body: bytes
@@ -86,9 +84,38 @@ class _Request(NamedTuple):
 
 @dataclass(slots=True)
 class _Attempt:
-    """Whether anything was sent yet: until then, a deadline that passes leaves no doubt."""
+    """Remembers whether the request was sent: before that, a timeout is certain to have had no effect."""
 
     sent: bool = False
+
+
+class Tokens:
+    """The token of etcd's own authentication: fetched once, shared by all calls, renewed when a member refuses it.
+
+    Authenticating costs a member a quarter of a second of CPU (the hash is slow on purpose), so only one call at a time
+    fetches a new token. Without a user the token is empty and nothing is fetched.
+    """
+
+    def __init__(self, authenticate: Callable[[], Awaitable[str]] | None) -> None:
+        self._authenticate = authenticate
+        self._token = ""
+        self._lock = asyncio.Lock()
+
+    async def current(self) -> str:
+        if self._authenticate is None or self._token:
+            return self._token
+        async with self._lock:
+            if not self._token:
+                self._token = await self._authenticate()
+            return self._token
+
+    def renewable(self, refused: str) -> bool:
+        """Drop a token that a member refused. Return False when a new one would not help."""
+        if self._authenticate is None:
+            return False
+        if self._token == refused:
+            self._token = ""
+        return True
 
 
 class Gateway:
@@ -102,57 +129,57 @@ class Gateway:
         self.endpoints = MemberList(tuple(dict.fromkeys(MemberAddress.parse(url).url for url in connection.endpoints)))
         self.tokens = Tokens(self._authenticate if connection.user else None)
         self.dated: tuple[bytes, Instant] | None = None
-        """The date of the last answer, and when it came."""
+        """The Date header of the last answer, and when it arrived."""
         self._pools = {url: ConnectionPool(MemberAddress.parse(url), self.tls) for url in self.endpoints.urls}
 
-    async def call(self, question: GatewayCall[R]) -> R:
-        """The answer of the first member that gives one. Raises `StoreAway` or a `StoreError`."""
+    async def call(self, call: GatewayCall[R]) -> R:
+        """Return the answer of the first member that gives one. Raises `StoreAway` or a `StoreError`."""
         clock = asyncio.get_running_loop().time
         until = clock() + self.connection.deadline.total_seconds()
         asked = self.endpoints.floor
-        failures: list[Failed] = []
+        failed: list[Failed] = []
         order = self.endpoints.order(self.now())
         for left, url in zip(range(len(order), 0, -1), order, strict=True):
             share = (until - clock()) / left
-            outcome = await self.ask(url, question, asked, share)
+            outcome = await self.call_member(url, call, asked, share)
             if not isinstance(outcome, Failed):
                 return outcome
-            failures.append(outcome)
-            if question.effect and outcome.uncertain:
+            failed.append(outcome)
+            if call.effect and outcome.uncertain:
                 break
-        raise verdict(failures, question.effect)
+        raise combined_error(failed, call.effect)
 
-    async def ask(self, url: str, question: GatewayCall[R], asked: RevisionFloor, timeout: float) -> R | Failed:
-        """Puts the question to one member only. Raises a `StoreError` that no other member would answer differently."""
+    async def call_member(self, url: str, call: GatewayCall[R], asked: RevisionFloor, timeout: float) -> R | Failed:
+        """Call one member only. Raises a `StoreError` if every other member would refuse as well."""
         attempt = _Attempt()
         try:
             async with asyncio.timeout(timeout):
-                outcome = await self._exchange(url, question, attempt)
+                outcome = await self._exchange(url, call, attempt)
         except TimeoutError as error:
-            outcome = Failed(explain.connection(url, error, self.login).why, uncertain=attempt.sent)
+            outcome = Failed(failures.connection(url, error, self.login).why, uncertain=attempt.sent)
         if isinstance(outcome, Failed):
             self.endpoints.failed(url, self.now())
             return outcome
-        if question.linear:
+        if call.linear:
             objection = self.endpoints.judge(url, outcome.header, asked, self.now())
             if objection is not None:
-                return Failed(f"{url} {objection}; it is stale or was restored, and is left", uncertain=True)
+                return Failed(f"{url} {objection}; it is stale or was restored, and is skipped", uncertain=True)
         return outcome
 
-    async def _exchange(self, url: str, question: GatewayCall[R], attempt: _Attempt) -> R | Failed:
+    async def _exchange(self, url: str, call: GatewayCall[R], attempt: _Attempt) -> R | Failed:
         for last in (False, True):
-            token = await self.tokens.current() if question.authenticated else ""
-            reply = await self._send(url, _Request("POST", question.path, question.body, token), question, attempt)
+            token = await self.tokens.current() if call.authenticated else ""
+            reply = await self._send(url, _Request("POST", call.path, call.body, token), call, attempt)
             if isinstance(reply, Failed):
                 return reply
             if reply.date:
                 self.dated = reply.date, self.now()
             if reply.status == 200:
-                return _decode(url, reply, question)
-            finding = explain.answer(url, reply.status, reply.body, self.login)
+                return _decode(url, reply, call)
+            finding = failures.answer(url, reply.status, reply.body, self.login)
             if finding is None:
-                look = await self._send(url, _Request("GET", "/version"), question, attempt)
-                return look if isinstance(look, Failed) else explain.not_found(url, look.status, look.body)
+                version = await self._send(url, _Request("GET", "/version"), call, attempt)
+                return version if isinstance(version, Failed) else failures.not_found(url, version.status, version.body)
             if isinstance(finding, StoreError):
                 raise finding
             if isinstance(finding, Failed):
@@ -161,7 +188,7 @@ class Gateway:
                 break
         return Failed(f"{url} does not accept our token; check store.user and store.password_file", refused=True)
 
-    async def _send(self, url: str, request: _Request, question: GatewayCall[R], attempt: _Attempt) -> Reply | Failed:
+    async def _send(self, url: str, request: _Request, call: GatewayCall[R], attempt: _Attempt) -> Reply | Failed:
         pool = self._pools[url]
         try:
             while True:
@@ -170,21 +197,21 @@ class Gateway:
                 try:
                     return await connection.request(*request)
                 except ConnectionLost:
-                    # A kept connection may have been closed while it was idle; a new one tells what is true.
-                    if fresh or question.effect:
+                    # The server may have closed an idle connection: only a fresh one tells.
+                    if fresh or call.effect:
                         raise
                 finally:
                     pool.give_back(connection)
         except NotSent as error:
-            return explain.connection(url, error.__cause__ or error, self.login)
+            return failures.connection(url, error.__cause__ or error, self.login)
         except ConnectionLost as error:
-            return explain.lost(url, str(error), error.__cause__, self.login)
+            return failures.lost(url, str(error), error.__cause__, self.login)
 
     async def _authenticate(self) -> str:
         password = self.connection.password() if self.connection.password is not None else ""
         body = wire.encode(wire.AuthRequest(self.connection.user, password))
-        question = GatewayCall(wire.AUTHENTICATE, body, _AUTH, linear=False, authenticated=False)
-        return (await self.call(question)).token
+        call = GatewayCall(wire.AUTHENTICATE, body, _AUTH, linear=False, authenticated=False)
+        return (await self.call(call)).token
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -194,16 +221,16 @@ class Gateway:
 _AUTH = wire.decoder(wire.AuthReply)
 
 
-def verdict(failures: Sequence[Failed], effect: bool) -> StoreAway | StoreRefused:
-    """All members failed: what to say. Only when every one refuses us is it a refusal."""
-    whys = "; ".join(dict.fromkeys(failure.why for failure in failures))
-    if all(failure.refused for failure in failures):
+def combined_error(failed: Sequence[Failed], effect: bool) -> StoreAway | StoreRefused:
+    """Combine the failures of all members into one error; it is a refusal only if every member refuses us."""
+    whys = "; ".join(dict.fromkeys(failure.why for failure in failed))
+    if all(failure.refused for failure in failed):
         return StoreRefused(whys)
-    return StoreAway(whys, uncertain=effect and any(failure.uncertain for failure in failures))
+    return StoreAway(whys, uncertain=effect and any(failure.uncertain for failure in failed))
 
 
-def _decode(url: str, reply: Reply, question: GatewayCall[R]) -> R | Failed:
+def _decode(url: str, reply: Reply, call: GatewayCall[R]) -> R | Failed:
     try:
-        return question.reply.decode(reply.body)
+        return call.reply.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return explain.not_etcd(url, reply.status)
+        return failures.not_etcd(url, reply.status)

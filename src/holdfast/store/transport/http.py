@@ -1,9 +1,8 @@
-"""HTTP/1.1 to one endpoint, on asyncio and h11: one request at a time per connection, connections kept and reused.
+"""HTTP/1.1 to one endpoint, on asyncio and h11: one request at a time per connection, connections reused.
 
-What matters to the caller is only whether a request can have had an effect, so failures come in two kinds:
-`NotSent` (certainly no effect) and `ConnectionLost` (the request was on its way). Deadlines are the caller's: a
-cancelled
-request closes its connection, so that a late answer can never be taken for the answer to the next question.
+The caller must know whether a request can have had an effect, so there are two failures: `NotSent` (certainly none) and
+`ConnectionLost` (the request was sent). Deadlines are the caller's: a cancelled request closes its connection, so that
+a late answer is never taken for the answer to the next request.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 USER_TIMEOUT_MS = 10_000
 KEEP_IDLE = 8
 MOST_BUSY = 64
-"""Connections to one endpoint at a time; further calls wait, within their deadline."""
+"""Concurrent connections to one endpoint; further calls wait, within their deadline."""
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -34,11 +33,11 @@ _KEEPALIVE = (
 
 
 class NotSent(Exception):
-    """The request did not leave this process. `__cause__` says why."""
+    """The request did not leave this process; `__cause__` has the reason."""
 
 
 class ConnectionLost(Exception):
-    """The connection broke after the request was sent, before the whole answer was there."""
+    """The connection broke after the request was sent, before the answer was complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,12 @@ class Reply:
     status: int
     body: bytes
     date: bytes = b""
-    """What its sender's clock showed, as HTTP writes it; empty when it did not say."""
+    """The Date header: the server's clock; empty if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberAddress:
-    """Where a member listens, from a URL such as https://etcd-1:2379."""
+    """Address of a member, from a URL such as https://etcd-1:2379."""
 
     url: str
     host: str
@@ -77,7 +76,7 @@ class MemberAddress:
 
 
 async def connect(endpoint: MemberAddress, tls: ssl.SSLContext | None, protocol: ProtocolT) -> ProtocolT:
-    """A connected protocol. Raises `NotSent`; a dead peer is noticed by TCP within `USER_TIMEOUT_MS` of a send."""
+    """Connect the protocol. Raises `NotSent`. TCP notices a dead peer within `USER_TIMEOUT_MS` of a send."""
     loop = asyncio.get_running_loop()
     context = tls if endpoint.tls else None
     name = endpoint.host if context is not None else None
@@ -116,7 +115,7 @@ class HttpConnection(asyncio.Protocol):
         )
 
     async def request(self, method: str, path: str, body: bytes = b"", token: str = "") -> Reply:
-        """Sends one request and returns its whole answer. Raises `NotSent` or `ConnectionLost`."""
+        """Send one request and return its complete answer. Raises `NotSent` or `ConnectionLost`."""
         if not self.usable or self._transport is None:
             raise NotSent("the connection was closed")
         headers = [("Host", self._endpoint.authority), ("Content-Length", str(len(body)))]
@@ -198,7 +197,7 @@ class HttpConnection(asyncio.Protocol):
 
 @dataclass(slots=True)
 class ConnectionPool:
-    """The kept connections to one endpoint."""
+    """Connections to one endpoint, kept for reuse."""
 
     endpoint: MemberAddress
     tls: ssl.SSLContext | None
@@ -207,7 +206,7 @@ class ConnectionPool:
     _busy: set[HttpConnection] = field(default_factory=set)
 
     async def take(self) -> tuple[HttpConnection, bool]:
-        """A kept connection, or a new one, and whether it is new. Raises `NotSent`. It must be given back."""
+        """Return an idle or new connection, and True if it is new; give it back afterwards. Raises `NotSent`."""
         await self._free.acquire()
         connection = self._kept()
         fresh = connection is None
@@ -236,7 +235,7 @@ class ConnectionPool:
         return None
 
     def close(self) -> None:
-        """Closes every connection; requests under way end with `ConnectionLost`."""
+        """Close every connection; pending requests end with `ConnectionLost`."""
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()

@@ -1,7 +1,7 @@
-"""etcd's JSON gateway as msgspec structs: what is sent, what comes back, and nothing else.
+"""Requests and replies of etcd's JSON gateway as msgspec structs.
 
-Bytes travel as base64 and int64 as strings; msgspec reads both straight into the types that the rest of Holdfast
-sees (`Entry`), so that a key read from the wire is never copied into a second object.
+Bytes travel as base64 and int64 as strings; msgspec decodes both straight into the types of `api` (`Entry`), so that a
+key read from the wire is never copied into a second object.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RequestOp(msgspec.Struct, omit_defaults=True):
 
 
 class CompareRequest(msgspec.Struct, omit_defaults=True):
-    """etcd's own defaults are left out: a key alone says that its version is 0, which is less for it to read."""
+    """A comparison without etcd's defaults: a bare key means "version 0", which is less for etcd to parse."""
 
     key: bytes
     target: str = "VERSION"
@@ -106,12 +106,8 @@ class WatchRequest(msgspec.Struct):
     create_request: CreateRequest
 
 
-class Empty(msgspec.Struct):
-    """A request without arguments."""
-
-
 class Header(msgspec.Struct, frozen=True, gc=False):
-    """Who answered, and where it stands. Some replies leave fields out: 0 means "not said"."""
+    """The member that answered, and its revision and raft term. 0 means "not given": some replies omit fields."""
 
     cluster_id: int = 0
     member_id: int = 0
@@ -141,7 +137,7 @@ class ResponseOp(msgspec.Struct):
     response_range: RangeReply | None = None
 
     def result(self) -> int | Sequence[Entry]:
-        """The operation's result in the shape that `TxnResult` promises."""
+        """Return the operation's result in the shape of `TxnResult.results`."""
         if self.response_put is not None:
             return self.response_put.header.revision
         if self.response_delete_range is not None:
@@ -172,7 +168,7 @@ class Renewal(msgspec.Struct):
 
 
 class RenewReply(msgspec.Struct):
-    """The gateway answers a keepalive as a stream of one; an error may come inside it."""
+    """Answer to a keepalive: a stream of one result, which may be an error."""
 
     header: Header = Header()
     result: Renewal | None = None
@@ -203,7 +199,7 @@ class AuthReply(msgspec.Struct):
 
 
 class WatchHeader(msgspec.Struct, frozen=True, gc=False):
-    """What a watch needs of a `Header`: one comes with every event, and most of reading it is reading numbers."""
+    """The only field of `Header` that a watch needs: decoding the others would dominate the cost of an event."""
 
     revision: int = 0
 
@@ -219,7 +215,7 @@ class WatchResult(msgspec.Struct, gc=False):
 
 
 class ErrorBody(msgspec.Struct, gc=False):
-    """An error as the gateway words it. 3.4 says `code`, a stream `grpc_code`."""
+    """An error of the gateway; etcd 3.4 gives `code`, a stream `grpc_code`."""
 
     message: str = ""
     code: int = 0
@@ -239,17 +235,17 @@ encode = msgspec.json.Encoder().encode
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """A decoder for one kind of reply; it reads numbers out of strings, as int64 come on this wire."""
+    """Return a decoder for one kind of reply; it reads int64 from strings."""
     return msgspec.json.Decoder(kind, strict=False)
 
 
 def span(prefix: bytes) -> tuple[bytes, bytes]:
-    """First key and range end of everything under `prefix`; etcd has no empty key, so all keys begin at b"\\0"."""
+    """Return first key and range end of `prefix`; etcd has no empty key, so the whole keyspace begins at b"\\0"."""
     return prefix or b"\0", prefix_end(prefix)
 
 
 def operation(op: Operation) -> RequestOp:
-    """One operation of a transaction as the gateway wants it."""
+    """Convert one operation of a transaction."""
     if isinstance(op, Put):
         return RequestOp(op)
     if isinstance(op, Delete):
@@ -259,13 +255,13 @@ def operation(op: Operation) -> RequestOp:
 
 
 def comparison(compare: Compare) -> CompareRequest:
-    """One condition of a transaction as the gateway wants it."""
+    """Convert one condition of a transaction."""
     field = _ASPECT_FIELD[compare.aspect]
     return CompareRequest(compare.key, compare.aspect.value, compare.relation, **{field: compare.wanted})  # type: ignore[arg-type]
 
 
 def transaction(compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]) -> bytes:
-    """A whole transaction, encoded."""
+    """Encode a transaction."""
     request = TxnRequest(
         [comparison(c) for c in compares], [operation(o) for o in then], [operation(o) for o in otherwise]
     )

@@ -1,18 +1,18 @@
-"""The body of a watch stream: chunked coding taken off, and its content cut after the last whole line. Sans IO.
+"""Decoder for the body of a watch stream: removes the chunked coding and returns whole lines. Sans IO.
 
-A line may be tens of megabytes long and arrive in hundreds of pieces, or a hundred lines may arrive in one piece:
-every byte is looked at once. Lines are not told apart here; what decodes them does that as it goes.
+A line may be tens of megabytes long and arrive in hundreds of pieces, or a hundred lines may arrive in one piece: every
+byte is read once. The lines are returned joined; the JSON decoder splits them.
 """
 
 from __future__ import annotations
 
 MOST_SIZE_LINE = 1_024
 _END = 2
-"""Bytes of the line end that closes a chunk."""
+"""Length of the line end that closes a chunk."""
 
 
 class ChunkedLines:
-    """Feed it what came from the socket, get the complete lines. `ended` once the server has finished the body."""
+    """Turns bytes from the socket into complete lines. `ended` once the server has finished the body."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -21,19 +21,19 @@ class ChunkedLines:
         self._line: list[bytes] = []
 
     def feed(self, data: bytes) -> bytes:
-        """The lines that are complete now, each with its newline. Raises `ValueError` where no size of a chunk stands;
-        the two bytes that close a chunk are passed over unseen."""
+        """Return the lines that are complete now, each with its newline. Raises `ValueError` when a chunk has no size;
+        the two bytes that close a chunk are skipped unchecked."""
         if self._size_line:
             data, self._size_line = self._size_line + data, b""
         return self._whole_lines(b"".join(self._contents(data)))
 
     def _contents(self, data: bytes) -> list[bytes]:
-        """What the chunks hold. Of one that has come in part, the part; the rest of it, and its line end, are due."""
+        """Return the contents of the chunks, the last one as far as it has arrived; `_due` is what it still lacks."""
         position, end = self._due, len(data)
         pieces = [data[: position - _END]] if position > _END else []
         head, size = b"", 0
         while position < end and not self.ended:
-            if not head or not data.startswith(head, position):  # mostly it is as large as the one before
+            if not head or not data.startswith(head, position):  # usually it has the size of the one before
                 newline = data.find(b"\r\n", position)
                 if newline < 0:
                     self._size_line = data[position:]
@@ -60,7 +60,7 @@ class ChunkedLines:
 
 
 def _size(head: bytes) -> int:
-    """What a chunk's first line says, whatever extensions follow."""
+    """Parse a chunk's first line, ignoring extensions."""
     size = int(head.partition(b";")[0], 16)
     if size < 0:
         raise ValueError("the size of a chunk is negative")

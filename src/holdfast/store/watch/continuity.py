@@ -1,9 +1,9 @@
-"""A place in the store's history that has to be found again before a watch goes on from there.
+"""Proof of continuity: what the store's history must contain before a watch resumes.
 
-A store that was wiped or restored, and written beyond our revision before we looked again, answers like the one that we
-left: cluster id, member id, raft term and revision can all fit. Its history cannot: what a watch saw last did not
-happen there at that revision. So the watch asks for that moment, not for now. Pure: says what to ask and what the
-answers must be.
+A store that was wiped or restored, and written beyond our revision before we reconnect, answers like the one before:
+cluster id, member id, raft term and revision can all match. Its history cannot: the last change that the watch saw did
+not happen there at that revision. So the watch reads that revision, not the present. Pure: builds the queries and
+checks the answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.store.transport import wire
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """One question about one revision of the past, how many keys it has to find, and where that is known, which."""
+    """One read at a past revision, the number of keys that it must find and, where known, the entry."""
 
     request: wire.RangeRequest
     count: int
@@ -32,33 +32,34 @@ class HistoryQuery:
 
 @dataclass(frozen=True, slots=True)
 class HistoryProof:
-    """What the history shows at one revision."""
+    """The queries that identify a store's history at one revision."""
 
-    looks: Sequence[HistoryQuery]
+    queries: Sequence[HistoryQuery]
 
     def request(self) -> bytes:
-        """All questions at once, as one transaction that only reads."""
-        return wire.encode(wire.TxnRequest(success=[wire.RequestOp(request_range=look.request) for look in self.looks]))
+        """Encode all queries as one read-only transaction."""
+        ops = [wire.RequestOp(request_range=query.request) for query in self.queries]
+        return wire.encode(wire.TxnRequest(success=ops))
 
-    def found(self, reply: wire.TxnReply) -> bool:
-        """Whether the store that answers went through the same revision in the same way."""
-        shown = [response.response_range for response in reply.responses]
-        return len(shown) == len(self.looks) and all(
-            look.holds(seen) for look, seen in zip(self.looks, shown, strict=True)
+    def found(self, reply: wire.TxnReply) -> bool:  # protection: C29
+        """Return True if the store that answers has the same history at that revision."""
+        replies = [response.response_range for response in reply.responses]
+        return len(replies) == len(self.queries) and all(
+            query.holds(one) for query, one in zip(self.queries, replies, strict=True)
         )
 
-    def standing(self) -> HistoryProof:
-        """What of it can be looked for in the present, where the moment itself is forgotten: the key seen last."""
-        entries = [look.entry for look in self.looks if look.entry is not None]
+    def in_present(self) -> HistoryProof:
+        """Return the part that can be read at the present revision, after compaction: the key seen last."""
+        entries = [query.entry for query in self.queries if query.entry is not None]
         return HistoryProof([HistoryQuery(wire.RangeRequest(entry.key), 1, entry) for entry in entries])
 
 
-NOWHERE = HistoryProof(())
+NO_PROOF = HistoryProof(())
 _MOD_REVISION = attrgetter("mod_revision")
 
 
 def at_event(event: Event) -> HistoryProof:
-    """The last change that was seen: a key that was written just then, or that was there just before and then gone."""
+    """Prove the last change seen: a put is there at its revision, a deleted key was there one revision before."""
     revision = event.mod_revision
     now = wire.RangeRequest(event.key, revision=revision)
     if event.entry is not None:
@@ -68,8 +69,8 @@ def at_event(event: Event) -> HistoryProof:
 
 
 @dataclass(slots=True)
-class Listed:
-    """What the parts of one list have shown so far."""
+class ListSummary:
+    """Number of keys and newest entry of one list, as far as its parts have arrived."""
 
     count: int = 0
     newest: Entry | None = None
@@ -80,10 +81,10 @@ class Listed:
         self.newest = max(entries, key=_MOD_REVISION, default=None)
 
 
-def at_snapshot(prefix: bytes, revision: int, listed: Listed) -> HistoryProof:
-    """As many keys as the list had, and the newest of those whose value came with it."""
+def at_snapshot(prefix: bytes, revision: int, listed: ListSummary) -> HistoryProof:
+    """Prove a list: its number of keys, and the newest entry whose value came with it."""
     first, end = wire.span(prefix)
-    looks = [HistoryQuery(wire.RangeRequest(first, end, revision=revision, count_only=True), listed.count)]
+    queries = [HistoryQuery(wire.RangeRequest(first, end, revision=revision, count_only=True), listed.count)]
     if listed.newest is not None:
-        looks.append(HistoryQuery(wire.RangeRequest(listed.newest.key, revision=revision), 1, listed.newest))
-    return HistoryProof(looks)
+        queries.append(HistoryQuery(wire.RangeRequest(listed.newest.key, revision=revision), 1, listed.newest))
+    return HistoryProof(queries)

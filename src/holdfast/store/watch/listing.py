@@ -1,9 +1,9 @@
-"""A complete list of a prefix at one revision, and a cheaper one for a reader that has most of it already.
+"""Complete lists of a prefix at one revision, and cheaper ones for a reader that holds most of it already.
 
-Both come in parts, and only with the last is a list complete: one that fails half way raises instead, and its parts
-count for nothing (C14). The first time, the next part is under way while the reader works on one. The second time, keys
-and mod_revisions are listed first and only values that differ from what the reader holds are fetched, at the same
-revision; the newest value always, since the store is known by it later (`landmark`).
+Both come in parts, and only the last part makes a list complete: one that fails half way raises, and its parts are void
+(C14). A full list fetches the next part while the reader works on one. A list of changes reads keys and mod_revisions
+first and fetches, at the same revision, only values that differ from what the reader holds; the newest value always,
+because it identifies the store's history later (`continuity`).
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ _RANGE = wire.decoder(wire.RangeReply)
 _TXN = wire.decoder(wire.TxnReply)
 
 
-async def read_range(gateway: Gateway, request: wire.RangeRequest) -> wire.RangeReply:
+async def read_range(gateway: Gateway, request: wire.RangeRequest) -> wire.RangeReply:  # protection: C17
     return await gateway.call(GatewayCall(wire.RANGE, wire.encode(request), _RANGE))
 
 
 def next_page(entries: Sequence[Entry], most: int) -> int:
-    """How many keys the next page should ask for, so that a page of large values stays small in memory."""
+    """Return the size of the next page, so that a page of large values stays small in memory."""
     size = sum([len(entry.value) for entry in entries]) + len(entries) * (len(entries[-1].key) + 64)
     return max(1, min(most, PAGE_BYTES * len(entries) // size))
 
 
-async def full_list(gateway: Gateway, prefix: bytes) -> AsyncGenerator[Snapshot, None]:
-    """Everything under `prefix`, with values."""
+async def full_list(gateway: Gateway, prefix: bytes) -> AsyncGenerator[Snapshot, None]:  # protection: C14
+    """List everything under `prefix`, with values."""
     start, end = wire.span(prefix)
-    asked = asyncio.create_task(read_range(gateway, wire.RangeRequest(start, end, FIRST_PAGE)))
+    pending = asyncio.create_task(read_range(gateway, wire.RangeRequest(start, end, FIRST_PAGE)))
     revision, first, more = 0, True, True
     try:
         while more:
-            reply = await asked
+            reply = await pending
             revision, more = revision or reply.header.revision, reply.more
             if more:
                 start, size = reply.kvs[-1].key + b"\0", next_page(reply.kvs, PAGE)
-                asked = asyncio.create_task(read_range(gateway, wire.RangeRequest(start, end, size, revision)))
+                pending = asyncio.create_task(read_range(gateway, wire.RangeRequest(start, end, size, revision)))
             yield Snapshot(revision, reply.kvs, first=first, more=more)
             first = False
     finally:
-        asked.cancel()
-        await asyncio.gather(asked, return_exceptions=True)
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
 
 
 async def whole(parts: AsyncGenerator[Snapshot, None]) -> Snapshot:
-    """A list in one."""
+    """Join the parts of a list."""
     revision, items, unchanged = 0, list[Entry](), list[bytes]()
     async for part in parts:
         revision = part.revision
@@ -67,8 +67,8 @@ async def whole(parts: AsyncGenerator[Snapshot, None]) -> Snapshot:
 
 
 async def changed_list(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int]) -> AsyncGenerator[Snapshot, None]:
-    """Everything under `prefix`, values only where they differ from what is held."""
-    revision, changed, unchanged = await _compared(gateway, prefix, held)
+    """List everything under `prefix`, with values only where they differ from what is held."""
+    revision, changed, unchanged = await _compare(gateway, prefix, held)
     if len(changed) > REFETCH_ABOVE * (len(changed) + len(unchanged)):
         async with aclosing(full_list(gateway, prefix)) as parts:
             async for part in parts:
@@ -80,8 +80,8 @@ async def changed_list(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int
         yield Snapshot(revision, entries, first=False, more=done + VALUES_PER_CALL < len(changed))
 
 
-async def _compared(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int]) -> tuple[int, list[bytes], list[bytes]]:
-    """At which revision which keys differ from what is held, and which do not."""
+async def _compare(gateway: Gateway, prefix: bytes, held: Mapping[bytes, int]) -> tuple[int, list[bytes], list[bytes]]:
+    """Return the revision of the list, the keys that differ from what is held, and those that do not."""
     first, end = wire.span(prefix)
     changed: list[bytes] = []
     unchanged: list[bytes] = []

@@ -1,8 +1,8 @@
-"""One open watch stream: a connection whose answer never ends, read in batches.
+"""One open watch stream: a request whose answer never ends, read in batches.
 
-Idle, an event is handed on the moment it arrives. Under load the socket is left alone for `gather` after each read, so
-that the kernel gathers what comes meanwhile and one wake-up handles all of it: the cost of a wake-up is then
-shared by dozens of events. A reader that does not keep up stops the reading, never fills the memory.
+An idle stream delivers an event the moment it arrives. Under load it does not read the socket for `gather` after each
+read, so that the kernel collects what arrives meanwhile and dozens of events share the cost of one wake-up. A reader
+that does not keep up stops the reading and never fills the memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.store.watch.chunks import ChunkedLines
 
 BUFFER = 256 << 10
 FULL_READ = 64 << 10
-"""Bytes. After a read of as much there is more, or will be at once: waiting would let the sender stand still."""
+"""Bytes. After a read of this size more is there or arrives at once: pausing would stall the sender."""
 MOST_BUFFERED = 8 << 20
 
 
@@ -32,7 +32,7 @@ class WatchRejected(Exception):
 
 
 class WatchStream(asyncio.BufferedProtocol):
-    """A watch request and the lines of its answer."""
+    """A watch request and the lines of its reply."""
 
     def __init__(self, endpoint: MemberAddress, path: str, body: bytes, token: str, gather: Duration = GATHER) -> None:
         headers = [("Host", endpoint.authority), ("Content-Length", str(len(body)))]
@@ -46,7 +46,7 @@ class WatchStream(asyncio.BufferedProtocol):
         self._gather_s = gather.total_seconds()
         self._status = 0
         self._error_body: list[bytes] = []
-        # One for all reads: memory that is new for each costs the kernel more than what is read into it.
+        # Reused for all reads: fresh memory for each costs the kernel more than the data does.
         self._buffer = memoryview(bytearray(BUFFER))
         self._chunks = ChunkedLines()
         self._lines: list[bytes] = []  # blocks of whole lines
@@ -57,9 +57,8 @@ class WatchStream(asyncio.BufferedProtocol):
         self._resume: asyncio.TimerHandle | None = None
 
     async def read(self) -> bytes:
-        """All lines that are there; waits when there are none. Raises `ConnectionLost` or `WatchRejected` when the
-        stream is over.
-        """
+        """Return all buffered lines; wait when there are none. Raises `ConnectionLost` or `WatchRejected` when the
+        stream is over."""
         while not self._lines:
             if self._failure is not None:
                 raise self._failure
@@ -75,11 +74,11 @@ class WatchStream(asyncio.BufferedProtocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether the reader has taken everything and waits for more."""
+        """True while the reader has taken everything and waits for more."""
         return self._waiter is not None
 
     def fail(self, why: str) -> None:
-        """Ends the stream; the reader gets what is there, then `ConnectionLost`."""
+        """End the stream; the reader gets what is buffered, then `ConnectionLost`."""
         self._end(ConnectionLost(why))
 
     def close(self) -> None:
@@ -123,7 +122,7 @@ class WatchStream(asyncio.BufferedProtocol):
         self._end(lost)
 
     def _head(self, data: bytes) -> bytes:
-        """Takes the response's head apart with h11 and returns the first bytes of the body of a good one."""
+        """Parse the response's head with h11; return the first bytes of the body if the status is 200."""
         assert self._http is not None
         self._http.receive_data(data)
         while True:

@@ -19,7 +19,7 @@ from holdfast.agent.claims import (
     route,
 )
 from holdfast.agent.dataplane.linux import LinuxDataplane
-from holdfast.store.mirror.gc_pause import WORTH_IT, resting
+from holdfast.store.mirror.gc_pause import WORTH_IT, gc_paused
 from holdfast.testing.fault import fault
 from holdfast.testing.real.processes import Process, wait_until
 from tests.agent.dataplane.linux.agent import Machine, joins_6, settled
@@ -153,7 +153,7 @@ def test_N16_the_last_thousand_routes_cost_what_the_first_did(site: Site, datapl
 async def _program(dataplane: LinuxDataplane, wanted: Mapping[ClaimKey, Shape]) -> float:
     """The CPU seconds that it took."""
     changes = creates(wanted)
-    with resting(WORTH_IT):  # a collection of this process's garbage costs more than what is measured
+    with gc_paused(WORTH_IT):  # a collection of this process's garbage costs more than what is measured
         before = time.process_time()
         answers = await dataplane.apply(changes)
         took = time.process_time() - before

@@ -30,7 +30,7 @@ from holdfast.store.fenced.store import FencedStore
 from holdfast.testing import FakeStore
 from holdfast.testing.fault import fault
 from holdfast.testing.store.link import Fate
-from tests.store.following import opened, until
+from tests.store.harness import opened, until
 
 Scenario = Callable[[Store, bytes], Awaitable[None]]
 
@@ -169,11 +169,13 @@ async def test_writes_to_one_key_land_in_their_order(store: Store, prefix: bytes
     assert entry.value == b"19"
 
 
-async def no_look(fenced: FencedStore, plan: object) -> None:
+async def no_check(fenced: FencedStore, plan: object) -> None:
     """Stands in for the look at the alarms."""
 
 
-@fault("C35", without="holdfast.store.fenced.store:FencedStore._look_for_space", by="tests.store.test_fenced:no_look")
+@fault(
+    "C35", without="holdfast.store.fenced.store:FencedStore._check_space", by="tests.store.fenced.test_store:no_check"
+)
 def test_C35_a_store_out_of_space_loses_nothing_to_a_plan_of_moves_and_deletes(folder: Path) -> None:
     async def main() -> None:
         async with (

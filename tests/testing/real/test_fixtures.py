@@ -20,7 +20,7 @@ from holdfast.testing.real.netns import NamespaceNetwork
 from holdfast.testing.real.postgres import Postgres
 from holdfast.testing.real.processes import PREFIX, Unavailable, abandoned, folder, owner_tag, running, wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def put(cluster: EtcdCluster, member: int, key: str) -> bool:

@@ -23,7 +23,7 @@ MEMBER, OTHER = 7, 8
         (MEMBER, OTHER, 100, None),
         (MEMBER, OTHER, 101, None),
         (OTHER, OTHER, 100, "another member answers"),
-        (MEMBER, 0, 100, "knows no leader"),
+        (MEMBER, 0, 100, "has no leader"),
         (MEMBER, OTHER, 99, "is behind: at revision 99, the cluster was at 100"),
     ],
 )
@@ -33,8 +33,8 @@ def test_a_member_is_left_when_it_is_another_one_leaderless_or_behind(
     async def main() -> None:
         gateway = Gateway(Connection((URL,)), boot_now)
         stream = WatchStream(MemberAddress.parse(URL), wire.WATCH, b"", "")
-        vigil = StreamCheck(gateway, URL, MEMBER, stream, None, _stood=100)
-        objection = vigil._judge(wire.StatusReply(wire.Header(1, member, revision, 2), leader=leader))
+        check = StreamCheck(gateway, URL, MEMBER, stream, None, _revision_before=100)
+        objection = check.objection(wire.StatusReply(wire.Header(1, member, revision, 2), leader=leader))
         assert (objection is None) if word is None else (word in (objection or ""))
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ import pytest
 from holdfast.model.base.bad import Bad
 from holdfast.reconcile import Away
 from holdfast.store.mirror.mirror import Mirror
-from holdfast.store.mirror.verify import MOST, agree
+from holdfast.store.mirror.verify import MOST, verify_mirror
 from holdfast.testing import World, simulate
 from holdfast.testing.store.client import FakeClient
 
@@ -37,7 +37,7 @@ def play(scene: Callable[[World, FakeClient, Mirror[str]], Awaitable[None]], key
 
 def test_a_quiet_store_agrees_at_once() -> None:
     async def scene(_world: World, reader: FakeClient, mirror: Mirror[str]) -> None:
-        await agree(reader, PREFIX, mirror)
+        await verify_mirror(reader, PREFIX, mirror)
         assert len(mirror.objects) == 300
 
     play(scene)
@@ -47,8 +47,8 @@ def test_a_key_that_only_the_mirror_has_is_named() -> None:
     async def scene(world: World, reader: FakeClient, mirror: Mirror[str]) -> None:
         reader.link.mute_watches()
         await world.connect("another writer").delete(PREFIX + b"7")
-        with pytest.raises(Away, match="its watch is behind its list, as with /things/7"):
-            await agree(reader, PREFIX, mirror)
+        with pytest.raises(Away, match="the watch is behind a fresh list, for example at /things/7"):
+            await verify_mirror(reader, PREFIX, mirror)
 
     play(scene)
 
@@ -64,7 +64,7 @@ def test_a_store_that_never_rests_agrees_all_the_same() -> None:
 
         changing = asyncio.create_task(change())
         for _ in range(20):
-            await agree(reader, PREFIX, mirror)
+            await verify_mirror(reader, PREFIX, mirror)
         assert not changing.done(), "nothing changed meanwhile: this proves nothing"
         changing.cancel()
 
@@ -78,8 +78,8 @@ def test_a_mirror_that_misses_something_does_not_agree(missed: int) -> None:
         writer = world.connect("another writer")
         for number in range(missed):
             await writer.put(PREFIX + b"new %04d" % number, b"two")
-        with pytest.raises(Away, match="its watch is behind its list, as with /things/new 0000"):
-            await agree(reader, PREFIX, mirror)
+        with pytest.raises(Away, match="the watch is behind a fresh list, for example at /things/new 0000"):
+            await verify_mirror(reader, PREFIX, mirror)
 
     play(scene)
 
@@ -88,6 +88,6 @@ def test_a_store_that_does_not_answer_is_away() -> None:
     async def scene(_world: World, reader: FakeClient, mirror: Mirror[str]) -> None:
         reader.link.cut()
         with pytest.raises(Away):
-            await agree(reader, PREFIX, mirror)
+            await verify_mirror(reader, PREFIX, mirror)
 
     play(scene)

@@ -17,7 +17,7 @@ def later(seconds: float) -> Instant:
 def test_a_write_that_came_back_is_not_missed() -> None:
     echo = OwnWriteCheck(OWN)
     echo.wrote(5, NOW)
-    echo.came_back(5)
+    echo.delivered(5)
     assert echo.missing(later(100)) == 0
 
 
@@ -37,7 +37,7 @@ def test_fresh_writes_do_not_hide_that_an_old_one_is_missing() -> None:
 
 def test_a_write_that_came_back_before_its_reply_is_not_missed() -> None:
     echo = OwnWriteCheck(OWN)
-    echo.came_back(5)
+    echo.delivered(5)
     echo.wrote(5, NOW)
     assert echo.missing(later(100)) == 0
 

@@ -46,7 +46,7 @@ def test_each_key_waits_once_and_the_oldest_is_the_oldest(steps: list[tuple[str,
         elif step == "looked":
             said = f"one thing at {now}", f"another at {now}"
             now_there = {one: said[one < key] for one in KEYS[most:]}
-            pending.looked_at(now_there, now_there.get)
+            pending.mark_read(now_there, now_there.get)
             saw |= {one: it for one, it in now_there.items() if one in waits}
         else:
             for taken, waiting in itertools.chain.from_iterable(some for _, some in pending.take(most)):

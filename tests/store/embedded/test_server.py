@@ -13,10 +13,9 @@ import pytest
 
 from holdfast.store.api import StoreError
 from holdfast.store.embedded.binary import NoEtcd, Version, find, objection, read_version
-from holdfast.store.embedded.port_owner import listening_pids
-from holdfast.store.embedded.server import EmbeddedEtcd
+from holdfast.store.embedded.server import EmbeddedEtcd, listening_pids
 from holdfast.testing.real.processes import wait_until
-from tests.store.following import opened
+from tests.store.harness import opened
 from tests.store.servers import some_web_server
 
 

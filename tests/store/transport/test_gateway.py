@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.store.transport.auth import Tokens
+from holdfast.store.transport.gateway import Tokens
 
 
 class Server:

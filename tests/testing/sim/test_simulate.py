@@ -57,13 +57,13 @@ def test_another_seed_gives_another_order() -> None:
 
 
 def test_a_seed_replays_in_another_process_with_another_hash_seed() -> None:
-    program = "from tests.testing.test_simulate import bustle; from holdfast.testing import simulate; "
+    program = "from tests.testing.sim.test_simulate import bustle; from holdfast.testing import simulate; "
     program += "import sys; sys.stdout.write(simulate(1, bustle).trace.text)"
     texts = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             capture_output=True,
             check=True,
         ).stdout

@@ -13,7 +13,7 @@ from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.transport import wire
 from holdfast.store.transport.gateway import Gateway, GatewayCall
 from holdfast.testing.fault import fault
-from tests.store.following import opened
+from tests.store.harness import opened
 
 _RANGE = wire.decoder(wire.RangeReply)
 
@@ -24,7 +24,7 @@ async def unpinned(gateway: Gateway, request: wire.RangeRequest) -> wire.RangeRe
     return await gateway.call(GatewayCall(wire.RANGE, body, _RANGE))
 
 
-@fault("C17", without="holdfast.store.watch.listing:read_range", by="tests.store.test_listing:unpinned")
+@fault("C17", without="holdfast.store.watch.listing:read_range", by="tests.store.watch.test_listing:unpinned")
 def test_C17_a_snapshot_in_ascending_pages_is_of_one_moment(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     """Writers keep all values equal by one transaction each; a list of two moments would see two values."""
     names = [prefix + b"%04d" % i for i in range(0, 2_400, 100)]

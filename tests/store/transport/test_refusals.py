@@ -19,7 +19,7 @@ from holdfast.store.identity import SeenStore, StoreVerdict, create_identity, ju
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.real.processes import reserved_ports
 from tests.store.certificates import CLIENT, SERVER, Authority
-from tests.store.following import opened, until
+from tests.store.harness import opened, until
 from tests.store.servers import some_other_server, some_web_server, switch_authentication_on, tls_etcd
 
 BOTH = (SERVER, CLIENT)

@@ -16,7 +16,7 @@ from holdfast.store.client import EtcdStore
 from holdfast.store.transport.gateway import Connection
 from holdfast.testing.real.etcd import EtcdCluster, etcd_cluster
 from holdfast.testing.real.processes import Unavailable
-from tests.store.following import Follower, opened, until
+from tests.store.harness import Follower, opened, until
 from tests.store.proxy import Proxy
 
 CHANGES = 100_000

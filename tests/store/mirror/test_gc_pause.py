@@ -6,22 +6,22 @@ import gc
 
 import pytest
 
-from holdfast.store.mirror.gc_pause import WORTH_IT, resting
+from holdfast.store.mirror.gc_pause import WORTH_IT, gc_paused
 
 
 def test_it_rests_while_a_large_snapshot_is_taken_in() -> None:
-    with resting(WORTH_IT):
+    with gc_paused(WORTH_IT):
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_it_does_not_rest_for_a_small_one() -> None:
-    with resting(WORTH_IT - 1):
+    with gc_paused(WORTH_IT - 1):
         assert gc.isenabled()
 
 
 def test_of_two_snapshots_at_once_the_last_one_wakes_it() -> None:
-    first, second = resting(WORTH_IT), resting(WORTH_IT)
+    first, second = gc_paused(WORTH_IT), gc_paused(WORTH_IT)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -31,7 +31,7 @@ def test_of_two_snapshots_at_once_the_last_one_wakes_it() -> None:
 
 
 def test_it_wakes_after_a_snapshot_that_failed() -> None:
-    with pytest.raises(OSError, match="broken"), resting(WORTH_IT):
+    with pytest.raises(OSError, match="broken"), gc_paused(WORTH_IT):
         raise OSError("broken")
     assert gc.isenabled()
 
@@ -39,7 +39,7 @@ def test_it_wakes_after_a_snapshot_that_failed() -> None:
 def test_who_has_switched_it_off_finds_it_off() -> None:
     gc.disable()
     try:
-        with resting(WORTH_IT):
+        with gc_paused(WORTH_IT):
             assert not gc.isenabled()
         assert not gc.isenabled()
     finally:

@@ -1,4 +1,4 @@
-"""Short words for tests that follow a watch: run a scenario on a store, collect what arrives, wait for a state."""
+"""Helpers of the store tests: run a scenario on a store, follow a watch, wait for a condition."""
 
 from __future__ import annotations
 

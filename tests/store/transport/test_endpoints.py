@@ -16,7 +16,7 @@ from holdfast.store.transport.http import MemberAddress
 from holdfast.store.transport.wire import Header
 from holdfast.testing.fault import fault
 from holdfast.testing.real.processes import reserved_ports
-from tests.store.following import opened
+from tests.store.harness import opened
 
 NOW = Instant(10**12)
 

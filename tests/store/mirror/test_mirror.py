@@ -28,7 +28,7 @@ from holdfast.testing.fault import fault
 from holdfast.testing.store import watch as watching
 from holdfast.testing.store.client import FakeClient
 from holdfast.testing.store.link import Fate, always_answered
-from tests.store.following import opened, until
+from tests.store.harness import opened, until
 from tests.store.proxy import Proxy
 
 PREFIX = b"/things/"
@@ -213,7 +213,11 @@ def absent_if_bad(mirror: Mirror[str], into: _State[str], bad: Bad, key: bytes, 
     into.objects.pop(key, None)
 
 
-@fault("C39", without="holdfast.store.mirror.mirror:Mirror._leave", by="tests.store.test_mirror:absent_if_bad")
+@fault(
+    "C39",
+    without="holdfast.store.mirror.mirror:Mirror._keep_last_good",
+    by="tests.store.mirror.test_mirror:absent_if_bad",
+)
 def test_C39_a_value_that_cannot_be_decoded_leaves_the_last_good_object() -> None:
     async def main() -> None:
         ground = Ground()
@@ -310,7 +314,7 @@ def raise_on_rubbish(kind: Kind[object, object], key: bytes, value: bytes) -> ob
     return kind._decoder.decode(value)
 
 
-@fault("C13", without="holdfast.model.base.kind:Kind.decode", by="tests.store.test_mirror:raise_on_rubbish")
+@fault("C13", without="holdfast.model.base.kind:Kind.decode", by="tests.store.mirror.test_mirror:raise_on_rubbish")
 def test_C13_a_status_that_is_json_but_no_object_does_not_stop_its_neighbours() -> None:
     async def main() -> None:
         fake = FakeStore()
@@ -434,7 +438,7 @@ async def half_a_list(gateway: Gateway, prefix: bytes) -> AsyncGenerator[Snapsho
         yield Snapshot(last.revision, [], first=False, more=False)
 
 
-@fault("C14", without="holdfast.store.watch.watch:full_list", by="tests.store.test_mirror:half_a_list")
+@fault("C14", without="holdfast.store.watch.watch:full_list", by="tests.store.mirror.test_mirror:half_a_list")
 def test_C14_a_snapshot_that_breaks_half_way_changes_nothing(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def fill(store: EtcdStore, values: bytes) -> None:
         for start in range(0, 4_000, 100):
@@ -535,7 +539,7 @@ def test_what_a_new_list_shows_waits_from_the_moment_that_it_is_shown() -> None:
                 await asyncio.sleep(0)
                 objects = ground.mirror.objects
                 assert all(objects[key] is known[key] or ground.mirror.is_pending(key) for key in keys)
-            ground.mirror.looked_at(keys[:10])
+            ground.mirror.mark_read(keys[:10])
             told = {delta.key: (delta.old, delta.new) for delta in await ground.mirror.take(len(keys))}
             assert told == dict.fromkeys(keys[:10], ("new", "new")) | dict.fromkeys(keys[10:], ("old", "new"))
 
@@ -574,9 +578,9 @@ def test_of_a_store_that_was_restored_nothing_counts_as_shown_because_it_once_wa
             before = await ground.put("a", b"x")
             for _ in range(50):
                 await ground.writer.put(own.key, b"renewed")
-            await until(lambda: ground.mirror.shown >= 50, within=10)
+            await until(lambda: ground.mirror.seen_revision >= 50, within=10)
             ground.fake.restore(before)
             await until(lambda: ground.mirror.lists == 2, within=10)
-            assert ground.mirror.shown == ground.mirror.revision < 50
+            assert ground.mirror.seen_revision == ground.mirror.revision < 50
 
     asyncio.run(main())

@@ -15,7 +15,7 @@ from holdfast.store.embedded.server import EmbeddedEtcd
 from holdfast.store.mirror.mirror import Mirror
 from holdfast.testing.fault import fault
 from holdfast.testing.real.processes import reserved_ports
-from tests.store.following import Follower, opened, run, until
+from tests.store.harness import Follower, opened, run, until
 from tests.store.proxy import Proxy
 
 
@@ -82,7 +82,7 @@ def test_a_broken_stream_is_resumed_after_the_last_event(etcd: EmbeddedEtcd, pre
     asyncio.run(main())
 
 
-@fault("C18", without="holdfast.store.watch.watch:Watch._ended", returns=None)
+@fault("C18", without="holdfast.store.watch.watch:Watch._cancellation", returns=None)
 def test_C18_a_watch_on_a_compacted_revision_lists_again(etcd: EmbeddedEtcd, prefix: bytes) -> None:
     async def main() -> None:
         async with (
@@ -197,7 +197,7 @@ def test_a_store_that_is_away_keeps_the_watch_silent(folder: Path) -> None:
         asyncio.run(main())
 
 
-@fault("C29", without="holdfast.store.watch.watch:Watch._probe", by="tests.store.test_watch:trust_any_member")
+@fault("C29", without="holdfast.store.watch.watch:Watch._probe", by="tests.store.watch.test_watch:trust_any_member")
 def test_C29_a_wiped_store_gives_a_new_snapshot(folder: Path) -> None:
     async def main() -> None:
         etcd = EmbeddedEtcd(folder / "first", port=port)
@@ -375,18 +375,18 @@ def test_a_mirror_knows_up_to_where_it_is_complete_by_a_write_of_its_own_key_els
             first = await other.put(own.key, b"term 1")
             renewing = asyncio.create_task(renew(other))
             async with asyncio.timeout(8):
-                await mirror.wait_shown(first)
+                await mirror.wait_seen(first)
             renewing.cancel()
-            assert mirror.revision < mirror.shown
+            assert mirror.revision < mirror.seen_revision
             proxy.silence_watches()
             await other.put(prefix + b"watched/a", b"up")
             term = await other.put(own.key, b"term 2")
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
-                    await mirror.wait_shown(term)
+                    await mirror.wait_seen(term)
             renewing = asyncio.create_task(renew(other))
             async with asyncio.timeout(8):
-                await mirror.wait_shown(term)
+                await mirror.wait_seen(term)
             assert mirror.objects == {prefix + b"watched/a": b"up"}
             for task in following, renewing:
                 task.cancel()
